@@ -22,16 +22,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
-	@echo
-	@echo "$(BIN)/toolspan --help lists the commands; $(BIN)/toolspan shows what your agents did in the last 7 days."
 
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
+	@command -v chromedriver >/dev/null || echo "No browser here: tests in Chromium are skipped (Debian: chromium chromium-driver)."
 	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
 
 coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package
 	rm -rf .scratch/coverage
 	mkdir -p .scratch/coverage
-	HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
+	HYPOTHESIS_PROFILE=coverage $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
 

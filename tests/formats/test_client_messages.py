@@ -95,14 +95,16 @@ def read_codex_call(folder: Path, output: object) -> Span:
         ("tool call error: tool call failed for `db/query`: timed out awaiting tools/call after 60s",
          "timed_out", "mcp_timeout"),
         ("tool call error: tool call failed for `db/query`: unexpected reply", "failed", "unknown"),
+        ("tool call error: tool call failed for `db/query`\n\nCaused by:\n    Transport closed",
+         "failed", "mcp_no_response"),
         ("MCP error -32603: the query is invalid", "failed", "mcp_error"),
         ("3 rows, none of them timed out after the update", "succeeded", None),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("form", ["string", "blocks", "header and string", "header and blocks"])
+@pytest.mark.parametrize("form", ["string", "blocks", "header and string", "header and blocks", "header and text"])
 def test_an_mcp_error_inside_json_is_a_failure(tmp_path: Path, message: str, state: str, kind: str, form: str) -> None:
     blocks = json.dumps([{"type": "text", "text": message}])
-    body = blocks if "blocks" in form else json.dumps(message)
+    body = blocks if "blocks" in form else message if "text" in form else json.dumps(message)
     output = [{"type": "input_text", "text": body}]
 
     span = read_codex_call(tmp_path, [_HEADER, *output] if "header" in form else output)

@@ -10,6 +10,7 @@ import click
 
 _GROUPS = {
     "Look": {
+        "ui": "Open the web UI: sessions, errors, usage, files, live.",
         "sessions": "List sessions.",
         "show": "Show a session as a timeline, or one call in detail.",
         "calls": "List tool calls, one row each.",
@@ -50,9 +51,10 @@ COMMANDS = {name: line for group in _GROUPS.values() for name, line in group.ite
 """Command names and their one-line help."""
 
 _LOCATIONS = {
-    "why": ("permissions", "why_command"),
-    "policy": ("permissions", "policy_command"),
-    "cache": ("doctor", "cache_command"),  # an alias of `doctor --cache`, not listed
+    "ui": ("toolspan.web.command", "command"),
+    "why": ("toolspan.cli.permissions", "why_command"),
+    "policy": ("toolspan.cli.permissions", "policy_command"),
+    "cache": ("toolspan.cli.doctor", "cache_command"),  # an alias of `doctor --cache`, not listed
 }
 """Module and attribute of each command that is not at `toolspan.cli.NAME.command`."""
 
@@ -82,8 +84,8 @@ class LazyCommandGroup(click.Group):
         """Import and return a command, or None if there is no command with that name."""
         if cmd_name not in COMMANDS and cmd_name not in _LOCATIONS:
             return None
-        module, attribute = _LOCATIONS.get(cmd_name, (cmd_name, "command"))
-        command: click.Command = getattr(import_module(f"toolspan.cli.{module}"), attribute)
+        module, attribute = _LOCATIONS.get(cmd_name, (f"toolspan.cli.{cmd_name}", "command"))
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -167,3 +167,4 @@ def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
         f"[bold]Now try your own sessions:[/] {program} sessions · {program} errors --since 7d · {program} show --last"
     )
     out.print(f"[dim]More sample sessions: {program} sessions {escape_markup(str(archive()))}[/]")
+    out.print(f"[bold]Open it in a browser:[/] {program} ui {escape_markup(str(transcript))}", soft_wrap=True)

@@ -46,10 +46,10 @@ _EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _KIND_WIDTH = 32
 
 
-def print_overview(*, as_json: bool) -> None:
+def print_overview(names: Sequence[str] = (), *, as_json: bool) -> None:
     """Print an overview of the last seven days, or of the seven days up to the last activity."""
     try:
-        files, _ = locate_files(())
+        files, _ = locate_files(names)
     except ToolspanError as error:
         if as_json:
             raise
@@ -60,7 +60,7 @@ def print_overview(*, as_json: bool) -> None:
         return
     now = datetime.fromtimestamp(time.time(), UTC)
     overview = _read_overview(files, now)
-    live = live_sessions()
+    live = live_sessions([Path(name) for name in names] or None)
     if as_json:
         statuses = dict(Counter(session.status for session in live))
         print_json({**msgspec.to_builtins(overview, builtin_types=(datetime,)), "live": statuses})

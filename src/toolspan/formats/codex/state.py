@@ -133,12 +133,14 @@ def _infer_from_mcp_output(tool: str, output: CommandOutput) -> StateInference:
         marker_match = _MCP_CALL_ERROR.match(text)
         if marker_match is None:
             return RETURNED
-        timed_out = bool(marker_match["timeout"] or marker_match["late"])
-        return StateInference(
-            state="timed_out" if timed_out else "failed",
-            kind="mcp_timeout" if timed_out else kind_of(tool, text),
-            evidence=(Evidence("timeout text" if timed_out else "error text", marker_match[0][:120]),),
-        )
+        if not marker_match["timeout"] and not marker_match["late"]:
+            inference = _infer_from_text(tool, text)
+            if inference.state == "failed":
+                return inference
+            evidence = Evidence("error text", marker_match[0][:120])
+            return StateInference(state="failed", kind=kind_of(tool, text), evidence=(evidence,))
+        evidence = Evidence("timeout text", marker_match[0][:120])
+        return StateInference(state="timed_out", kind="mcp_timeout", evidence=(evidence,))
     return _infer_from_text(tool, text)
 
 

@@ -1,0 +1,4 @@
+"""`toolspan ui`: the web UI. `server.py` starts it, `api.py` lists the data it serves, `static/` is the front end.
+
+The API runs the commands of `toolspan.cli` with `--json`, so that a number in the page equals the command's.
+"""

@@ -1,0 +1,221 @@
+"""The JSON API: one route per question, answered by the command of the same name with `--json`.
+
+`docs/ui.md` lists the routes. A list of rows is a JSON array; a command that prints one object is that object.
+Query parameters are the command's options, each checked against `_ROUTES`; nothing else from a request reaches a
+command. Ids contain no slash and workers run in an empty folder, so no name in a request is a path.
+Warnings of a command are in the header `X-Toolspan-Warnings`, a JSON array.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from toolspan.web.answers import Answers
+from toolspan.web.worker import Answer, Question
+
+_SESSION_FILTERS = ("project", "dialect", "since", "until")
+_CALL_FILTERS = ("tool", "state", "error", *_SESSION_FILTERS, "session", "agent")
+_REQUEST_FILTERS = (*_SESSION_FILTERS, "session", "agent")
+_FLAGS = frozenset({"live", "mcp", "context", "regex", "ignore-case", "case-sensitive", "every", "diff"})
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
+
+
+class _Route(msgspec.Struct, frozen=True):
+    """A command that the API runs on the served transcripts."""
+
+    options: tuple[str, ...]
+    """Query parameters that are passed on as options of the same name."""
+    single: bool = False
+    """True if the command prints one object."""
+
+
+_ROUTES = {
+    "overview": _Route((), single=True),
+    "sessions": _Route((*_SESSION_FILTERS, "live", "sort", "limit")),
+    "calls": _Route((*_CALL_FILTERS, "group", "sort", "limit")),
+    "errors": _Route((*_CALL_FILTERS, "sort", "limit")),
+    "stats": _Route((*_CALL_FILTERS, "mcp", "by", "sort", "limit"), single=True),
+    "time": _Route((*_CALL_FILTERS, "limit"), single=True),
+    "flows": _Route((*_CALL_FILTERS, "chain", "length", "every", "limit")),
+    "usage": _Route((*_REQUEST_FILTERS, "tool", "by", "context", "sort", "limit")),
+    "files": _Route((*_CALL_FILTERS, "path", "sort", "limit")),
+    "doctor": _Route(()),
+}
+
+
+def api_routes(answers: Answers) -> list[Route]:
+    """Return the routes below `/api/`."""
+    api = _Api(answers)
+    simple = [Route(f"/api/{name}", api.command_endpoint(name, route)) for name, route in _ROUTES.items()]
+    return [
+        *simple,
+        Route("/api/search", api.search),
+        Route("/api/session/{id}", api.session),
+        Route("/api/session/{id}/doctor", api.session_doctor),
+        Route("/api/call/{id}", api.call),
+        Route("/api/call/{id}/why", api.why),
+        Route("/api/compare", api.compare),
+        Route("/api/live", api.live),
+    ]
+
+
+class ApiError(Exception):
+    """A request that cannot be answered."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Api:
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def command_endpoint(self, name: str, route: _Route) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            arguments = read_options(request, route.options, besides=("fields",))
+            fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
+            answer = await self._answers.ask(Question(name, tuple(arguments), self._answers.roots, fields))
+            return respond(answer, single=route.single)
+
+        return endpoint
+
+    async def search(self, request: Request) -> Response:
+        words = request.query_params.get("q", "").split()
+        if not words:
+            return JSONResponse([])
+        options = ("in", "regex", "ignore-case", "case-sensitive", "limit", *_CALL_FILTERS)
+        arguments = read_options(request, options, besides=("q",))
+        words.sort(key=_may_be_path, reverse=True)  # the command takes only its last words as places to search
+        if len(words) > 1 and _may_be_path(words[-1]):
+            raise ApiError(400, "search for one path at a time, or add a word")
+        return respond(await self._answers.ask(Question("search", tuple(arguments), (*words, *self._answers.roots))))
+
+    async def session(self, request: Request) -> Response:
+        session = read_id(request)
+        arguments = read_options(request, (), besides=("thinking",))
+        if request.query_params.get("thinking") == "1":
+            arguments.append("--thinking")
+        answer = await self._show(session, arguments)
+        return respond(answer, single=True)
+
+    async def _show(self, session: str, arguments: Sequence[str]) -> Answer:
+        """Run `show` for a session, in each of the served folders until one has it."""
+        answer = Answer(error=f"no session {session!r}", status=404)
+        folders = [root for root in self._answers.roots if Path(root).is_dir()]
+        searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
+        for names in searches:
+            answer = await self._answers.ask(Question("show", (*arguments, f"--session={session}"), names))
+            if answer.status != 404:
+                return answer
+        if len(folders) < len(self._answers.roots):
+            row = await self._find_session(session)
+            return await self._answers.ask(Question("show", tuple(arguments), (row["files"][0],)))
+        return answer
+
+    async def call(self, request: Request) -> Response:
+        call = read_id(request)
+        arguments = read_options(request, ("session",))
+        if any(Path(root).is_file() for root in self._answers.roots):
+            arguments = []
+        return respond(
+            await self._answers.ask(Question("show", tuple(arguments), (call, *self._answers.roots))), single=True
+        )
+
+    async def why(self, request: Request) -> Response:
+        call = read_id(request)
+        return respond(await self._answers.ask(Question("why", (), (call, *self._answers.roots))), single=True)
+
+    async def session_doctor(self, request: Request) -> Response:
+        row = await self._find_session(read_id(request))
+        return respond(await self._answers.ask(Question("doctor", (), tuple(row["files"]))))
+
+    async def compare(self, request: Request) -> Response:
+        arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
+        files = []
+        for side in ("a", "b"):
+            row = await self._find_session(check_id(request.query_params.get(side, "")))
+            files.append(row["files"][0])
+        return respond(await self._answers.ask(Question("compare", tuple(arguments), tuple(files))), single=True)
+
+    async def live(self, _: Request) -> Response:
+        """Send the live sessions as an event `sessions` now and after each change of a transcript."""
+
+        async def events() -> AsyncIterator[str]:
+            question = Question("sessions", ("--live",), self._answers.roots)
+            count: int | None = self._answers.change
+            while count is not None:
+                answer = await self._answers.ask(question)
+                data = b"[" + b",".join(map(bytes, answer.rows)) + b"]"
+                yield f"id: {count}\nevent: sessions\ndata: {data.decode()}\n\n"
+                count = await self._answers.next_change(count)
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def _find_session(self, session: str) -> dict[str, list[str]]:
+        """Return the row of a session of the served transcripts, whose files may then be read."""
+        answer = await self._answers.ask(Question("sessions", (), self._answers.roots))
+        for row in answer.rows:
+            if session.encode() in bytes(row):
+                found = msgspec.json.decode(row)
+                if found["id"] == session or session in found["session_ids"]:
+                    return {"files": found["files"]}
+        raise ApiError(404, f"no session {session!r}")
+
+
+def read_options(request: Request, allowed: Sequence[str], besides: Sequence[str] = ()) -> list[str]:
+    """Return the query as options of a command, each as one word, so that a value cannot be another option."""
+    words = []
+    for key, value in request.query_params.multi_items():
+        name = key.replace("_", "-")
+        if key in besides or key == "token":
+            continue
+        if name not in allowed:
+            raise ApiError(400, f"no parameter {key!r}; there are {', '.join((*besides, *allowed))}")
+        if name in _FLAGS:
+            words += [f"--{name}"] if value in ("1", "true", "") else []
+        elif value:
+            words.append(f"--{name}={value}")
+    return words
+
+
+def read_id(request: Request) -> str:
+    """Return the id in the path of a request."""
+    return check_id(request.path_params["id"])
+
+
+def check_id(name: str) -> str:
+    """Return an id that contains only characters of ids."""
+    if not _ID.fullmatch(name):
+        raise ApiError(400, f"not an id: {name[:80]!r}")
+    return name
+
+
+def _may_be_path(word: str) -> bool:
+    return "/" in word or word.endswith((".jsonl", ".zst"))
+
+
+def respond(answer: Answer, *, single: bool = False) -> Response:
+    """Return an answer as JSON."""
+    if answer.error is not None:
+        return JSONResponse({"error": answer.error}, answer.status)
+    rows = list(map(bytes, answer.rows))
+    body = (rows[0] if rows else b"null") if single else b"[" + b",\n".join(rows) + b"]"
+    response = Response(body, media_type="application/json")
+    if answer.warnings:
+        response.headers["X-Toolspan-Warnings"] = json.dumps(answer.warnings)
+    return response
+
+
+async def respond_to_error(_: Request, error: Exception) -> Response:
+    """Return an `ApiError` as JSON."""
+    assert isinstance(error, ApiError)
+    return JSONResponse({"error": str(error)}, error.status)

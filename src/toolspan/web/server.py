@@ -1,0 +1,215 @@
+"""Start the server, find one that runs already, and stop cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from toolspan.errors import ToolspanError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from toolspan.web.answers import Answers
+    from toolspan.web.security import Secrets
+
+_PORTS_TRIED = 100
+_STOP_SECONDS = 1
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+
+
+class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `toolspan ui`."""
+
+    roots: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int | None = None
+    first_port: int = 8787
+
+
+class RunningServer(msgspec.Struct, frozen=True):
+    """The state file of a server."""
+
+    pid: int
+    url: str
+    roots: tuple[str, ...]
+    host: str
+    port: int
+
+
+def serve(options: UiOptions, ready: Callable[[str], None]) -> None:
+    """Serve the UI until SIGINT or SIGTERM. `ready` is called with its address when it answers."""
+    from toolspan.web.worker import start_workers, stop_workers
+
+    listener = _listen(options)
+    with tempfile.TemporaryDirectory(prefix="toolspan-ui-") as folder:
+        address = f"{folder}/workers"
+        empty = Path(folder, "empty")
+        empty.mkdir()
+        pid = start_workers(address, str(empty))  # before this process has threads
+        try:
+            asyncio.run(_serve(options, listener, address, ready))
+        finally:
+            stop_workers(pid, address)
+
+
+async def _serve(options: UiOptions, listener: socket.socket, address: str, ready: Callable[[str], None]) -> None:
+    import uvicorn
+
+    from toolspan.web.answers import Answers
+    from toolspan.web.security import Secrets
+
+    port = listener.getsockname()[1]
+    own = Secrets(options.host, port)
+    host = "127.0.0.1" if options.host in _ALL_ADDRESSES else options.host
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={own.token}"
+    answers = Answers(options.roots, address)
+    state = RunningServer(os.getpid(), url, options.roots, options.host, port)
+    file = _state_folder() / f"{port}.json"
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            _write_private(file, msgspec.json.encode(state))
+            ready(url)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - called by uvicorn
+            self.should_exit = True  # the default raises the signal again, which would skip the clean-up
+            loop.call_soon_threadsafe(answers.close)  # ends the event streams
+
+    loop = asyncio.get_running_loop()
+    config = uvicorn.Config(
+        build_app(answers, own), log_config=None, access_log=False, server_header=False, ws="none",
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )  # fmt: skip
+    try:
+        await Server(config).serve(sockets=[listener])
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def build_app(answers: Answers, own: Secrets) -> Starlette:
+    """Return the application: the page, its static files and the API."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
+
+    from toolspan.web.answers import watching
+    from toolspan.web.api import ApiError, api_routes, respond_to_error
+    from toolspan.web.security import Guard
+
+    loader = PackageLoader("toolspan.web")
+    template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("index.html")
+    page = template.render(page_token=own.page_token, version=version("toolspan"))
+
+    async def show_page(request: Request) -> Response:
+        if request.url.path.startswith("/api/"):
+            return JSONResponse({"error": f"no route {request.url.path}"}, 404)
+        return HTMLResponse(page)  # the page's router shows the view of the path
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with watching(answers):
+            yield
+
+    return Starlette(
+        routes=[
+            *api_routes(answers),
+            Mount("/static", StaticFiles(directory=str(resources.files("toolspan.web") / "static"))),
+            Route("/{path:path}", show_page),
+        ],
+        middleware=[Middleware(Guard, own=own, public=("/static/",))],
+        exception_handlers={ApiError: respond_to_error},
+        lifespan=lifespan,
+    )
+
+
+def _listen(options: UiOptions) -> socket.socket:
+    """Return a socket that listens on the given port, or on the first free one."""
+    ports = [options.port] if options.port is not None else range(options.first_port, options.first_port + _PORTS_TRIED)
+    for port in ports:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(options.host, port, type=socket.SOCK_STREAM)[0]
+        except socket.gaierror as error:
+            raise ToolspanError(f"{options.host}: {error.strerror}; name an address of this machine") from error
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(128)  # two starts can bind the same port, but only one can listen
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE and options.port is None:
+                continue
+            raise ToolspanError(f"cannot listen on {options.host}:{port}: {error.strerror}") from error
+        return listener
+    raise ToolspanError(f"no free port from {options.first_port}; name one with --port")
+
+
+# The running server
+
+
+def running_server(options: UiOptions) -> str | None:
+    """Return the address of a server of this user that shows the same transcripts, or None."""
+    for file in sorted(_state_folder().glob("*.json")):
+        try:
+            state = msgspec.json.decode(file.read_bytes(), type=RunningServer)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if not _answers(state):
+            file.unlink(missing_ok=True)
+        elif (state.roots, state.host) == (options.roots, options.host) and options.port in (None, state.port):
+            return state.url
+    return None
+
+
+def _answers(state: RunningServer) -> bool:
+    import http.client
+
+    host = "127.0.0.1" if state.host in _ALL_ADDRESSES else state.host
+    connection = http.client.HTTPConnection(host, state.port, timeout=2)
+    try:
+        connection.request("HEAD", state.url.partition(f":{state.port}")[2])
+        return connection.getresponse().status == 303
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _state_folder() -> Path:
+    """Return the private folder of state files, in the user's runtime or cache folder."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(base) / "toolspan" / "ui"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _write_private(file: Path, data: bytes) -> None:
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+
+
+def open_browser(url: str) -> bool:
+    """Open an address in the user's browser. Return False if there is none."""
+    import webbrowser
+
+    return webbrowser.open(url)

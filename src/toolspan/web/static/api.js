@@ -1,0 +1,98 @@
+// Data from the server. Answers have the shapes of the commands' --json output; docs/ui.md lists the routes.
+import { useCallback, useEffect, useState } from "./lib.js";
+
+const pageToken = document.querySelector('meta[name="toolspan-token"]').content;
+
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+// Return "/api/path?query". Values that are null, undefined, "" or false are left out; arrays are repeated.
+export function apiUrl(path, query = {}) {
+  const params = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one === true) params.append(key, "1");
+      else if (one !== null && one !== undefined && one !== "" && one !== false) params.append(key, one);
+    }
+  }
+  const text = params.toString();
+  return `/api/${path}${text ? `?${text}` : ""}`;
+}
+
+async function request(url, options) {
+  const response = await fetch(url, { ...options, credentials: "same-origin" });
+  const data = await response.json().catch(() => null);
+  if (!response.ok) throw new ApiError(response.status, data?.error ?? `${response.status} ${response.statusText}`);
+  const warnings = JSON.parse(response.headers.get("X-Toolspan-Warnings") ?? "[]");
+  return { data, warnings };
+}
+
+// Return the answer to a question. Throws ApiError.
+export async function get(path, query, { signal } = {}) {
+  return (await request(apiUrl(path, query), { signal })).data;
+}
+
+// Ask the server to change something. Throws ApiError.
+export async function post(path, body = {}) {
+  const headers = { "Content-Type": "application/json", "X-Toolspan-Token": pageToken };
+  return (await request(apiUrl(path), { method: "POST", headers, body: JSON.stringify(body) })).data;
+}
+
+// A hook: { data, error, loading, warnings, reload }. Data of the last answer stays while the next one loads.
+// A null path asks nothing. With { live: true }, it asks again when a transcript changes.
+export function useApi(path, query = {}, { live = false } = {}) {
+  const url = path === null ? null : apiUrl(path, query);
+  const [state, setState] = useState({ url: null, data: undefined, error: null, loading: url !== null, warnings: [] });
+  const [count, setCount] = useState(0);
+  const reload = useCallback(() => setCount((n) => n + 1), []);
+  useEffect(() => {
+    if (url === null) return undefined;
+    const controller = new AbortController();
+    setState((old) => ({ ...old, loading: true }));
+    request(url, { signal: controller.signal }).then(
+      ({ data, warnings }) => setState({ url, data, error: null, loading: false, warnings }),
+      (error) => {
+        if (error.name !== "AbortError") setState({ url, data: undefined, error, loading: false, warnings: [] });
+      },
+    );
+    return () => controller.abort();
+  }, [url, count]);
+  useEffect(() => (live ? onLive(reload, { skipFirst: true }) : undefined), [live]);
+  return { ...state, reload };
+}
+
+// Live sessions by server-sent events, over one connection for the whole page.
+const listeners = new Set();
+let source = null;
+let latest = null;
+
+// Call listener(sessions) with the live sessions (as `sessions --live --json`), now if known and after each change of
+// a transcript. Returns the function that stops it; the connection is closed when the last listener stops.
+export function onLive(listener, { skipFirst = false } = {}) {
+  let skip = skipFirst && latest === null;
+  const entry = (sessions) => {
+    if (skip) skip = false;
+    else listener(sessions);
+  };
+  listeners.add(entry);
+  if (latest !== null && !skipFirst) listener(latest);
+  if (source === null) {
+    source = new EventSource("/api/live");
+    source.addEventListener("sessions", (event) => {
+      latest = JSON.parse(event.data);
+      for (const one of [...listeners]) one(latest);
+    });
+  }
+  return () => {
+    listeners.delete(entry);
+    if (listeners.size === 0) {
+      source.close();
+      source = null;
+      latest = null;
+    }
+  };
+}

@@ -1,0 +1,107 @@
+// The shell: navigation, search, keys, theme, and the view of the current address.
+//
+// A view is a module views/NAME.js. Its default export is a component with the props
+//   params    values of the path: { id }
+//   query     values of the query: strings, or arrays for repeated keys
+//   setQuery  setQuery({ key: value | null }, { replace: true }): change the query; the component is shown again
+//   setTitle  setTitle("text"): the title of the tab
+// and it gets its data from api.js. `export const styles = ["views/NAME.css"]` names its style sheets.
+import { html, render, useEffect, useRef, useState, useErrorBoundary } from "./lib.js";
+import { onLive } from "./api.js";
+import { listKeys, useKeys } from "./keys.js";
+import { ROUTES, href, navigate, setQuery, useRoute } from "./router.js";
+import { Loading, Problem } from "./components/messages.js";
+
+const NAV = ROUTES.filter((route) => route.nav);
+
+function App() {
+  const route = useRoute();
+  const [help, setHelp] = useState(false);
+  const [waiting, setWaiting] = useState(0);
+  const [title, setTitle] = useState("");
+  const search = useRef(null);
+  useEffect(() => onLive((sessions) => setWaiting(sessions.filter(({ status }) => status === "waiting").length)), []);
+  useEffect(() => {
+    document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}toolspan`;
+  }, [waiting, title]);
+  useKeys({
+    "/": { label: "search", run: () => search.current.focus() },
+    "?": { label: "show or hide the keys", run: () => setHelp((shown) => !shown) },
+    Escape: { label: "close, leave a field", run: () => { setHelp(false); document.activeElement?.blur(); } },
+    ...Object.fromEntries(NAV.map(({ key, nav, pattern }) => [`g ${key}`, { label: nav, run: () => navigate(pattern) }])),
+  });
+  return html`
+    <a class="skip" href="#main">Skip to content</a>
+    <header class="top">
+      <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22" /><span>toolspan</span></a>
+      <nav aria-label="Views">${NAV.map(({ pattern, view, nav }) => html`<a key=${view} href=${pattern}
+          aria-current=${route && (route.view === view || route.parent === view) ? "page" : undefined}>${nav}${
+          view === "live" && waiting ? html`<span class="waiting" title="waiting for you">${waiting}</span>` : null}</a>`)}</nav>
+      <form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); navigate(href("/sessions", {}, { q: search.current.value })); }}>
+        <input ref=${search} type="search" name="q" aria-label="Search all sessions" placeholder="Search  /" value=${route?.query.q ?? ""} />
+      </form>
+      <${ThemeButton} />
+      <button type="button" class="quiet icon" aria-label="Keys" title="Keys (?)" onClick=${() => setHelp(!help)}>?</button>
+    </header>
+    <main id="main" tabindex="-1">
+      ${route ? html`<${View} key=${route.view} route=${route} setTitle=${setTitle} />`
+        : html`<${Problem} error=${{ status: 404, message: `There is no page ${location.pathname}.` }} />`}
+    </main>
+    ${help ? html`<${Help} onClose=${() => setHelp(false)} />` : null}`;
+}
+
+function View({ route, setTitle }) {
+  const [loaded, setLoaded] = useState(null);
+  const [failure, resetFailure] = useErrorBoundary((error) => console.error(error));
+  useEffect(() => {
+    let shown = true;
+    import(`./views/${route.view}.js`).then(
+      async (module) => {
+        await Promise.all((module.styles ?? []).map(loadStyle));
+        if (shown) setLoaded({ view: module.default });
+      },
+      (error) => shown && setLoaded({ error }),
+    );
+    return () => { shown = false; };
+  }, [route.view]);
+  useEffect(() => { if (failure) resetFailure(); }, [route.path]);
+  if (failure || loaded?.error) return html`<${Problem} error=${failure ?? loaded.error} />`;
+  if (!loaded) return html`<${Loading} what="the view" />`;
+  return html`<${loaded.view} params=${route.params} query=${route.query} setQuery=${setQuery} setTitle=${setTitle} />`;
+}
+
+function loadStyle(name) {
+  const address = `/static/${name}`;
+  if (document.querySelector(`link[href="${address}"]`)) return undefined;
+  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: address });
+  return new Promise((done) => {
+    link.onload = link.onerror = done;
+    document.head.append(link);
+  });
+}
+
+function ThemeButton() {
+  const [theme, setTheme] = useState(localStorage.getItem("theme") ?? "auto");
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem("theme", theme);
+  }, [theme]);
+  const next = { auto: "light", light: "dark", dark: "auto" }[theme];
+  const symbol = { auto: "◐", light: "☀", dark: "☾" }[theme];
+  return html`<button type="button" class="quiet icon" aria-label=${`Theme: ${theme}; change to ${next}`} title=${`Theme: ${theme}`}
+    onClick=${() => setTheme(next)}>${symbol}</button>`;
+}
+
+function Help({ onClose }) {
+  const box = useRef(null);
+  useEffect(() => box.current.showModal(), []);
+  const keys = [...new Map(listKeys())];
+  return html`<dialog ref=${box} class="help" aria-labelledby="keys" onClose=${onClose}>
+    <h2 id="keys">Keys</h2>
+    <dl>${keys.map(([key, label]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${label}</dd></div>`)}</dl>
+    <form method="dialog"><button>Close</button></form>
+  </dialog>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));
+document.documentElement.dataset.ready = "yes";

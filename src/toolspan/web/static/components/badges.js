@@ -1,0 +1,40 @@
+// Small marks: the state of a call, a client, the status of a live session. Never by colour alone.
+import { html } from "../lib.js";
+import { words } from "./format.js";
+
+export const STATES = {
+  succeeded: ["✓", "good"],
+  failed: ["✗", "bad"],
+  timed_out: ["◷", "bad"],
+  never_answered: ["?", "bad"],
+  orphan_result: ["⊘", "muted"],
+  denied: ["⊘", "warn"],
+  blocked_by_hook: ["⊘", "warn"],
+  cancelled: ["■", "muted"],
+  interrupted: ["■", "odd"],
+  requested: ["▸", "info"],
+  awaiting_permission: ["❯", "info"],
+  running: ["▸", "info"],
+};
+
+export function StateBadge({ state, text = true }) {
+  const [symbol, tone] = STATES[state] ?? ["?", "muted"];
+  return html`<span class="state tone-${tone}" title=${words(state)}><span aria-hidden="true">${symbol}</span>${
+    text ? html` ${words(state)}` : html`<span class="sr-only">${words(state)}</span>`}</span>`;
+}
+
+export const Badge = ({ tone = "muted", title, children }) =>
+  html`<span class="badge tone-${tone}" title=${title}>${children}</span>`;
+
+const CLIENTS = { claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI" };
+export const clientName = (dialect) => CLIENTS[dialect] ?? dialect;
+
+const STATUS = { waiting: ["waiting for you", "warn"], running: ["running", "good"], idle: ["idle", "muted"], dead: ["dead", "bad"] };
+export function LiveBadge({ status }) {
+  const [text, tone] = STATUS[status] ?? [status, "muted"];
+  return html`<${Badge} tone=${tone}>${status === "running" ? html`<span class="pulse" aria-hidden="true"></span>` : null}${text}<//>`;
+}
+
+// Facts in one line, with dots between them; empty ones are left out. <Facts items=${[a, b && c]} />
+export const Facts = ({ items, className = "summary" }) =>
+  html`<p class="facts ${className}">${items.filter((item) => item !== null && item !== undefined && item !== "" && item !== false).map((item) => html`<span>${item}</span>`)}</p>`;

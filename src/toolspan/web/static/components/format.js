@@ -1,0 +1,55 @@
+// Values as text. Everything returns a string; nothing returns markup.
+
+const numberFormat = new Intl.NumberFormat("en");
+const dayFormat = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
+const clockFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+export const number = (value) => (value === null || value === undefined ? "" : numberFormat.format(value));
+
+// 17.5M, 3.2k, 950
+export function short(value) {
+  if (value === null || value === undefined) return "";
+  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (value >= size) return `${(value / size).toFixed(value / size >= 100 ? 0 : 1)}${unit}`;
+  }
+  return String(value);
+}
+
+export const bytes = (value) => (value >= 1000 ? `${short(value)}B` : `${value} B`);
+
+export const cost = (usd) => (usd === null || usd === undefined ? "" : `$${usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`);
+
+// Milliseconds as 320ms, 4.2s, 3m 05s, 2h 10m, 3d 4h
+export function duration(ms) {
+  if (ms === null || ms === undefined || Number.isNaN(ms)) return "";
+  if (ms < 1000) return `${Math.round(ms)}ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)}s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes}m ${String(Math.floor(seconds % 60)).padStart(2, "0")}s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours}h ${String(minutes % 60).padStart(2, "0")}m`;
+  return `${Math.floor(hours / 24)}d ${hours % 24}h`;
+}
+
+// Times of the API are ISO 8601; people read them in their own zone.
+export const parseTime = (text) => (text ? new Date(text) : null);
+export const day = (date) => (date ? dayFormat.format(date) : "");
+export const clock = (date) => (date ? clockFormat.format(date) : "");
+export const dateTime = (date) => (date ? `${dayFormat.format(date)} ${clockFormat.format(date)}` : "");
+
+// "3 minutes ago" for the last two days, then the date
+export function ago(date, now = Date.now()) {
+  if (!date) return "";
+  const seconds = (now - date) / 1000;
+  if (seconds < 60) return "just now";
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 48 * 3600) return `${Math.floor(seconds / 3600)} h ago`;
+  return day(date);
+}
+
+export const shortId = (id) => (id ?? "").replace(/^(call_|toolu_(bdrk_)?(01)?)/, "").slice(0, 8);
+export const baseName = (path) => (path ?? "").split("/").filter(Boolean).pop() ?? "";
+export const words = (name) => (name ?? "").replaceAll("_", " ");
+export const firstLine = (text, length = 240) => (text ?? "").trim().split("\n", 1)[0].slice(0, length);
+export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;

@@ -1,0 +1,42 @@
+// Keyboard: views add keys with useKeys; `?` lists all that are active.
+import { useEffect, useRef } from "./lib.js";
+
+const active = new Set();
+let prefix = "";
+
+// A hook: bind keys while the component is shown. `bindings` maps a key ("j", "Enter", "g s") to
+// { label, run(event) }. Keys do not act while somebody types, except Escape.
+export function useKeys(bindings) {
+  const ref = useRef(bindings);
+  ref.current = bindings;
+  useEffect(() => {
+    active.add(ref);
+    return () => active.delete(ref);
+  }, []);
+}
+
+// Return all active keys as [key, label], those of the view first.
+export function listKeys() {
+  return [...active].reverse().flatMap((ref) => Object.entries(ref.current).map(([key, { label }]) => [key, label]));
+}
+
+function isTyping(target) {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (isTyping(event.target) && event.key !== "Escape") return;
+  const name = prefix ? `${prefix} ${event.key}` : event.key;
+  prefix = "";
+  const sets = [...active].reverse().map((ref) => ref.current);
+  const found = sets.find((set) => name in set);
+  if (found) {
+    if (name === "Enter" && event.target.closest?.("a, button, summary")) return;
+    event.preventDefault();
+    found[name].run(event);
+  } else if (sets.some((set) => Object.keys(set).some((key) => key.startsWith(`${name} `)))) {
+    event.preventDefault();
+    prefix = name;
+  }
+});

@@ -1,0 +1,184 @@
+"""Run commands for the API in child processes that end with their answer.
+
+`start_workers` forks a small process before the server has threads. It imports the commands once and forks a child
+for each question, so that a command's memory is released when it has answered and the event loop never waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+_PRELOADED = ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files", "overview")
+_LENGTH = struct.Struct("!Q")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A command and its arguments. `overview` stands for `toolspan` without a command."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """The transcripts to read; only the server's own paths and checked ids."""
+    fields: tuple[str, ...] = ()
+    """The only fields of each row to return; all if empty."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The rows that a command printed with `--json`, or the reason why it failed."""
+
+    rows: tuple[msgspec.Raw, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    status: int = 200
+    """HTTP status: 400 for a wrong option, 404 for a name that does not exist."""
+
+
+def run_command(question: Question) -> Answer:
+    """Run a command in this process and return what it prints with `--json`."""
+    import click
+
+    from toolspan.cli.app import app
+    from toolspan.cli.output import collect_json
+    from toolspan.errors import NotFound, ToolspanError
+
+    rows: list[bytes] = []
+    warnings: list[str] = []
+    error, status = None, 200
+    with collect_json(rows, warnings):
+        try:
+            if question.command == "overview":
+                from toolspan.cli.overview import print_overview
+
+                print_overview(question.names, as_json=True)
+            else:
+                command = app.get_command(click.Context(app), question.command)
+                assert command is not None
+                words = ["--json", *question.arguments, "--", *question.names]
+                command.main(words, prog_name=f"toolspan {question.command}", standalone_mode=False)
+        except NotFound as problem:
+            error, status = str(problem), 404
+        except (ToolspanError, click.ClickException) as problem:
+            error, status = problem.format_message() if isinstance(problem, click.ClickException) else str(problem), 400
+    if question.fields:
+        rows = [_select_fields(row, question.fields) for row in rows]
+    return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
+
+
+def _select_fields(row: bytes, fields: Sequence[str]) -> bytes:
+    values = msgspec.json.decode(row, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({name: values[name] for name in fields if name in values})
+
+
+def start_workers(address: str, folder: str) -> int:
+    """Fork the process that listens at `address`, a Unix socket, and return its id. It ends when this process does.
+
+    Commands run in `folder`, which is empty, so that a name from a request is never a file in the current folder.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(address)
+    listener.listen(64)
+    alive, held = os.pipe()  # the child reads end of file when the server ends, however it ends
+    pid = os.fork()
+    if pid:
+        os.close(alive)
+        listener.close()
+        return pid
+    os.close(held)
+    code = 1
+    try:
+        os.chdir(folder)
+        _serve(listener, alive)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _serve(listener: socket.socket, alive: int) -> None:
+    import select
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to stop
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    from importlib import import_module
+
+    for name in _PRELOADED:
+        import_module(f"toolspan.cli.{name}")
+    gc.freeze()  # perf: children share these pages
+    while True:
+        ready, _, _ = select.select([listener.fileno(), alive], [], [])
+        if alive in ready:
+            return
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            _answer(connection)
+            os._exit(0)
+        connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    with connection, contextlib.suppress(OSError):
+        (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
+        question = msgspec.msgpack.decode(_receive(connection, length), type=Question)
+        try:
+            answer = run_command(question)
+        except Exception as error:  # noqa: BLE001 - a fault of a command must reach the page
+            import traceback
+
+            traceback.print_exc(file=sys.stderr)
+            answer = Answer(error=f"{type(error).__name__}: {error}", status=500)
+        connection.sendall(encode_frame(msgspec.msgpack.encode(_packed(answer))))
+
+
+def _packed(answer: Answer) -> tuple[Sequence[bytes], Sequence[str], str | None, int]:
+    return [bytes(row) for row in answer.rows], answer.warnings, answer.error, answer.status
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Return the answer that a child sent."""
+    rows, warnings, error, status = msgspec.msgpack.decode(data, type=tuple[list[bytes], list[str], str | None, int])
+    return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
+
+
+def encode_frame(data: bytes) -> bytes:
+    """Return data with its length in front."""
+    return _LENGTH.pack(len(data)) + data
+
+
+def frame_length(head: bytes) -> int:
+    """Return the length of the data that follows a head of `FRAME_HEAD` bytes."""
+    length: int = _LENGTH.unpack(head)[0]
+    return length
+
+
+FRAME_HEAD = _LENGTH.size
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(min(count - len(parts), 1 << 20))
+        if not part:
+            raise OSError("the server closed the connection")
+        parts += part
+    return bytes(parts)
+
+
+def stop_workers(pid: int, address: str) -> None:
+    """End the process that `start_workers` forked."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    Path(address).unlink(missing_ok=True)

@@ -1,0 +1,184 @@
+"""A server of the web UI on the sample archive, and a browser that is let in."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from toolspan.reading import sample
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; its first line tells the version
+NO_BROWSER = "neither Chromium nor its driver is installed (Debian: chromium, chromium-driver)"
+
+
+class Server:
+    """A running `toolspan ui`."""
+
+    def __init__(self, url: str, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.url = url
+        self.process = process
+        parts = urlsplit(url)
+        self.host, self.port = parts.hostname or "", parts.port or 0
+        self.base = f"http://{self.host}:{self.port}"
+        self.token = parts.query.removeprefix("token=")
+
+    def request(
+        self, path: str, method: str = "GET", body: str | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send one request and return status, headers and body. Redirects are not followed."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+            response = connection.getresponse()
+            return response.status, {name.lower(): text for name, text in response.getheaders()}, response.read()
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return the JSON at an address of the API."""
+        address = f"/api/{path}" + (f"?{urlencode(query)}" if query else "")
+        status, _, body = self.request(address, Authorization=f"Bearer {self.token}")
+        assert status == 200, body
+        return json.loads(body)
+
+
+def command_rows(*words: str | Path) -> list[Any]:
+    """Return what a command prints with --json."""
+    from tests.cli.command import rows, run
+
+    return rows(run(*words, "--json", code=None))
+
+
+@contextlib.contextmanager
+def running(runtime: Path, *words: str | Path) -> Iterator[Server]:
+    """Run `toolspan ui --json --no-open` until the context ends; its state files go to `runtime`."""
+    runtime.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "XDG_CONFIG_HOME": str(runtime / "config")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "toolspan", "ui", "--json", "--no-open", *map(str, words)],
+        stdout=subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        yield Server(json.loads(process.stdout.readline())["url"], process)
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The web UI on the sample archive."""
+    with running(tmp_path_factory.mktemp("ui"), sample.archive()) as started:
+        yield started
+
+
+class Browser:
+    """A headless browser."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def sign_in(self, server: Server) -> None:
+        """Open the address that the command printed."""
+        self.server = server
+        self.driver.get(server.url)
+        self.wait("document.documentElement.dataset.ready === 'yes'")
+
+    def open(self, path: str, ready: str = "h1") -> None:
+        """Open a view and wait for an element of it."""
+        self.driver.get(self.server.base + path)
+        self.wait(f"document.querySelector({json.dumps(ready)})")
+
+    def run(self, script: str) -> Any:
+        """Run a script and return its value."""
+        return self.driver.execute_script(script)
+
+    def wait(self, expression: str) -> Any:
+        """Wait until an expression is true."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda _: self.run(f"return {expression}"))
+
+    def texts(self, selector: str) -> list[str]:
+        """Return the texts of the elements that match."""
+        found: list[str] = self.run(
+            f"return [...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText.trim())"
+        )
+        return found
+
+    def click(self, selector: str) -> None:
+        """Click the first element that matches."""
+        self.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after another, as somebody at the keyboard."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def problems(self) -> list[str]:
+        """Return the errors and warnings that the console has shown since the last call."""
+        entries = self.driver.get_log("browser")
+        return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+
+    def barriers(self) -> list[str]:
+        """Return axe-core's serious and critical findings on this page."""
+        self.driver.execute_script(AXE.read_text(encoding="utf-8"))
+        found: list[str] = self.driver.execute_async_script(
+            "const done = arguments[0]; axe.run().then((result) => done(result.violations"
+            ".filter((v) => ['serious', 'critical'].includes(v.impact))"
+            ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary}`))))"
+        )
+        return found
+
+    def resize(self, width: int, height: int) -> None:
+        """Set the size of the page, also below the smallest window."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+@pytest.fixture(scope="module")
+def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Browser]]:
+    """Start a browser; all are closed after the module."""
+    if not (CHROMIUM and DRIVER):
+        pytest.skip(NO_BROWSER)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    drivers = []
+
+    def start() -> Browser:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM or ""
+        profile = tmp_path_factory.mktemp("browser")
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                         "--window-size=1360,900", f"--user-data-dir={profile}"):  # fmt: skip
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        drivers.append(webdriver.Chrome(options=options, service=Service(DRIVER)))
+        return Browser(drivers[-1])
+
+    yield start
+    for driver in drivers:
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def browser(open_browser: Callable[[], Browser], server: Server) -> Browser:
+    """A browser that is signed in to the sample archive's server."""
+    started = open_browser()
+    started.sign_in(server)
+    return started

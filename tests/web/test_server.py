@@ -1,0 +1,112 @@
+"""`toolspan ui` as a process: who is let in, what it answers, how it starts twice and stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.web.conftest import Server, command_rows, running
+from toolspan.reading import sample
+
+SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
+
+
+def test_requests_without_the_secret_are_refused(server: Server) -> None:
+    for path in ("/", "/sessions", "/api/sessions", "/api/live", f"/api/session/{SESSION}", "/?token=wrong"):
+        status, headers, body = server.request(path)
+        assert status == 403, path
+        assert SESSION.encode() not in body or path.endswith(SESSION)
+        assert "set-cookie" not in headers
+
+
+def test_the_printed_address_sets_a_strict_cookie_that_opens_the_page(server: Server) -> None:
+    status, headers, _ = server.request(f"/session/x?call=y&token={server.token}")
+    assert (status, headers["location"]) == (303, "/session/x?call=y")
+    cookie = headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    status, headers, page = server.request("/", Cookie=headers["set-cookie"].partition(";")[0])
+    assert status == 200
+    assert "script-src 'self';" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert b"<script>" not in page
+    assert b"style=" not in page
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1:1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_other_hosts_and_origins_are_refused_even_with_the_secret(server: Server, headers: dict[str, str]) -> None:
+    status, _, _ = server.request("/api/sessions", Authorization=f"Bearer {server.token}", **headers)
+    assert status in (403, 421)
+
+
+def test_a_change_needs_the_token_of_the_page(server: Server) -> None:
+    status, _, body = server.request("/api/sessions", "POST", "{}", Authorization=f"Bearer {server.token}")
+    assert status == 403
+    assert b"token of the page" in body
+
+
+def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
+    archive = sample.archive()
+    for name in ("sessions", "calls", "errors", "files", "doctor"):
+        assert server.get(name) == command_rows(name, archive), name
+    assert server.get("usage", by="session") == command_rows("usage", "--by", "session", archive)
+    assert server.get("calls", tool="Bash", state="failed") == command_rows(
+        "calls", "--tool", "Bash", "--state", "failed", archive
+    )
+    assert server.get("search", q="error") == command_rows("search", "error", archive)
+    assert server.get("search", q="/usr") == command_rows("search", "/usr", archive)
+    rows = command_rows("calls", archive)
+    assert server.get("calls", fields="id,state") == [{"id": row["id"], "state": row["state"]} for row in rows]
+    assert [server.get(f"session/{SESSION}")] == command_rows("show", "--session", SESSION, archive)
+    call = server.get("calls")[0]["id"]
+    assert [server.get(f"call/{call}", session=SESSION)] == command_rows("show", call, "--session", SESSION, archive)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/api/nothing", 404),
+        ("/api/session/ffffffff", 404),
+        ("/api/session/..%2f..%2fetc%2fpasswd", 404),
+        ("/api/call/-h", 400),
+        ("/api/calls?output=/tmp/x", 400),
+        ("/api/calls?since=never", 400),
+        ("/api/usage?prices=/etc/passwd", 400),
+        ("/api/search?q=/etc+/usr", 400),
+        ("/api/call/src", 404),
+        ("/api/compare?a=/etc&b=/usr", 400),
+        ("/static/../server.py", 404),
+        ("/static/%2e%2e/server.py", 404),
+    ],
+)
+def test_requests_cannot_name_files_or_other_options(server: Server, path: str, expected: int) -> None:
+    status, _, body = server.request(path, Authorization=f"Bearer {server.token}")
+    assert status == expected, body
+
+
+def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path: Path) -> None:
+    with running(tmp_path, sample.archive()) as first:
+        with running(tmp_path, sample.archive()) as second:
+            assert second.url == first.url
+            assert second.process is not None
+            assert second.process.wait(20) == 0
+        with running(tmp_path, sample.archive() / "claude") as other:
+            assert other.port != first.port
+        states = list((tmp_path / "toolspan" / "ui").iterdir())
+        assert [json.loads(state.read_bytes())["port"] for state in states] == [first.port]
+        assert states[0].stat().st_mode & 0o077 == 0
+        assert first.process is not None
+        first.process.send_signal(signal.SIGINT)
+        assert first.process.wait(20) == 0
+        assert not states[0].exists()

@@ -1,0 +1,44 @@
+"""The Sessions and Session views in a real browser."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tests.web.conftest import Browser, command_rows
+from toolspan.reading import sample
+
+
+def test_sessions_show_the_numbers_of_the_command(browser: Browser) -> None:
+    rows = sorted(command_rows("sessions", sample.archive()), key=lambda row: row["ended"], reverse=True)
+    browser.open("/sessions", "table.rows tbody tr.link")
+    assert browser.texts("[data-test=count]") == [f"{len(rows)} sessions"]
+    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(row["calls"]) for row in rows]
+    assert browser.texts("tbody tr.link td:nth-child(7)") == [str(row["wrong"]) for row in rows]
+    titles = [(row["title"] or row["first_prompt"]).strip().split("\n")[0] for row in rows]
+    assert browser.texts("tbody tr.link td:nth-child(1) a") == titles
+    assert browser.problems() == []
+
+
+def test_order_and_filters_are_in_the_address(browser: Browser) -> None:
+    rows = command_rows("sessions", sample.archive())
+    browser.open("/sessions?sort=-calls&project=/home/mira/tide", "table.rows tbody tr.link")
+    calls = sorted((row["calls"] for row in rows if row["project"] == "/home/mira/tide"), reverse=True)
+    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(count) for count in calls]
+    browser.click("th:nth-child(6) button")
+    browser.wait("location.search.includes('sort=calls')")
+    browser.wait("document.querySelector('th:nth-child(6)').getAttribute('aria-sort') === 'ascending'")
+    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(count) for count in reversed(calls)]
+
+
+def test_keys_choose_and_open_a_session_whose_calls_are_listed(browser: Browser) -> None:
+    rows = command_rows("sessions", sample.archive())
+    newest_first = sorted(rows, key=lambda row: datetime.fromisoformat(row["ended"]), reverse=True)
+    browser.open("/sessions", "table.rows tbody tr.link")
+    browser.press("j", "j")
+    browser.wait("document.querySelectorAll('tr.link')[1].classList.contains('current')")
+    browser.press("\ue007")
+    browser.wait("document.querySelector('.session table.rows')")
+    chosen = newest_first[1]
+    assert browser.run("return location.pathname") == f"/session/{chosen['id']}"
+    assert browser.texts("[data-test=calls]") == [f"{chosen['calls']} calls"]
+    assert browser.problems() == []

@@ -1,0 +1,52 @@
+"""Every view opens without errors and barriers, in both themes and on a phone, and follows changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.web.conftest import Browser, running
+from toolspan.reading import sample
+from toolspan.testing import TranscriptBuilder
+
+SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
+OTHER = "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47"
+CALL = "toolu_01ohax96vbDCt9B7TgtfcVLe"
+VIEWS = (
+    "/", "/sessions", f"/session/{SESSION}", f"/call/{CALL}?session={SESSION}", "/errors", "/usage", "/files",
+    f"/compare?a={SESSION}&b={OTHER}", "/live", "/doctor",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_view_has_no_errors_and_no_barriers(browser: Browser, path: str) -> None:
+    for theme in ("light", "dark"):
+        browser.run(f"localStorage.setItem('theme', '{theme}')")
+        browser.open(path, "main h1")
+        assert browser.problems() == []
+        assert browser.barriers() == []
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_view_fits_a_phone(browser: Browser, path: str) -> None:
+    browser.resize(390, 800)
+    browser.open(path, "main h1")
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    browser.resize(1360, 900)
+
+
+def test_a_new_session_appears_without_a_reload(open_browser: Callable[[], Browser], tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    shutil.copytree(sample.archive(), archive)
+    browser = open_browser()
+    with running(tmp_path / "run", archive) as server:
+        browser.sign_in(server)
+        browser.open("/sessions", "table.rows tbody tr.link")
+        assert browser.texts("[data-test=count]") == ["10 sessions"]
+        builder = TranscriptBuilder(session_id="99999999-2b64-4c1b-9a53-0d6f1c7b8e21")
+        builder.prompt("One more")
+        builder.write(archive / "claude" / "projects" / "-home-mira-tide" / f"{builder.session_id}.jsonl")
+        browser.wait("document.querySelector('[data-test=count]').innerText === '11 sessions'")
