@@ -417,7 +417,8 @@ class _CommandChecker:
 
     def _check_output_redirect(self, text: str, target: ShellWord) -> None:
         scope = self._start_scope
-        paths = None if target.has_expansion or not target.text else self._resolve_target(target)
+        is_plain = bool(target.text) and not target.has_expansion and not _GLOB.search(target.text)
+        paths = self._resolve_target(target) if is_plain else None
         self._writes.append(text)
         if paths is None:
             self._require_approval(text)

@@ -205,7 +205,7 @@ class _ModeDecider:
             return False
         if program.variables or any(word.has_expansion for word in program.words):
             return True
-        if any(item.operator[:1] in "3456789" for item in program.redirects):
+        if inner.name == "uniq" and any(item.operator[:1] in "3456789" for item in program.redirects):
             return True
         if inner.name == "git" and re.match(self.refusals.asks_about_git, arguments):
             return True
