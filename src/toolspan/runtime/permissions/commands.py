@@ -291,7 +291,8 @@ class _CommandChecker:
         return True
 
     def _note_relative_reads(self, program: Program, arguments: Arguments) -> None:
-        if any(word.text[:1] not in ("/", "~", "$") for word in arguments.files("read")):
+        numbers = [word for word in arguments.files("value") if word.text[:1] == "+"]  # files for the client
+        if any(word.text[:1] not in ("/", "~", "$") for word in (*arguments.files("read"), *numbers)):
             self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
