@@ -368,6 +368,7 @@ def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
 _UNCLEAR_SYNTAX = frozenset({
     "A brace pattern", "A case statement", "A command used as a file", "A function definition",
     "A group in braces or double parentheses", "A list of values", "A variable", "A variable in braces",
+    "A variable set",
 })  # fmt: skip
 """The names of syntax that the message of a profile mentions."""
 

@@ -97,6 +97,7 @@ class Refusals:
     unclear: str = ""  # the message for a command line with syntax whose effect depends on the shell's state
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
+    asks_about_git: str = r"\Z"  # a pattern for the arguments of read-only git commands that need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
     link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others
     plain_lines: bool = False  # lines with expansions, conditions, variables or unusual redirects need approval
@@ -112,6 +113,7 @@ class Refusals:
     """True to list the commands instead of the folder, for a line that leaves the session's folders."""
     plan_shell: str = ""
     """The message for a command in plan mode that changes something; if empty, the same as outside plan mode."""
+    plan_reads: bool = False  # in plan mode, files outside the session's folders may be read without approval
     plan_mode: str = ""  # the message for a write in plan mode; if empty, the same as outside plan mode
     dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"

@@ -34,11 +34,13 @@ V2_0_65 = Profile(
         read_denied="",
         star_rules=False,
         asks_about=frozenset({
-            "[", "[[", "builtin", "cat", "claude", "cmp", "column", "comm", "command", "docker", "egrep", "expand",
+            "[", "[[", "builtin", "cat", "claude", "cmp", "comm", "command", "docker", "egrep", "expand",
             "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "ifconfig", "lsof", "node", "numfmt", "paste", "pgrep",
             "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort",
             "unexpand",
         }),
+        asks_about_git=r"(?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|tag --list"
+        r"|worktree)(?: |\Z)|remote\Z|branch (?:-l|--list) ",
         plain_lines=True,
         free_redirects=True,
         reach_inside=None,

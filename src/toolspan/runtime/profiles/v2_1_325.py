@@ -34,6 +34,7 @@ V2_1_325 = replace(
         redirect_inside="Output redirection to '{path}' needs approval.",
         leaving_names_parts=True,
         plan_shell="Auto mode is unavailable",
+        plan_reads=True,
         hook_denied="PreToolUse:{name} hook error: {reason}",
         hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
         plain_if_respelled=True,
