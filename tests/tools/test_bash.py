@@ -14,6 +14,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.tools.terminal import SESSION, Terminal, lives, record, terminal
+from toolspan import Permissions, Rules, Session
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.types.events import Progressed
 
@@ -242,6 +243,23 @@ async def test_a_shell_that_leaves_the_project_is_brought_back(tmp_path: Path) -
     assert record(left)["stderr"] == f"\n{notice}"
     async with terminal(tmp_path, "2.0.65") as shell:
         assert record(await shell.run("cd /"))["stderr"] == notice
+
+
+@requirement("bash.folder-reset")
+async def test_the_shell_stays_in_a_folder_that_was_added_to_the_session(tmp_path: Path) -> None:
+    project, added = tmp_path / "project", tmp_path / "added"
+    project.mkdir()
+    added.mkdir()
+    permissions = Permissions(Rules(allow=["Bash"]), folders=(added,))
+    async with Session(cwd=project, transcript=None, permissions=permissions) as session:
+        for number, command in enumerate((f"cd {added}", "pwd", f"cd {tmp_path}", "pwd")):
+            call = {"type": "tool_use", "id": f"toolu_{number}", "name": "Bash", "input": {"command": command}}
+            await session.run({"role": "assistant", "content": [call]})
+
+        outputs = [span.result.text if span.result else None for span in session.spans]
+    assert outputs[1] == str(added)
+    assert outputs[2] == f"Shell cwd was reset to {project}"
+    assert outputs[3] == str(project)
 
 
 @requirement("bash.folder-reset")

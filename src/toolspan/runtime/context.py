@@ -117,6 +117,8 @@ class Workspace:
     supervisor: ProcessSupervisor
     folder: Path
     """The session's own folder for spilled outputs, created when the first file is written."""
+    added_folders: tuple[Path, ...] = ()
+    """Folders outside the project that belong to the session. A command may leave the shell in one of them."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     files: FileStates = field(default_factory=FileStates)
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)

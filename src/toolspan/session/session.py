@@ -169,6 +169,7 @@ class Session:
         if tools is None:
             tools = coding_tools(self.profile, person=policies.approver is not None)
         workspace = self._make_workspace(folder, model)
+        workspace.added_folders = policies.folders
         self.hook_environment = self._make_hook_environment(workspace, policies.mode)
         self.hooks: HookRunner = hooks or NoHooks()
         """The hooks before they are bound to this session."""

@@ -371,13 +371,15 @@ def _finished_output(
     running: _RunningCommand, exit: ExitStatus, final_cwd: Path | None, ctx: ToolContext
 ) -> Output | ToolFailure:
     shell, child = running.shell, running.child
-    # The shell's final folder becomes the current one unless it is outside the project.
+    # The shell's final folder becomes the current one unless it is outside the session's folders.
     folder, notice = ctx.cwd, ""
     if final_cwd is not None:
         folder = project = ctx.workspace.project
         project_root = Path(os.path.realpath(project))  # the project path may contain symbolic links
         if final_cwd.is_relative_to(project_root):
             folder = project / final_cwd.relative_to(project_root)
+        elif any(final_cwd.is_relative_to(os.path.realpath(added)) for added in ctx.workspace.added_folders):
+            folder = final_cwd
         else:
             notice = f"Shell cwd was reset to {project}"
 

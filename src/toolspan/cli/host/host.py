@@ -181,7 +181,9 @@ class Host:
             profile=client_profile,
             model=model,
             hooks=settings.make_hooks(client_profile, self.servers, hook_options),
-            permissions=PolicyStack(tuple(permissions.policies), permissions.fallback, approver, self.permission_mode),
+            permissions=PolicyStack(
+                tuple(permissions.policies), permissions.fallback, approver, self.permission_mode, folders
+            ),
             direct=direct,
             transcript=source.transcript,
             session_id=source.session_id,

@@ -91,7 +91,9 @@ class Permissions:
     def resolve(self, refusals: Refusals) -> PolicyStack:
         """Return the policies for a runner. `refusals` are those in the session's profile."""
         permissions = self if self.refusals is not None else replace(self, refusals=refusals)
-        return PolicyStack(permissions.policies, permissions.fallback, permissions.approver, permissions.mode)
+        return PolicyStack(
+            permissions.policies, permissions.fallback, permissions.approver, permissions.mode, self.folders
+        )
 
     def _with_folders(self, policy: Callable[[PermissionRequest], Decision | None]) -> Policy:
         def policy_with_folders(request: PermissionRequest) -> Decision | None:
@@ -115,6 +117,8 @@ class PolicyStack:
     approver: Approver | None = None
     mode: str = "default"
     """The mode that is reported to hooks and in the transcript."""
+    folders: tuple[Path, ...] = ()
+    """Folders besides the project in which a command may leave the shell."""
 
     def resolve(self, refusals: Refusals) -> PolicyStack:  # noqa: ARG002 - the same call as on Permissions
         """Return the stack itself."""
