@@ -29,7 +29,7 @@ import anyio
 
 from toolspan.errors import ToolError
 from toolspan.runtime.background import CommandTask, new_task_id
-from toolspan.runtime.context import CallContext, ToolContext
+from toolspan.runtime.context import CallContext, ToolContext, Workspace
 from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, spill_notice, truncate_middle
 from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus, Spill, StartError, TerminationError
 from toolspan.runtime.profiles import Profile, ShellValues
@@ -367,21 +367,25 @@ def _find_bash(environment: Mapping[str, str]) -> str:
 # The result
 
 
+def _next_folder(final_cwd: Path, workspace: Workspace) -> tuple[Path, str]:
+    """Return the folder for the next command, and a notice if it is not the shell's final one.
+
+    A shell may end in the session's folders only.
+    """
+    project = workspace.project
+    project_root = Path(os.path.realpath(project))  # the project path may contain symbolic links
+    if final_cwd.is_relative_to(project_root):
+        return project / final_cwd.relative_to(project_root), ""
+    if any(final_cwd.is_relative_to(os.path.realpath(added)) for added in workspace.added_folders):
+        return final_cwd, ""
+    return project, f"Shell cwd was reset to {project}"
+
+
 def _finished_output(
     running: _RunningCommand, exit: ExitStatus, final_cwd: Path | None, ctx: ToolContext
 ) -> Output | ToolFailure:
     shell, child = running.shell, running.child
-    # The shell's final folder becomes the current one unless it is outside the session's folders.
-    folder, notice = ctx.cwd, ""
-    if final_cwd is not None:
-        folder = project = ctx.workspace.project
-        project_root = Path(os.path.realpath(project))  # the project path may contain symbolic links
-        if final_cwd.is_relative_to(project_root):
-            folder = project / final_cwd.relative_to(project_root)
-        elif any(final_cwd.is_relative_to(os.path.realpath(added)) for added in ctx.workspace.added_folders):
-            folder = final_cwd
-        else:
-            notice = f"Shell cwd was reset to {project}"
+    folder, notice = (ctx.cwd, "") if final_cwd is None else _next_folder(final_cwd, ctx.workspace)
 
     def set_cwd(context: CallContext) -> CallContext:
         return replace(context, cwd=folder)
