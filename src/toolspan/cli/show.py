@@ -128,7 +128,7 @@ def command(
     """
     if as_json and as_html:
         raise click.UsageError("use either --json or --html")
-    target = _resolve_names(names, last=last, session=session)
+    target = resolve_names(names, last=last, session=session)
     if as_html:
         redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
         _write_page(target, output, redactor)
@@ -157,13 +157,16 @@ def _write_page(target: list[TranscriptFile] | CallDetail, output: Path | None, 
         raise click.UsageError("--html shows a session, not one call")
     if output is None and sys.stdout.isatty():
         raise click.UsageError("the page would go to the terminal; add -o FILE")
-    text = render_transcripts(*_read_session(target), redactor=redactor)
+    text = render_transcripts(*read_session(target), redactor=redactor)
     write_output((text.encode("utf-8", "replace"),), output)
     if output is not None:
         click.echo(f"{output}: {len(text) / 1e6:.1f} MB", err=True)
 
 
-def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
+def resolve_names(
+    names: Sequence[str], *, last: bool = False, session: str | None = None
+) -> list[TranscriptFile] | CallDetail:
+    """Return the files of the named session, or the named call."""
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
     paths = [Path(name) for name in names if select.path_exists(Path(name))]
@@ -252,7 +255,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_files(cls, files: Sequence[TranscriptFile]) -> SessionDetail:
         """Read the session that consists of these files."""
-        transcripts = _read_session(files)
+        transcripts = read_session(files)
         timeline = build_timeline([read_content(transcript) for transcript in transcripts])
         return cls(main=transcripts[0], files=transcripts, timeline=timeline)
 
@@ -279,7 +282,8 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
         return max((group.concurrency for group in groups), default=0)
 
 
-def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
+def read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
+    """Read a session's own transcript and those of its subagents, in this order."""
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=recency)
     others = [file for file in files if file.name.role == "agent" and file is not main]
@@ -324,7 +328,12 @@ def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Tex
 
 
 def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, object]:
-    session = {
+    return {"session": session_facts(detail), "turns": turn_rows(detail.timeline, row_format.includes_message)}
+
+
+def session_facts(detail: SessionDetail) -> dict[str, object]:
+    """Return the facts about a whole session, as `show --json` prints them."""
+    return {
         **msgspec.to_builtins(detail.main.info),
         "file": detail.main.file,
         "files": [transcript.file for transcript in detail.files],
@@ -333,7 +342,6 @@ def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, obj
         "concurrency": detail.max_concurrency,
         "tokens": sum_tokens(transcript.message_tokens for transcript in detail.files),
     }
-    return {"session": session, "turns": turn_rows(detail.timeline, row_format.includes_message)}
 
 
 class TimelineRow(NamedTuple):

@@ -1,0 +1,67 @@
+"""`/api/call/ID/records`: the lines of a transcript that a call was read from, and the blocks of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from toolspan.cli.show import resolve_names
+from toolspan.errors import NotFound, SourceError
+from toolspan.export.json import encode_json
+from toolspan.formats.source import source_for_path
+from toolspan.types.ids import SourceLocation
+from toolspan.types.span import Progress, Span
+from toolspan.web.worker import Question
+
+_MAX_RECORD_BYTES = 256 << 10
+_MAX_BLOCKS_BYTES = 16 << 20
+
+
+def answer(question: Question) -> list[bytes]:
+    """Return the raw records of the call that the question names, and its result's blocks if it has other than text."""
+    options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
+    detail = resolve_names(question.names, session=options.get("session"))
+    if isinstance(detail, list):
+        raise NotFound("this is a session, not a call")
+    records = []
+    for what, place in _places(detail.span):
+        data = source_for_path(Path(place.file)).read(place.offset, min(place.length, _MAX_RECORD_BYTES))
+        records.append(
+            {
+                "what": what,
+                "file": place.file,
+                "line": place.line,
+                "bytes": place.length,
+                "text": data.decode("utf-8", "replace"),
+            }
+        )
+    return [encode_json({"records": records, "blocks": _read_blocks(detail.span)})]
+
+
+def _places(span: Span) -> Iterator[tuple[str, SourceLocation]]:
+    """Yield the location of each line about a call once, in order."""
+    places: dict[tuple[str, int], tuple[str, SourceLocation]] = {}
+    if span.call.place:
+        places[span.call.place.file, span.call.place.offset] = ("request", span.call.place)
+    for event in span.events:
+        if not isinstance(event, Progress):
+            kind = str(event.__struct_config__.tag)
+            places.setdefault((event.place.file, event.place.offset), (kind, event.place))
+    if span.result:
+        places[span.result.place.file, span.result.place.offset] = ("result", span.result.place)
+    for copy in span.copies:
+        places.setdefault((copy.place.file, copy.place.offset), (f"repeated {copy.what}", copy.place))
+    yield from sorted(places.values(), key=lambda item: (item[1].file, item[1].offset))
+
+
+def _read_blocks(span: Span) -> object:
+    """Return the blocks of a result if one of them is not text, such as a picture."""
+    if span.result is None or span.result.place.length > _MAX_BLOCKS_BYTES:
+        return None
+    try:
+        content = span.result.content
+    except SourceError:
+        return None
+    if isinstance(content, list) and any(isinstance(block, dict) and block.get("type") != "text" for block in content):
+        return content
+    return None
