@@ -26,7 +26,7 @@ _CALL_FILTERS = ("tool", "state", "error", *_SESSION_FILTERS, "session", "agent"
 _REQUEST_FILTERS = (*_SESSION_FILTERS, "session", "agent")
 _FLAGS = frozenset({"live", "mcp", "context", "regex", "ignore-case", "case-sensitive", "every", "diff"})
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
+_ID = re.compile(r"[A-Za-z0-9#][A-Za-z0-9_.:-]{0,199}")
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -139,12 +139,16 @@ class _Api:
 
     async def _call(self, request: Request, command: str) -> Response:
         call = read_id(request)
-        arguments = read_options(request, ("session",))
-        if any(Path(root).is_file() for root in self._answers.roots):
-            arguments = []
-        return respond(
-            await self._answers.ask(Question(command, tuple(arguments), (call, *self._answers.roots))), single=True
-        )
+        arguments = tuple(read_options(request, ("session",)))
+        roots = self._answers.roots
+        if any(Path(root).is_file() for root in roots):
+            arguments = ()
+        answer = Answer(error=f"no call {call!r}", status=404)
+        for names in [(root,) for root in roots] if arguments and roots else [roots]:  # `--session` is for one folder
+            answer = await self._answers.ask(Question(command, arguments, (call, *names)))
+            if answer.status != 404:
+                break
+        return respond(answer, single=True)
 
     async def why(self, request: Request) -> Response:
         call = read_id(request)

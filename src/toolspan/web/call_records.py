@@ -1,10 +1,11 @@
-"""`/api/call/ID/records`: the lines of a transcript that a call was read from, and the blocks of its result."""
+"""`/api/call/ID/records`: what `why` says about a call, the lines it was read from, and the blocks of its result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from toolspan.cli.permissions import explain_permission, explanation_rows
 from toolspan.cli.show import resolve_names
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json
@@ -18,7 +19,7 @@ _MAX_BLOCKS_BYTES = 16 << 20
 
 
 def answer(question: Question) -> list[bytes]:
-    """Return the raw records of the call that the question names, and its result's blocks if it has other than text."""
+    """Return the decision about the named call in words, its raw records, and its result's blocks if not all are text."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
     detail = resolve_names(question.names, session=options.get("session"))
     if isinstance(detail, list):
@@ -35,7 +36,9 @@ def answer(question: Question) -> list[bytes]:
                 "text": data.decode("utf-8", "replace"),
             }
         )
-    return [encode_json({"records": records, "blocks": _read_blocks(detail.span)})]
+    explanation = explain_permission(detail.span)
+    why = {"allowed": explanation.allowed, "rows": explanation_rows(explanation)}
+    return [encode_json({"why": why, "records": records, "blocks": _read_blocks(detail.span)})]
 
 
 def _places(span: Span) -> Iterator[tuple[str, SourceLocation]]:

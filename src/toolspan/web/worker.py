@@ -19,7 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-_PRELOADED = ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files", "overview")
+_PRELOADED = ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files", "overview",
+              "permissions")  # fmt: skip
 _LENGTH = struct.Struct("!Q")
 
 
