@@ -72,7 +72,7 @@ function Failure({ data }) {
 
 function Decision({ data, why }) {
   const { call, events, meaning } = data;
-  const hooks = events.filter(({ type }) => type === "hook" );
+  const hooks = events.filter(({ type }) => type === "hook");
   const others = events.filter(({ type }) => !["hook", "permission"].includes(type));
   const verdict = why ? { true: "allowed", false: "not allowed" }[why.allowed] ?? "unknown" : "…";
   return html`<dl class="fields">
@@ -95,7 +95,7 @@ function eventText(event) {
 function Recovery({ chain, id, session }) {
   const rows = [chain.start, ...chain.links];
   return html`<p class="described">${words(chain.name ?? "not attempted")}: ${words(chain.outcome)}${chain.evasion ? ", possible evasion" : ""}, ${plural(chain.attempts, "attempt")}${chain.wall_ms === null ? "" : `, ${duration(chain.wall_ms)}`}</p>
-    <ol class="steps">${rows.map((row) => html`<${Step} row=${row} session=${session} current=${row.id === id} />`)}</ol>`;
+    ${rows.length > 1 ? html`<ol class="steps">${rows.map((row) => html`<${Step} row=${row} session=${session} current=${row.id === id} />`)}</ol>` : null}`;
 }
 
 const Step = ({ row, session, current }) => html`<li class=${current ? "here" : ""}><a href=${callHref(row, session)} aria-current=${current ? "true" : undefined}><${StateBadge} state=${row.state} text=${false} /> <b>${row.tool ?? "?"}</b> <span class="mono">${firstLine(row.target, 160)}</span></a></li>`;

@@ -92,6 +92,11 @@ function SessionPage({ id, model, about, query, setQuery }) {
   const moveTo = (row) => {
     if (!row) return;
     select(row);
+    if (zoom && row.at !== null && (row.at < zoom[0] || row.at > zoom[1])) { // move the waterfall along
+      const half = (scale.place(zoom[1]) - scale.place(zoom[0])) / 2;
+      const centre = Math.min(1 - half, Math.max(half, scale.place(row.at)));
+      setQuery({ zoom: intervalText([scale.time(centre - half), scale.time(centre + half)]) });
+    }
     control.current?.scrollTo(place(row), "nearest");
   };
   const step = (way, wanted) => {
