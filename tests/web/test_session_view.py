@@ -187,7 +187,7 @@ def test_dragging_selects_a_range_and_the_wheel_zooms(page: Browser) -> None:
     page.wait("location.search.includes('zoom=')")
     page.press("0")
     page.wait("!location.search.includes('zoom=')")
-    _drag(page, ".minimap", 0.3, 0.5)
+    _drag(page, ".minimap .over", 0.3, 0.5)
     page.wait("location.search.includes('zoom=')")
     assert page.problems() == []
 

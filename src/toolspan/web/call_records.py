@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toolspan.cli.permissions import explain_permission, explanation_rows
-from toolspan.cli.show import resolve_names
+from toolspan.cli.select import find_session_files, locate_files, transcripts_containing
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json
 from toolspan.formats.source import source_for_path
@@ -21,11 +21,9 @@ _MAX_BLOCKS_BYTES = 16 << 20
 def answer(question: Question) -> list[bytes]:
     """Return the decision about the named call in words, its raw records, and its result's blocks if not all are text."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    detail = resolve_names(question.names, session=options.get("session"))
-    if isinstance(detail, list):
-        raise NotFound("this is a session, not a call")
+    span = _find_span(*question.names, session=options.get("session"))
     records = []
-    for what, place in _places(detail.span):
+    for what, place in _places(span):
         data = source_for_path(Path(place.file)).read(place.offset, min(place.length, _MAX_RECORD_BYTES))
         records.append(
             {
@@ -36,9 +34,19 @@ def answer(question: Question) -> list[bytes]:
                 "text": data.decode("utf-8", "replace"),
             }
         )
-    explanation = explain_permission(detail.span)
+    explanation = explain_permission(span)
     why = {"allowed": explanation.allowed, "rows": explanation_rows(explanation)}
-    return [encode_json({"why": why, "records": records, "blocks": _read_blocks(detail.span)})]
+    return [encode_json({"why": why, "records": records, "blocks": _read_blocks(span)})]
+
+
+def _find_span(call: str, *names: str, session: str | None) -> Span:
+    """Return the newest call with an id."""
+    root = Path(names[0]) if names else None
+    files = find_session_files(session, root) if session else locate_files(names)[0]
+    spans = [span for transcript in transcripts_containing(call, files) for span in transcript.spans if span.id == call]
+    if not spans:
+        raise NotFound(f"no call {call!r}")
+    return max(spans, key=lambda span: span.call.requested_at or "")
 
 
 def _places(span: Span) -> Iterator[tuple[str, SourceLocation]]:

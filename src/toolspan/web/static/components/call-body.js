@@ -44,7 +44,7 @@ const Output = ({ value }) => html`<${Long} value=${value}>${(part) => html`<${A
 const Source = ({ value, language }) => html`<${Long} value=${value}>${(part) => html`<${Code} text=${part} language=${language} />`}<//>`;
 
 export function Numbered({ value, start = 1, language }) {
-  return html`<${Long} value=${value}>${(part) => {
+  return html`<${Long} value=${value.replace(/\n$/, "")}>${(part) => {
     const count = part.split("\n").length;
     return html`<div class="numbered" tabindex="0" role="region" aria-label="file"><pre class="numbers" aria-hidden="true">${Array.from({ length: count }, (_, n) => start + n).join("\n")}</pre><${Code} text=${part} language=${language} /></div>`;
   }}<//>`;

@@ -1,9 +1,9 @@
 // The waterfall of a session on a canvas: time split, context, calls in lanes, waits, hooks, background tasks and
 // subagents, with a minimap. The list of calls below it says the same in text.
 //
-// <Waterfall model scale zoom range visible selected closed passes onZoom onRange onSelect onToggle />
+// <Waterfall model scale zoom range control selected closed passes onZoom onRange onSelect onToggle />
 //   zoom, range  [start, end] in milliseconds after the start, or null
-//   visible      [start, end] of the rows that the list shows
+//   control      a ref that gets { setVisible([start, end]) }: mark what the list shows
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { STATES } from "./badges.js";
 import { token } from "./chart.js";
@@ -17,16 +17,20 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
 const PARTS = { model: "info", tools: "accent", permission: "warn", hooks: "odd", idle: "muted-soft", nothing_recorded: "muted-soft" };
 const PHASES = { permission: "warn", hooks: "odd" };
 
-export function Waterfall({ model, scale, zoom, range, visible, selected, closed, passes, onZoom, onRange, onSelect, onToggle }) {
+export function Waterfall({ model, scale, zoom, range, control, selected, closed, passes, onZoom, onRange, onSelect, onToggle }) {
   const box = useRef(null);
   const canvas = useRef(null);
   const overlay = useRef(null);
   const minimap = useRef(null);
+  const frame = useRef(null);
   const drag = useRef(null);
   const [size, setSize] = useState({ width: 0, ratio: 1 });
   const [theme, setTheme] = useState(0);
   const [tip, setTip] = useState(null);
   const [draft, setDraft] = useState(null);
+  const [visible, setVisible] = useState(null); // perf: here, so that scrolling draws only the overlays again
+  control.current = { setVisible: (pair) => setVisible((old) => (old && pair && old[0] === pair[0] && old[1] === pair[1] ? old : pair)) };
+  const about = useMemo(() => summary(model), [model]);
   const label = size.width < 600 ? 64 : 112;
   const tracks = useMemo(() => layOut(model, closed), [model, closed]);
   const marks = useMemo(() => marksOf(model), [model]);
@@ -58,8 +62,11 @@ export function Waterfall({ model, scale, zoom, range, visible, selected, closed
     if (size.width) drawOverlay(overlay.current, { tracks, x, label, width: size.width, ratio: size.ratio, visible, range: draft ?? range, selected });
   }, [tracks, scale, left, right, size, theme, visible, range, draft, selected]);
   useEffect(() => {
-    if (size.width) drawMinimap(minimap.current, { model, marks, scale, label, width: size.width, ratio: size.ratio, view: [left, right], visible });
-  }, [model, scale, left, right, size, theme, visible]);
+    if (size.width) drawMinimap(minimap.current, { model, marks, scale, label, width: size.width, ratio: size.ratio });
+  }, [model, scale, size, theme]);
+  useEffect(() => {
+    if (size.width) drawWindow(frame.current, { scale, label, width: size.width, ratio: size.ratio, view: [left, right], visible });
+  }, [scale, left, right, size, theme, visible]);
 
   // Wheel: zoom around the pointer; sideways or with Shift: move.
   const wheel = useRef(null);
@@ -131,7 +138,7 @@ export function Waterfall({ model, scale, zoom, range, visible, selected, closed
   const pullStart = (event) => {
     const at = shareAt(event);
     pull.current = zoom && at > left && at < right ? { offset: at - left, wide: span } : { from: at };
-    minimap.current.setPointerCapture(event.pointerId);
+    frame.current.setPointerCapture(event.pointerId);
   };
   const pullMove = (event) => {
     if (!pull.current) return;
@@ -146,8 +153,9 @@ export function Waterfall({ model, scale, zoom, range, visible, selected, closed
   };
 
   return html`<div class="waterfall" ref=${box}>
-    <canvas class="minimap" ref=${minimap} aria-hidden="true" onPointerDown=${pullStart} onPointerMove=${pullMove} onPointerUp=${pullEnd} onDblClick=${() => onZoom(null)}></canvas>
-    <div class="lanes" tabindex="0" role="img" aria-label=${summary(model)}>
+    <div class="minimap"><canvas ref=${minimap}></canvas>
+      <canvas class="over" ref=${frame} onPointerDown=${pullStart} onPointerMove=${pullMove} onPointerUp=${pullEnd} onDblClick=${() => onZoom(null)}></canvas></div>
+    <div class="lanes" tabindex="0" role="img" aria-label=${about}>
       <div class="stack" style=${{ height: `${tracks.height}px` }}>
         <canvas ref=${canvas}></canvas>
         <canvas ref=${overlay} class="over" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => setTip(null)} onDblClick=${() => onZoom(null)}></canvas>
@@ -213,7 +221,7 @@ function prepare(canvas, width, height, ratio) {
 
 function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, ratio, passes }) {
   const g = prepare(canvas, width, tracks.height, ratio);
-  const colours = Object.fromEntries(["text", "muted", "faint", "line", "surface", "bg", "accent", "good", "bad", "warn", "odd", "info", "muted-soft", "on-accent", "accent-soft", "info-soft", "hover"].map((name) => [name, token(name)]));
+  const colours = Object.fromEntries(["text", "muted", "faint", "line", "surface", "bg", "accent", "good", "bad", "warn", "odd", "info", "muted-soft", "on-accent", "accent-soft", "info-soft", "hover", "font"].map((name) => [name, token(name)]));
   g.save();
   g.beginPath();
   g.rect(label, 0, width - label, tracks.height);
@@ -321,9 +329,9 @@ function drawAgent(g, { track, x, label, width, colours, passes }) {
     const seen = Math.max(from, label);
     if (to - seen > 38 && !off) {
       g.fillStyle = colours["on-accent"];
-      g.font = `10px ${token("font")}`;
+      g.font = `10px ${colours.font}`;
       g.fillText(fit(g, call.tool, to - seen - 6), seen + 4, top + LANE / 2 - 0.5);
-      g.font = `11px ${token("font")}`;
+      g.font = `11px ${colours.font}`;
     }
     g.globalAlpha = 1;
   }
@@ -362,7 +370,7 @@ function drawOverlay(canvas, { tracks, x, label, width, ratio, visible, range, s
   }
 }
 
-function drawMinimap(canvas, { model, marks, scale, label, width, ratio, view, visible }) {
+function drawMinimap(canvas, { model, marks, scale, label, width, ratio }) {
   const g = prepare(canvas, width, MINIMAP, ratio);
   const room = Math.max(1, width - label);
   const bins = Math.max(1, Math.floor(room / 2));
@@ -375,18 +383,26 @@ function drawMinimap(canvas, { model, marks, scale, label, width, ratio, view, v
   }
   const most = all.reduce((a, b) => Math.max(a, b), 1);
   const height = (count) => (count ? 3 + (Math.sqrt(count / most)) * (MINIMAP - 9) : 0);
+  const [usual, bad] = [token("line-strong"), token("bad")];
   for (let n = 0; n < bins; n += 1) {
     if (!all[n]) continue;
-    g.fillStyle = token("line-strong");
+    g.fillStyle = usual;
     g.fillRect(label + (n / bins) * room, MINIMAP - 3 - height(all[n]), 1.6, height(all[n]));
     if (!wrong[n]) continue;
-    g.fillStyle = token("bad");
+    g.fillStyle = bad;
     g.fillRect(label + (n / bins) * room, MINIMAP - 3 - height(wrong[n]), 1.6, height(wrong[n]));
   }
   for (const { at, mark } of marks) {
     g.fillStyle = token(mark === "compacted" ? "odd" : "info");
     g.fillRect(label + scale.place(at) * room, 2, 1.5, MINIMAP - 4);
   }
+  g.fillStyle = token("faint");
+  g.fillText("all", 6, MINIMAP / 2);
+}
+
+function drawWindow(canvas, { scale, label, width, ratio, view, visible }) {
+  const g = prepare(canvas, width, MINIMAP, ratio);
+  const room = Math.max(1, width - label);
   if (visible) {
     const [from, to] = visible.map((ms) => label + scale.place(ms) * room);
     g.fillStyle = token("accent");
@@ -399,8 +415,6 @@ function drawMinimap(canvas, { model, marks, scale, label, width, ratio, view, v
   g.globalAlpha = 1;
   g.strokeStyle = token("line-strong");
   g.strokeRect(label + view[0] * room + 0.5, 0.5, Math.max(2, (view[1] - view[0]) * room - 1), MINIMAP - 1);
-  g.fillStyle = token("faint");
-  g.fillText("all", 6, MINIMAP / 2);
 }
 
 function find(tracks, px, py, { label, x }) {

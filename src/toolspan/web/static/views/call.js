@@ -34,11 +34,14 @@ export default function Call({ params, query, setTitle }) {
   </section>`}<//>`;
 }
 
-// The same in the panel of a session: <CallPanel id session />.
-export function CallPanel({ id, session, actions }) {
+// The same in the panel of a session: <CallPanel id session row />; `row` is shown until the rest is there.
+export function CallPanel({ id, row, session, actions }) {
   const answer = useApi(callPath(id), { session });
   const data = answer.data?.call.id === id ? answer.data : undefined;
-  return html`<div class="panel-actions">${actions}</div><${Answer} of=${{ ...answer, data }} what="the call">${(found) => html`<${CallDetail} data=${found} session=${session} heading="h2" key=${id} />`}<//>`;
+  return html`<div class="panel-actions">${actions}</div>
+    ${!data && !answer.error && row ? html`<h2 class="call-title"><span class="tool">${row.tool}</span> <span class="mono target">${row.target}</span></h2>
+      <${Facts} items=${[html`<${StateBadge} state=${row.state} />`, row.error && words(row.error), duration(row.took)]} />${row.message ? html`<p class="mono">${row.message}</p>` : null}` : null}
+    <${Answer} of=${{ ...answer, data }} what="the call">${(found) => html`<${CallDetail} data=${found} session=${session} heading="h2" key=${id} />`}<//>`;
 }
 
 function CallDetail({ data, session, heading }) {

@@ -64,7 +64,7 @@ function useFollow(id, answer) {
 
 function SessionPage({ id, model, about, query, setQuery }) {
   const control = useRef(null);
-  const [visible, setVisible] = useState(null);
+  const chart = useRef(null);
   const [opened, setOpened] = useState(new Set());
   const filterKey = JSON.stringify([query.state, query.tool, query.agent, query.find, query.range, query.text, query.thinking, query.closed]);
   const closed = useMemo(() => new Set(list(query.closed).flatMap((text) => text.split(",")).map(Number)), [query.closed]);
@@ -145,7 +145,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
       start = Math.min(start, row.at);
       end = Math.max(end, row.kind === "agent" ? row.at : row.end ?? row.at);
     }
-    setVisible((old) => (start > end ? null : old && old[0] === start && old[1] === end ? old : [start, end]));
+    chart.current?.setVisible(start > end ? null : [start, end]);
   }, [items]);
   const heightOf = useMemo(() => (item) => (item.type === "row" && item.row.kind === "message" && text === "full" ? Math.min(TEXT_ROW, 40 + item.row.text.length / 4) : ROW), [text]);
   const draw = useCallback((item) => html`<${Item} item=${item} session=${id} model=${model} full=${text === "full"} selected=${item.row === selected && item.type === "row"}
@@ -154,14 +154,14 @@ function SessionPage({ id, model, about, query, setQuery }) {
 
   return html`<section class=${`page fill session${query.call ? " with-panel" : ""}`}>
     <${Head} id=${id} model=${model} about=${about} query=${query} setQuery=${setQuery} />
-    ${model.to > model.from ? html`<${Waterfall} model=${model} scale=${scale} zoom=${zoom} range=${range} visible=${visible} selected=${selected?.kind === "call" ? selected : null} closed=${closed}
+    ${model.to > model.from ? html`<${Waterfall} model=${model} scale=${scale} zoom=${zoom} range=${range} control=${chart} selected=${selected?.kind === "call" ? selected : null} closed=${closed}
       passes=${marksCall} onZoom=${(pair) => setQuery({ zoom: intervalText(pair) })} onRange=${(pair) => setQuery({ range: intervalText(pair) })} onSelect=${(call) => { select(call); control.current?.scrollTo(place(call), "center"); }} onToggle=${toggle} />` : null}
     <${Tools} model=${model} query=${query} setQuery=${setQuery} text=${text} scale=${scale} zoomBy=${zoomBy} zoom=${zoom} shown=${shown} step=${(way) => step(way, isWrong)} />
     ${range ? html`<${RangeBar} model=${model} range=${range} query=${query} setQuery=${setQuery} />` : null}
     <div class="split">
       ${items.length ? html`<${VirtualList} items=${items} keyOf=${(item) => item.key} heightOf=${heightOf} render=${draw} label="Calls and messages" control=${control} onVisible=${onVisible} />`
         : html`<${Empty}>Nothing matches these filters.<//>`}
-      ${query.call ? html`<aside class="panel" aria-label="Selected call" tabindex="0"><${CallPanel} id=${query.call} session=${id} actions=${html`
+      ${query.call ? html`<aside class="panel" aria-label="Selected call" tabindex="0"><${CallPanel} id=${query.call} row=${selected} session=${id} actions=${html`
         <a href=${href("/call/:id", { id: query.call }, { session: id })}>Open as a page</a><button type="button" class="quiet icon" aria-label="Close the call" title="Close (Escape)" onClick=${() => setQuery({ call: null })}>✕</button>`} /></aside>` : null}
     </div>
   </section>`;
