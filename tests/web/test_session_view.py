@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,22 +93,29 @@ def _hostile_session() -> TranscriptBuilder:
 
 
 @pytest.fixture(scope="module")
-def page(open_browser: Callable[[], Browser], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser on the sample archive with three more sessions."""
-    archive = tmp_path_factory.mktemp("archive") / "archive"
-    shutil.copytree(sample.archive(), archive)
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample archive with three more sessions."""
+    folder = tmp_path_factory.mktemp("archive") / "archive"
+    shutil.copytree(sample.archive(), folder)
     for builder in (_long_session(), _rich_session(), _hostile_session()):
-        builder.write(archive / "claude" / "projects" / "-home-mira-tide" / f"{builder.session_id}.jsonl")
+        builder.write(folder / "claude" / "projects" / "-home-mira-tide" / f"{builder.session_id}.jsonl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(
+    open_browser: Callable[[], Browser], archive: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    """A browser on that archive."""
     browser = open_browser()
     with running(tmp_path_factory.mktemp("run"), archive) as server:
         browser.sign_in(server)
         browser.resize(1360, 1500)
-        browser.archive = archive
         yield browser
 
 
-def _calls(page: Browser, session: str) -> list[dict[str, object]]:
-    return command_rows("calls", "--session", session, "--limit", "0", page.archive)
+def _calls(archive: Path, session: str) -> list[Any]:
+    return command_rows("calls", "--session", session, "--limit", "0", archive)
 
 
 def _drag(page: Browser, selector: str, start: float, end: float) -> None:
@@ -120,15 +128,15 @@ def _drag(page: Browser, selector: str, start: float, end: float) -> None:
     chain.click_and_hold().move_by_offset(int((end - start) * width), 0).release().perform()
 
 
-def test_a_session_shows_the_numbers_and_calls_of_the_command(page: Browser) -> None:
+def test_a_session_shows_the_numbers_and_calls_of_the_command(page: Browser, archive: Path) -> None:
     page.open(f"/session/{AGENTS}", ".item.call")
-    [shown] = command_rows("show", "--session", AGENTS, page.archive)
+    [shown] = command_rows("show", "--session", AGENTS, archive)
     counts = dict(text.rsplit(" ", 1) for text in page.texts(".chip"))
     assert counts == {f"{_symbol(state)} {state.replace('_', ' ')}": str(n) for state, n in _states(shown).items()}
-    rows = _calls(page, AGENTS)
+    rows = _calls(archive, AGENTS)
     assert sorted(page.texts(".item.call .tool")) == sorted(str(row["tool"]) for row in rows)
     assert page.texts(".item.agent b") == ["Explore", "Explore", "general-purpose"]
-    usage = command_rows("usage", "--by", "session", "--session", AGENTS, page.archive)
+    usage = command_rows("usage", "--by", "session", "--session", AGENTS, archive)
     page.wait(f"document.querySelector('.facts').innerText.includes('${usage[0]['cost_usd']:.2f}')")
     page.click(".item.agent .bare")
     page.wait("location.search.includes('closed=1')")
@@ -146,9 +154,9 @@ def _symbol(state: str) -> str:
     return {"succeeded": "✓", "failed": "✗", "timed_out": "◷"}[state]
 
 
-def test_keys_go_from_failure_to_failure_and_open_the_call(page: Browser) -> None:
+def test_keys_go_from_failure_to_failure_and_open_the_call(page: Browser, archive: Path) -> None:
     page.open(f"/session/{AGENTS}", ".item.call")
-    wrong = [row["id"] for row in _calls(page, AGENTS) if row["state"] in ("failed", "timed_out")]
+    wrong = [row["id"] for row in _calls(archive, AGENTS) if row["state"] in ("failed", "timed_out")]
     visited = []
     for _ in wrong:
         before = page.run("return location.search")
@@ -192,14 +200,14 @@ def test_dragging_selects_a_range_and_the_wheel_zooms(page: Browser) -> None:
     assert page.problems() == []
 
 
-def test_a_long_session_opens_at_a_line_and_draws_only_what_is_in_view(page: Browser) -> None:
+def test_a_long_session_opens_at_a_line_and_draws_only_what_is_in_view(page: Browser, archive: Path) -> None:
     page.open(f"/session/{LONG}", ".item.call")
     assert page.texts("[data-test=calls]") == ["1,500 calls"]
     assert page.texts(".item.fold .badge") == ["×5"] * 4
     assert page.run("return document.querySelectorAll('.item').length") < 80
     page.click(".item.fold .bare")
     page.wait("document.querySelectorAll('.item.inside').length === 5")
-    row = next(row for row in _calls(page, LONG) if row["state"] == "failed")
+    row = next(row for row in _calls(archive, LONG) if row["state"] == "failed")
     page.open(f"/session/{LONG}?line={row['result_line']}", ".item.current")
     assert page.run(f"return document.querySelector('.item.current').href.includes('{row['id']}')")
     assert page.run("const b = document.querySelector('.item.current').getBoundingClientRect(); "
@@ -216,12 +224,12 @@ def test_branches_and_whole_messages_are_shown(page: Browser) -> None:
     assert page.texts(".item.call.abandoned .tool") == ["Edit", "Bash"]
 
 
-def test_a_call_shows_its_input_and_result_by_tool(page: Browser) -> None:
-    shell, edit, read, picture, notebook = (str(row["id"]) for row in _calls(page, RICH))
+def test_a_call_shows_its_input_and_result_by_tool(page: Browser, archive: Path) -> None:
+    shell, edit, read, picture, notebook = (str(row["id"]) for row in _calls(archive, RICH))
     page.open(f"/call/{shell}?session={RICH}", ".call-detail .ansi .ansi-1")
     assert page.texts(".ansi-1") == ["red"]
     page.wait("[...document.querySelectorAll('.field dt')].some((e) => e.innerText === 'because')")
-    [why] = command_rows("why", shell, page.archive)
+    [why] = command_rows("why", shell, archive)
     texts = page.texts(".field dd")
     assert why["allowed"] is True
     assert "allowed" in texts
@@ -247,10 +255,10 @@ def test_a_call_shows_its_input_and_result_by_tool(page: Browser) -> None:
     assert page.problems() == []
 
 
-def test_nothing_in_a_hostile_transcript_runs(page: Browser) -> None:
+def test_nothing_in_a_hostile_transcript_runs(page: Browser, archive: Path) -> None:
     bad = "main :is(script, iframe, svg, style, form, [onerror], [onload], [href^='javascript:' i], img[src^='http'])"
     paths = [f"/session/{HOSTILE}?text=full&thinking=1", "/sessions"]
-    rows = _calls(page, HOSTILE)
+    rows = _calls(archive, HOSTILE)
     paths += [f"/call/{row['id']}?session={HOSTILE}" for row in rows]
     paths.append(f"/session/{HOSTILE}?call={rows[0]['id']}")
     for path in paths:

@@ -19,7 +19,7 @@ _MAX_BLOCKS_BYTES = 16 << 20
 
 
 def answer(question: Question) -> list[bytes]:
-    """Return the decision about the named call in words, its raw records, and its result's blocks if not all are text."""
+    """Return the decision about a call in words, its raw records, and its result's blocks if not all are text."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
     span = _find_span(*question.names, session=options.get("session"))
     records = []

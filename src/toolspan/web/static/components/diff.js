@@ -77,7 +77,7 @@ function FileDiff({ file }) {
   return html`<figure class="diff">
     <figcaption><span class="mono">${file.header || "change"}</span><span><span class="tone-good">+${count("right")}</span> <span class="tone-bad">−${count("left")}</span></span></figcaption>
     <div class="diff-box" tabindex="0" role="region" aria-label=${`Changes of ${file.header || "a file"}`}>
-      <table><thead class="sr-only"><tr><th scope="col">old line</th><th scope="col">before</th><th scope="col">new line</th><th scope="col">after</th></tr></thead>
+      <table><colgroup><col class="no" /><col /><col class="no" /><col /></colgroup><thead class="sr-only"><tr><th scope="col">old line</th><th scope="col">before</th><th scope="col">new line</th><th scope="col">after</th></tr></thead>
       <tbody>${rows.map((row, n) => html`<${DiffRow} key=${n} row=${row} />`)}</tbody></table>
     </div>
     ${rows.length < file.rows.length ? html`<button type="button" onClick=${() => setAll(true)}>Show ${plural(file.rows.length - rows.length, "more line")}</button>` : null}

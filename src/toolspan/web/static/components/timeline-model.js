@@ -31,6 +31,7 @@ export function buildModel(data) {
     last = request ?? last;
     return call;
   });
+  placeRequests(requests, calls);
   const m = data.messages;
   const messages = m.text.map((text, n) => ({
     kind: "message", n, text, agent: m.agent[n], voice: names[m.voice[n]], at: m.at[n], branch: BRANCHES[m.branch[n]],
@@ -58,6 +59,19 @@ export function buildModel(data) {
     peak: requests.reduce((most, { context }) => Math.max(most, context), 0),
     window: contextWindow(data.session.dialect, requests),
   };
+}
+
+// Clients that do not name the request of a call: a request belongs to the first call after the request before it.
+function placeRequests(requests, calls) {
+  const named = new Set(calls.map(({ batch }) => batch));
+  const byAgent = new Map();
+  for (const request of requests) {
+    if (named.has(request.id)) continue;
+    if (!byAgent.has(request.agent)) byAgent.set(request.agent, { next: 0, calls: calls.filter(({ agent, requested }) => agent === request.agent && requested !== null).sort((a, b) => a.requested - b.requested) });
+    const line = byAgent.get(request.agent);
+    if (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.calls[line.next].request ??= request;
+    while (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.next += 1;
+  }
 }
 
 // The tokens that fit: 200,000 for Claude models unless a request had more; unknown (null) for others.
@@ -100,7 +114,7 @@ export function overlaps(row, [start, end]) {
 // Return the items of the list: rows, folds of equal rows, and marks between them.
 export function buildItems(model, passes, { unfold, opened }) {
   const items = [];
-  let [before, session, abandoned, latest] = [null, null, false, null];
+  let [session, abandoned, latest] = [null, false, null];
   const shown = model.rows.filter(passes);
   for (let n = 0; n < shown.length; n += 1) {
     const row = shown[n];
@@ -121,13 +135,13 @@ export function buildItems(model, passes, { unfold, opened }) {
       const open = opened.has(row.index);
       items.push({ type: "fold", key: `f${row.index}`, row, rows, open });
       if (open) for (const one of rows) items.push({ type: "row", key: one.index, row: one, inside: true });
+      for (const one of rows) if (one.agent === 0 && one.at !== null) latest = Math.max(latest ?? one.at, one.end ?? one.at);
       n += count - 1;
     } else {
       items.push({ type: "row", key: row.index, row });
     }
-    before = row;
   }
-  return { items, shown, last: before };
+  return { items, shown };
 }
 
 const isEqual = (one, other) => other.kind === "call" && one.tool === other.tool && one.target === other.target && one.state === other.state

@@ -28,7 +28,12 @@ const intervalText = (pair) => (pair ? `${Math.round(pair[0])}~${Math.max(Math.r
 export default function Session({ params, query, setQuery, setTitle }) {
   const path = `session/${encodeURIComponent(params.id)}/timeline`;
   const answer = useApi(path);
-  const known = useApi("sessions", { fields: "id,title,first_prompt,calls" }).data?.find(({ id }) => id === params.id);
+  const [slow, setSlow] = useState(false); // then tell at least what is loading
+  useEffect(() => {
+    const timer = setTimeout(() => setSlow(true), 500);
+    return () => clearTimeout(timer);
+  }, []);
+  const known = useApi(slow && !answer.data ? "sessions" : null).data?.find(({ id }) => id === params.id);
   useFollow(params.id, answer);
   const info = answer.data?.session;
   const about = firstLine(info?.title || info?.first_prompt || known?.title || known?.first_prompt) || params.id;
