@@ -190,7 +190,8 @@ def test_dragging_selects_a_range_and_the_wheel_zooms(page: Browser) -> None:
     page.wait("!location.search.includes('range=')")
     page.run(
         "const e = document.querySelector('.stack .over'), b = e.getBoundingClientRect();"
-        "e.dispatchEvent(new WheelEvent('wheel', { deltaY: -240, clientX: b.left + b.width / 2, clientY: b.top + 40, cancelable: true }))"
+        "const at = { clientX: b.left + b.width / 2, clientY: b.top + 40 };"
+        "e.dispatchEvent(new WheelEvent('wheel', { deltaY: -240, cancelable: true, ...at }))"
     )
     page.wait("location.search.includes('zoom=')")
     page.press("0")
