@@ -182,18 +182,21 @@ class Purpose:
     reason: str
     fields: frozenset[str] = frozenset(FIELDS)
     """The fields that may differ; others must be equal."""
+    where: str = "content"
+    """The field that the patterns are for."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
         """Return the entry of a table; patterns are regular expressions."""
         fields = frozenset(row.get("fields", FIELDS))
         return cls(
-            row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"], fields
-        )
+            row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"], fields,
+            row.get("where", "content"),
+        )  # fmt: skip
 
     def explains(self, version: str, tool: str, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
-        texts = [json.dumps(side.get("content"), ensure_ascii=False) for side in (want, got)]
+        texts = [json.dumps(side.get(self.where), ensure_ascii=False) for side in (want, got)]
         return (
             version in self.versions
             and self.fields.issuperset(fields)

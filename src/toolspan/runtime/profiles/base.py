@@ -153,6 +153,8 @@ class FileValues:
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
     missing_elsewhere: str = ""
     """Text that follows if the current folder is not the project's."""
+    sorts_names: bool = False
+    """True if a file that may be meant is the first by name; otherwise the first in the order of the file system."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
     names_slash: bool = True
     """True if that message shows slashes after a folder that was named with one."""
@@ -223,7 +225,7 @@ class FileValues:
     replaces_links: bool = False
     """True if a new file replaces a link to a missing file; otherwise the link's target is created."""
     blank_needs_read: bool = True
-    """True if Edit requires a Read before it fills a file that contains only blanks."""
+    """True if Edit requires a Read before it fills a file that contains only blanks; otherwise the run fails."""
     writes_old_newlines: bool = False
     """True if Write keeps the line ending that prevails at the start of the old content."""
     shell_views: bool = True
@@ -282,6 +284,12 @@ class NotebookValues:
     names_all_cells: bool = True  # cells of formats without ids are named in results
     records_old_source: bool = True
     records_file: bool = True  # the record contains the whole notebook before and after the change
+    not_json: str = (
+        "Notebook file is not valid JSON (it may be truncated, corrupted, or still being written):"
+        " JSON Parse error: {reason}"
+    )
+    checks_cells: bool = True  # each cell must be an object with a source
+    counts_json: bool = False  # the size of outputs is that of their JSON, not of their texts and images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +420,8 @@ class HookValues:
     max_stop_blocks: int | None = 8  # the maximum number of consecutive times that hooks can prevent a turn from ending
     summarizes_stop: bool = True  # the transcript has a line for each time a turn ends
     records_prompt_outcome: bool = True  # the record of a blocked prompt contains its outcome
+    invalid_input: str = ""
+    """The message if an input that a hook returned is invalid; if empty, the same as for inputs of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ V2_0_65 = Profile(
         read_missing="File does not exist.",
         missing_elsewhere=" Current working directory: {cwd}",
         unreadable_folder="EISDIR: illegal operation on a directory, read",
+        sorts_names=True,
         names_slash=False,
         unresolved_link="",
         device="Cannot read '{path}': this device file would block or produce infinite output.",
@@ -116,7 +117,8 @@ V2_0_65 = Profile(
         cuts_content=20_000,
     ),
     notebook=NotebookValues(
-        read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False),
+        read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False,
+        not_json="{reason}", checks_cells=False, counts_json=True),
     todo=TodoValues(stores_todos=True, records_description=False),
     shell=ShellValues(
         merges_streams=False,
