@@ -77,7 +77,8 @@ function placeRequests(requests, calls) {
 // The tokens that fit: 200,000 for Claude models unless a request had more; unknown (null) for others.
 function contextWindow(dialect, requests) {
   if (dialect !== "claude") return null;
-  return requests.some(({ context }) => context > 200_000) ? 1_000_000 : 200_000;
+  const most = requests.reduce((peak, { context }) => Math.max(peak, context), 0);
+  return [200_000, 1_000_000].find((tokens) => most <= tokens) ?? null;
 }
 
 // The agents that are hidden because an agent above them is closed.
