@@ -37,7 +37,7 @@ def test_keys_choose_and_open_a_session_whose_calls_are_listed(browser: Browser)
     browser.press("j", "j")
     browser.wait("document.querySelectorAll('tr.link')[1].classList.contains('current')")
     browser.press("\ue007")
-    browser.wait("document.querySelector('.session table.rows')")
+    browser.wait("document.querySelector('.session .item.call')")
     chosen = newest_first[1]
     assert browser.run("return location.pathname") == f"/session/{chosen['id']}"
     assert browser.texts("[data-test=calls]") == [f"{chosen['calls']} calls"]

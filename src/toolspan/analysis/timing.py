@@ -502,11 +502,8 @@ def measure_transcript(transcript: Transcript) -> FileTime:
 
 def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
     """Measure the time of one agent. Its subagents count as running calls. `timings` come from the hook log."""
+    slices, span_phases = slice_agent(timeline, timings)
     spans = [placed.span for placed in timeline.calls]
-    phases_of = phases_among(spans, timings)
-    span_phases = [phases_of(span) for span in spans]
-    marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
-    slices = _slice_time([interval for entry in span_phases for interval in entry.intervals], marks)
     busy = _BusyTime(slices)
     silent_calls = _silent_calls(spans)
     calls = [
@@ -516,6 +513,17 @@ def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = 
         for time in [CallTime.from_phases(span, timeline.file, phases, busy.busy_within)]
     ]
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
+
+
+def slice_agent(
+    timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})
+) -> tuple[list[TimeSlice], list[CallPhases]]:
+    """Return the slices of an agent's time, and the phases of each of its calls."""
+    spans = [placed.span for placed in timeline.calls]
+    phases_of = phases_among(spans, timings)
+    span_phases = [phases_of(span) for span in spans]
+    marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
+    return _slice_time([interval for entry in span_phases for interval in entry.intervals], marks), span_phases
 
 
 _TimeMark = tuple[int, TimePart | None]

@@ -182,6 +182,13 @@ def _print_explanation(explanation: PermissionExplanation) -> None:
     out.print(f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]")
     labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "unknown"}
     out.print(f"{labels[explanation.allowed]}; {explanation.state}: {STATE_MEANINGS[explanation.state]}")
+    _print_labelled_rows(explanation_rows(explanation))
+    where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
+    out.print(f"[dim]{escape_markup(where)}[/]")
+
+
+def explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]]:
+    """Return the explanation in words, as pairs of a label and a text."""
     rows: list[tuple[str, str | None]] = [
         ("by", _SOURCE_LABELS.get(explanation.source or "", explanation.source)),
         ("because", _REASON_LABELS.get(explanation.reason or "", explanation.reason)),
@@ -193,9 +200,7 @@ def _print_explanation(explanation: PermissionExplanation) -> None:
         ("evidence", "; ".join(explanation.evidence) if explanation.source is None else None),
         ("message", shorten_line(explanation.said, 300)),
     ]
-    _print_labelled_rows(rows)
-    where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
-    out.print(f"[dim]{escape_markup(where)}[/]")
+    return [(label, text) for label, text in rows if text]
 
 
 def _print_labelled_rows(rows: Iterable[tuple[str, str | None]]) -> None:

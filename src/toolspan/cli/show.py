@@ -154,7 +154,9 @@ def _check_line(detail: SessionDetail | CallDetail, line: int) -> str:
     return file
 
 
-def resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
+def resolve_names(
+    names: Sequence[str], *, last: bool = False, session: str | None = None
+) -> list[TranscriptFile] | CallDetail:
     """Return the files of the named session, or the named call."""
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
@@ -319,8 +321,9 @@ def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Tex
     yield from timeline_lines(detail.timeline, row_format)
 
 
-def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, object]:
-    session = {
+def session_facts(detail: SessionDetail) -> dict[str, object]:
+    """Return the facts about a whole session, as `show --json` prints them."""
+    return {
         **msgspec.to_builtins(detail.main.info),
         "file": detail.main.file,
         "files": [transcript.file for transcript in detail.files],
@@ -329,6 +332,10 @@ def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, obj
         "concurrency": detail.max_concurrency,
         "tokens": sum_tokens(transcript.message_tokens for transcript in detail.files),
     }
+
+
+def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, object]:
+    session = session_facts(detail)
     turns = turn_rows(detail.timeline, row_format.includes_message)
     if row_format.line is None:
         return {"session": session, "turns": turns}

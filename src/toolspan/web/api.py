@@ -25,7 +25,8 @@ _SESSION_FILTERS = ("project", "dialect", "since", "until")
 _CALL_FILTERS = ("tool", "state", "error", *_SESSION_FILTERS, "session", "agent")
 _REQUEST_FILTERS = (*_SESSION_FILTERS, "session", "agent")
 _FLAGS = frozenset({"live", "mcp", "context", "regex", "ignore-case", "case-sensitive", "every", "diff"})
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_ID = re.compile(r"[A-Za-z0-9#][A-Za-z0-9_.:-]{0,199}")
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -60,8 +61,10 @@ def api_routes(answers: Answers) -> list[Route]:
         Route("/api/search", api.search),
         Route("/api/session/{id}", api.session),
         Route("/api/session/{id}/doctor", api.session_doctor),
+        Route("/api/session/{id}/timeline", api.timeline),
         Route("/api/call/{id}", api.call),
         Route("/api/call/{id}/why", api.why),
+        Route("/api/call/{id}/records", api.call_records),
         Route("/api/compare", api.compare),
         Route("/api/live", api.live),
     ]
@@ -107,28 +110,45 @@ class _Api:
         answer = await self._show(session, arguments)
         return respond(answer, single=True)
 
-    async def _show(self, session: str, arguments: Sequence[str]) -> Answer:
+    async def timeline(self, request: Request) -> Response:
+        session = read_id(request)
+        arguments = read_options(request, ("message",))
+        if not all(_NUMBER.fullmatch(argument.partition("=")[2]) for argument in arguments):
+            raise ApiError(400, "message is a number")
+        return respond(await self._show(session, arguments, command="web.timeline"), single=True)
+
+    async def _show(self, session: str, arguments: Sequence[str], command: str = "show") -> Answer:
         """Run `show` for a session, in each of the served folders until one has it."""
         answer = Answer(error=f"no session {session!r}", status=404)
         folders = [root for root in self._answers.roots if Path(root).is_dir()]
         searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
         for names in searches:
-            answer = await self._answers.ask(Question("show", (*arguments, f"--session={session}"), names))
+            answer = await self._answers.ask(Question(command, (*arguments, f"--session={session}"), names))
             if answer.status != 404:
                 return answer
         if len(folders) < len(self._answers.roots):
             row = await self._find_session(session)
-            return await self._answers.ask(Question("show", tuple(arguments), (row["files"][0],)))
+            return await self._answers.ask(Question(command, tuple(arguments), (row["files"][0],)))
         return answer
 
     async def call(self, request: Request) -> Response:
+        return await self._call(request, "show")
+
+    async def call_records(self, request: Request) -> Response:
+        return await self._call(request, "web.call_records")
+
+    async def _call(self, request: Request, command: str) -> Response:
         call = read_id(request)
-        arguments = read_options(request, ("session",))
-        if any(Path(root).is_file() for root in self._answers.roots):
-            arguments = []
-        return respond(
-            await self._answers.ask(Question("show", tuple(arguments), (call, *self._answers.roots))), single=True
-        )
+        arguments = tuple(read_options(request, ("session",)))
+        roots = self._answers.roots
+        if any(Path(root).is_file() for root in roots):
+            arguments = ()
+        answer = Answer(error=f"no call {call!r}", status=404)
+        for names in [(root,) for root in roots] if arguments and roots else [roots]:  # `--session` is for one folder
+            answer = await self._answers.ask(Question(command, arguments, (call, *names)))
+            if answer.status != 404:
+                break
+        return respond(answer, single=True)
 
     async def why(self, request: Request) -> Response:
         call = read_id(request)

@@ -14,16 +14,21 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
-_PRELOADED = ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files", "overview")
+_PRELOADED = ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files", "overview",
+              "permissions")  # fmt: skip
 _LENGTH = struct.Struct("!Q")
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A command and its arguments. `overview` stands for `toolspan` without a command."""
+    """A command and its arguments.
+
+    `overview` stands for `toolspan` without a command; `web.NAME` calls `answer` of a module in this folder.
+    """
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -60,6 +65,8 @@ def run_command(question: Question) -> Answer:
                 from toolspan.cli.overview import print_overview
 
                 print_overview(question.names, as_json=True)
+            elif question.command.startswith("web."):  # a question that no command answers
+                rows += import_module(f"toolspan.{question.command}").answer(question)
             else:
                 command = app.get_command(click.Context(app), question.command)
                 assert command is not None
@@ -109,8 +116,6 @@ def _serve(listener: socket.socket, alive: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
-    from importlib import import_module
-
     for name in _PRELOADED:
         import_module(f"toolspan.cli.{name}")
     gc.freeze()  # perf: children share these pages

@@ -1,17 +1,147 @@
-// Call: one call in detail, as `toolspan show CALL --json`. Query: session.
-import { html, useEffect } from "../lib.js";
+// Call: one call in detail, as `toolspan show CALL` and `toolspan why CALL`. Query: session.
+import { html, useEffect, useState } from "../lib.js";
 import { useApi } from "../api.js";
+import { CallInput, CallResult, Field, shellCommand } from "../components/call-body.js";
+import { Badge, Facts, StateBadge, clientName } from "../components/badges.js";
+import { Diff } from "../components/diff.js";
+import { dateTime, duration, firstLine, number, parseTime, plural, words } from "../components/format.js";
 import { Answer } from "../components/messages.js";
-import { StateBadge } from "../components/badges.js";
-import { Code } from "../components/rich.js";
-import { href } from "../router.js";
+import { Code, Markdown } from "../components/rich.js";
+import { useKeys } from "../keys.js";
+import { href, navigate } from "../router.js";
+
+export const styles = ["views/call.css"];
+
+const callHref = (row, session) => href("/call/:id", { id: row.id }, { session: row.session ?? session });
+const callPath = (id, rest = "") => `call/${encodeURIComponent(id)}${rest}`;
 
 export default function Call({ params, query, setTitle }) {
-  const answer = useApi(`call/${encodeURIComponent(params.id)}`, { session: query.session });
-  const call = answer.data?.call ?? answer.data;
-  useEffect(() => setTitle(call?.tool ?? "Call"), [call?.tool]);
-  return html`<${Answer} of=${answer} what="the call">${(data) => html`<section class="page call">
-    <div class="head"><h1>${call.tool ?? "Call"}</h1><p class="summary">${call.state ? html`<${StateBadge} state=${call.state} /> · ` : null}<a href=${href("/session/:id", { id: query.session ?? call.session ?? "" })}>session</a></p></div>
-    <${Code} language="json" text=${JSON.stringify(data, null, 2)} />
+  const answer = useApi(callPath(params.id), { session: query.session });
+  const data = answer.data;
+  const session = query.session ?? data?.call.session;
+  useEffect(() => setTitle(data ? `${data.call.tool ?? "Call"} ${firstLine(data.call.target, 60)}` : "Call"), [data]);
+  const go = (id) => id && navigate(href("/call/:id", { id }, { session }));
+  useKeys({
+    j: { label: "next call", run: () => go(data?.after) },
+    k: { label: "previous call", run: () => go(data?.before) },
+    u: { label: "up to the session", run: () => session && navigate(href("/session/:id", { id: session }, { call: params.id })) },
+  });
+  return html`<${Answer} of=${answer} what="the call">${(found) => html`<section class="page call-page">
+    <p class="crumbs"><a href=${href("/session/:id", { id: session ?? "" }, { call: found.call.id })}>← Session</a>
+      ${found.before ? html`<a href=${href("/call/:id", { id: found.before }, { session })} title="k">‹ previous call</a>` : null}
+      ${found.after ? html`<a href=${href("/call/:id", { id: found.after }, { session })} title="j">next call ›</a>` : null}</p>
+    <${CallDetail} data=${found} session=${session} heading="h1" key=${found.call.id} />
   </section>`}<//>`;
+}
+
+// The same in the panel of a session: <CallPanel id session row />; `row` is shown until the rest is there.
+export function CallPanel({ id, row, session, actions }) {
+  const answer = useApi(callPath(id), { session });
+  const data = answer.data?.call.id === id ? answer.data : undefined;
+  return html`<div class="panel-actions">${actions}</div>
+    ${!data && !answer.error && row ? html`<h2 class="call-title"><span class="tool">${row.tool}</span> <span class="mono target">${row.target}</span></h2>
+      <${Facts} items=${[html`<${StateBadge} state=${row.state} />`, row.error && words(row.error), duration(row.took)]} />${row.message ? html`<p class="mono">${row.message}</p>` : null}` : null}
+    <${Answer} of=${{ ...answer, data }} what="the call">${(found) => html`<${CallDetail} data=${found} session=${session} heading="h2" key=${id} />`}<//>`;
+}
+
+function CallDetail({ data, session, heading }) {
+  const { call } = data;
+  const more = useApi(callPath(call.id, "/records"), { session: call.session ?? session });
+  const flags = ["background", "deferred", "synthetic", "ambiguous", "truncated"].filter((name) => call[name]);
+  return html`<article class="call-detail">
+    <header><${heading} class="call-title"><span class="tool">${call.tool ?? "Orphan result"}</span> <span class="mono target">${firstLine(call.target, 300)}</span><//>
+      <${Facts} items=${[html`<${StateBadge} state=${call.state} />`, call.error_kind && words(call.error_kind), dateTime(parseTime(call.requested)), duration(call.duration_ms),
+        call.exit_code !== null && `exit ${call.exit_code}`, clientName(call.dialect), call.agent && `subagent ${call.agent}`, call.branch !== "active" && words(call.branch), ...flags.map((flag) => html`<${Badge}>${flag}<//>`)]} />
+      <${Copies} data=${data} session=${session} /></header>
+    ${call.state !== "succeeded" ? html`<${Failure} data=${data} />` : null}
+    <${Section} title="Input"><${CallInput} data=${data} /><//>
+    ${data.diff ? html`<${Section} title="Change"><${Diff} text=${data.diff} /><//>` : null}
+    <${Section} title="Result"><${CallResult} data=${data} blocks=${more.data?.blocks} /><//>
+    <${Section} title="Decision and hooks"><${Decision} data=${data} why=${more.data?.why} /><//>
+    ${data.recovery ? html`<${Section} title="Recovery"><${Recovery} chain=${data.recovery} id=${call.id} session=${session} /><//>` : null}
+    <${Section} title="Before and after"><${Around} data=${data} session=${session} /><//>
+    <${Records} answer=${more} />
+  </article>`;
+}
+
+const Section = ({ title, children }) => html`<section class="part"><h3>${title}</h3>${children}</section>`;
+
+function Failure({ data }) {
+  const { call, meaning, advice } = data;
+  return html`<div class="failure tone-edge"><p><b>${words(call.state)}</b>: ${meaning}.</p>
+    ${call.error_text ? html`<p class="mono">${call.error_text}</p>` : null}
+    ${advice ? html`<p>${advice.cause}. <b>${advice.solution}.</b></p>` : null}</div>`;
+}
+
+function Decision({ data, why }) {
+  const { call, events, meaning } = data;
+  const hooks = events.filter(({ type }) => type === "hook");
+  const others = events.filter(({ type }) => !["hook", "permission"].includes(type));
+  const verdict = why ? { true: "allowed", false: "not allowed" }[why.allowed] ?? "unknown" : "…";
+  return html`<dl class="fields">
+    <${Field} label="decision"><span class=${why?.allowed === false ? "tone-warn" : ""}>${verdict}</span><//>
+    ${(why?.rows ?? []).filter(([label]) => label !== "hook" && label !== "evidence").map(([label, text]) => html`<${Field} label=${label}>${text}<//>`)}
+    <${Field} label="state"><${StateBadge} state=${call.state} /> <span class="faint">${meaning}</span><//>
+    ${call.evidence.map(([rule, text]) => html`<${Field} label="evidence">${rule}${text ? html` <span class="faint">${text}</span>` : null}<//>`)}
+    ${hooks.map((hook) => html`<${Field} label="hook"><b>${hook.name || hook.point}</b> ${hook.outcome}${hook.duration_ms === null ? "" : `, ${duration(hook.duration_ms)}`}${
+      hook.exit_code === null ? "" : `, exit ${hook.exit_code}`}${hook.command ? html` <code>${hook.command}</code>` : null}${hook.text ? html`<p class="said">${hook.text}</p>` : null}<//>`)}
+    ${others.map((event) => html`<${Field} label=${event.type}>${eventText(event)}<//>`)}
+  </dl>`;
+}
+
+function eventText(event) {
+  if (event.type === "progress") return `${event.kind} ×${number(event.count)}`;
+  if (event.type === "notification") return [event.task_id, event.status, event.summary].filter(Boolean).join(" · ");
+  return [words(event.kind), event.text].filter(Boolean).join(" · ");
+}
+
+function Recovery({ chain, id, session }) {
+  const rows = [chain.start, ...chain.links];
+  return html`<p class="described">${words(chain.name ?? "not attempted")}: ${words(chain.outcome)}${chain.evasion ? ", possible evasion" : ""}, ${plural(chain.attempts, "attempt")}${chain.wall_ms === null ? "" : `, ${duration(chain.wall_ms)}`}</p>
+    ${rows.length > 1 ? html`<ol class="steps">${rows.map((row) => html`<${Step} row=${row} session=${session} current=${row.id === id} />`)}</ol>` : null}`;
+}
+
+const Step = ({ row, session, current }) => html`<li class=${current ? "here" : ""}><a href=${callHref(row, session)} aria-current=${current ? "true" : undefined}><${StateBadge} state=${row.state} text=${false} /> <b>${row.tool ?? "?"}</b> <span class="mono">${firstLine(row.target, 160)}</span></a></li>`;
+
+function Around({ data, session }) {
+  const { call, around, prompt } = data;
+  const item = (one) => ("voice" in one ? html`<li class="said"><span class="voice">${one.voice}</span><${Markdown} text=${one.text.slice(0, 4000)} /></li>` : html`<${Step} row=${one} session=${session} />`);
+  return html`${prompt ? html`<details class="prompt"><summary>Prompt of this turn: ${firstLine(prompt, 140)}</summary><${Markdown} text=${prompt} /></details>` : null}
+    <ol class="steps">${around.before.map(item)}<${Step} row=${call} session=${session} current />${around.after.map(item)}</ol>`;
+}
+
+function Records({ answer }) {
+  return html`<details class="part records"><summary><h3>Raw records</h3></summary>
+    <${Answer} of=${answer} what="records">${({ records }) => records.map((record) => html`<div class="record"><p class="faint"><b>${record.what}</b> <span class="mono">${record.file}:${record.line}</span> ${plural(record.bytes, "byte")}${record.text.length < record.bytes / 4 ? ", shortened" : ""}</p>
+      <${Code} language="json" text=${indented(record.text)} /></div>`)}<//></details>`;
+}
+
+function indented(line) {
+  try {
+    return JSON.stringify(JSON.parse(line), null, 2);
+  } catch {
+    return line;
+  }
+}
+
+function Copies({ data, session }) {
+  const { call } = data;
+  const command = shellCommand(data);
+  const quoted = (word) => (/^[\w.:/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  const name = call.session ?? session;
+  return html`<p class="copies">
+    <${Copy} label="Copy as JSON" text=${() => JSON.stringify(data, null, 2)} />
+    ${command ? html`<${Copy} label="Copy command" text=${() => command} />` : null}
+    <${Copy} label="Copy toolspan command" text=${() => `toolspan show ${quoted(call.id)}${name ? ` --session ${quoted(name)}` : ""}`} /></p>`;
+}
+
+export function Copy({ label, text }) {
+  const [done, setDone] = useState("");
+  const copy = () => navigator.clipboard.writeText(text()).then(() => setDone("Copied"), () => setDone("Not allowed"));
+  useEffect(() => {
+    if (!done) return undefined;
+    const timer = setTimeout(() => setDone(""), 1500);
+    return () => clearTimeout(timer);
+  }, [done]);
+  return html`<button type="button" class="small" onClick=${copy}><span aria-live="polite">${done || label}</span></button>`;
 }

@@ -1,62 +1,321 @@
-// Session: the calls of one session in order, with its facts. Query: sort, call (the selected call).
-import { html, useEffect, useMemo } from "../lib.js";
-import { useApi } from "../api.js";
-import { Table } from "../components/table.js";
-import { Facts, StateBadge, clientName } from "../components/badges.js";
-import { Answer } from "../components/messages.js";
-import { TimeBar } from "../components/timebar.js";
-import { baseName, clock, dateTime, duration, firstLine, number, parseTime, plural, short } from "../components/format.js";
-import { href } from "../router.js";
+// Session: a waterfall that stays in view, and below it the conversation with all calls.
+// Query: call, line, of (the selected place), state, tool, agent, find (filters), range, zoom (milliseconds after the
+// start), text (none, line, full), thinking, closed (subagents), idle (show idle time as long as it was), unfold.
+import { Component, html, useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { get, onLive, useApi } from "../api.js";
+import { Badge, Facts, StateBadge, STATES, clientName } from "../components/badges.js";
+import { baseName, clock, cost, dateTime, duration, firstLine, number, parseTime, plural, short, shortId, words } from "../components/format.js";
+import { Answer, Empty, Loading } from "../components/messages.js";
+import { Markdown } from "../components/rich.js";
+import { FLAGS, WRONG, buildItems, buildModel, hiddenAgents, isResume, makeFilter, makeScale, overlaps, rowAtLine } from "../components/timeline-model.js";
+import { VirtualList } from "../components/virtual-list.js";
+import { Waterfall } from "../components/waterfall.js";
+import { useKeys } from "../keys.js";
+import { href, navigate } from "../router.js";
+import { CallPanel } from "./call.js";
 
-export const styles = ["views/session.css"];
+export const styles = ["views/call.css", "views/session.css"];
 
-// All calls of the turns of `show --json`, subagents included, in order. `depth` counts the agents above a call.
-export function callsOf(turns, depth = 0) {
-  return turns.flatMap((turn) => turn.items.flatMap((item) => {
-    if (item.type === "agent") return callsOf(item.turns, depth + 1);
-    if (item.type !== "batch") return [];
-    return item.groups.flatMap((group) => group.calls.flatMap((call) => [
-      { ...call, depth, start: parseTime(call.requested)?.getTime() ?? null, end: parseTime(call.finished)?.getTime() ?? null },
-      ...call.agents.flatMap((agent) => callsOf(agent.turns, depth + 1)),
-    ]));
-  }));
-}
-
-const phoneRow = (row, session) => html`<a class="mono about" href=${href("/call/:id", { id: row.id }, { session })}><b>${row.tool ?? "?"}</b> ${firstLine(row.target || row.message)}</a>
-  <${Facts} className="faint" items=${[html`<${StateBadge} state=${row.state} />`, clock(parseTime(row.requested)), duration(row.duration_ms)]} />`;
+const ROW = 29;
+const TEXT_ROW = 150;
+const list = (value) => (value === undefined ? [] : [].concat(value));
+const interval = (text) => {
+  const parts = /^(-?\d+)~(-?\d+)$/.exec(text ?? "");
+  return parts && Number(parts[1]) < Number(parts[2]) ? [Number(parts[1]), Number(parts[2])] : null;
+};
+const intervalText = (pair) => (pair ? `${Math.round(pair[0])}~${Math.max(Math.round(pair[1]), Math.round(pair[0]) + 1)}` : null);
 
 export default function Session({ params, query, setQuery, setTitle }) {
-  const answer = useApi(`session/${encodeURIComponent(params.id)}`, {}, { live: true });
-  const session = answer.data?.session;
-  const about = firstLine(session?.title || session?.first_prompt) || params.id;
+  const path = `session/${encodeURIComponent(params.id)}/timeline`;
+  const answer = useApi(path);
+  const [slow, setSlow] = useState(false); // then tell at least what is loading
+  useEffect(() => {
+    const timer = setTimeout(() => setSlow(true), 500);
+    return () => clearTimeout(timer);
+  }, []);
+  const known = useApi(slow && !answer.data ? "sessions" : null).data?.find(({ id }) => id === params.id);
+  useFollow(params.id, answer);
+  const info = answer.data?.session;
+  const about = firstLine(info?.title || info?.first_prompt || known?.title || known?.first_prompt) || params.id;
   useEffect(() => setTitle(about), [about]);
-  const calls = useMemo(() => (answer.data ? callsOf(answer.data.turns) : []), [answer.data]);
-  const [from, to] = useMemo(() => {
-    const times = calls.flatMap((call) => [call.start, call.end]).filter((time) => time !== null);
-    return times.length ? [times.reduce((a, b) => Math.min(a, b)), times.reduce((a, b) => Math.max(a, b))] : [null, 0];
-  }, [calls]);
-  const columns = useMemo(() => [
-    { key: "time", title: "Time", width: "5.5rem", hide: "phone", cell: (row) => html`<span title=${dateTime(parseTime(row.requested))} class="mono faint">${clock(parseTime(row.requested))}</span>`, value: (row) => row.start },
-    { key: "state", title: "State", width: "9rem", cell: (row) => html`<${StateBadge} state=${row.state} />`, value: (row) => row.state },
-    { key: "tool", title: "Tool", width: "9rem", cell: (row) => html`<b class="tool depth-${Math.min(row.depth, 4)}">${row.depth ? "↳ " : ""}${row.tool ?? "?"}</b>`, value: (row) => row.tool },
-    { key: "about", title: "About", cell: (row) => html`<a class="mono about" href=${href("/call/:id", { id: row.id }, { session: params.id })}>${firstLine(row.target || row.message) || row.id}</a>`, value: (row) => row.target },
-    { key: "took", title: "Took", width: "6rem", align: "right", cell: (row) => duration(row.duration_ms), value: (row) => row.duration_ms },
-    { key: "when", title: "When", width: "22%", hide: "narrow", cell: (row) => html`<${TimeBar} start=${row.start} end=${row.end} from=${from} to=${to} state=${row.state} />` },
-  ], [from, to, params.id]);
-  return html`<${Answer} of=${answer} what="the session">${({ session: info }) => html`<section class="page fill session">
-    <div class="head"><h1 title=${about}>${about}</h1>
-      <${Facts} items=${[
-        `${clientName(info.dialect)} ${info.versions.at(-1) ?? ""}`,
-        html`<span title=${info.cwd}>${baseName(info.cwd)}${info.git_branch ? ` (${info.git_branch})` : ""}</span>`,
-        dateTime(parseTime(info.started_at)),
-        duration(parseTime(info.ended_at) - parseTime(info.started_at)),
-        html`<span data-test="calls">${plural(calls.filter(({ state }) => state !== "orphan_result").length, "call")}</span>`,
-        `${short(Object.values(info.tokens).reduce((total, count) => total + count, 0))} tokens`,
-        info.agents > 0 && plural(info.agents, "agent"),
-      ]} />
-      <p class="counts">${Object.entries(info.calls).map(([state, count]) => html`<span key=${state}><${StateBadge} state=${state} /> ${number(count)}</span>`)}</p></div>
-    <${Table} label="Calls" rows=${calls} columns=${columns} sort=${query.sort} onSort=${(sort) => setQuery({ sort })}
-      rowKey=${(row) => `${row.file} ${row.id}`} rowHref=${(row) => href("/call/:id", { id: row.id }, { session: params.id })}
-      rowClass=${(row) => (row.branch === "abandoned" ? "abandoned" : "")} rowHeight=${30} phone=${(row) => phoneRow(row, params.id)} />
-  </section>`}<//>`;
+  const model = useMemo(() => (answer.data ? buildModel(answer.data) : null), [answer.data]);
+  if (!answer.error && !model) {
+    return html`<section class="page"><div class="head"><h1>${about}</h1></div><${Loading} what=${known ? plural(known.calls, "call") : "the session"} /></section>`;
+  }
+  return html`<${Answer} of=${answer} what="the session">${() => html`<${SessionPage} key=${params.id} id=${params.id} model=${model} about=${about} query=${query} setQuery=${setQuery} />`}<//>`;
+}
+
+// Ask again when a running session changes, but not more often than the answer takes ten times over.
+function useFollow(id, answer) {
+  const last = useRef({ asked: Date.now(), took: 0, timer: 0 });
+  useEffect(() => { if (!answer.loading) last.current.took = Date.now() - last.current.asked; }, [answer.loading]);
+  useEffect(() => {
+    const state = last.current;
+    const stop = onLive((sessions) => {
+      if (!sessions.some((row) => row.id === id) || state.timer) return;
+      state.timer = setTimeout(() => {
+        state.timer = 0;
+        state.asked = Date.now();
+        answer.reload();
+      }, Math.max(0, state.asked + 10 * state.took - Date.now()));
+    }, { skipFirst: true });
+    return () => {
+      stop();
+      clearTimeout(state.timer);
+      state.timer = 0;
+    };
+  }, [id]);
+}
+
+function SessionPage({ id, model, about, query, setQuery }) {
+  const control = useRef(null);
+  const chart = useRef(null);
+  const [opened, setOpened] = useState(new Set());
+  const filterKey = JSON.stringify([query.state, query.tool, query.agent, query.find, query.range, query.text, query.thinking, query.closed]);
+  const closed = useMemo(() => new Set(list(query.closed).flatMap((text) => text.split(",")).map(Number)), [query.closed]);
+  const range = useMemo(() => interval(query.range), [query.range]);
+  const zoom = useMemo(() => interval(query.zoom), [query.zoom]);
+  const text = ["none", "full"].includes(query.text) ? query.text : "line";
+  const passes = useMemo(() => makeFilter({
+    states: new Set(list(query.state)), tool: query.tool ?? "", agent: query.agent === undefined ? null : Number(query.agent), find: query.find ?? "", range, text,
+    thinking: query.thinking === "1", hidden: hiddenAgents(model.agents, closed),
+  }), [model, filterKey]);
+  // perf: a canvas of 50,000 calls is drawn again only if a filter on calls changes
+  const marksCall = useMemo(() => makeFilter({
+    states: new Set(list(query.state)), tool: query.tool ?? "", agent: null, find: query.find ?? "", range: null, text: "line", thinking: true, hidden: new Set(),
+  }), [model, JSON.stringify([query.state, query.tool, query.find])]);
+  const { items, shown } = useMemo(() => buildItems(model, passes, { unfold: query.unfold === "1", opened }), [model, passes, query.unfold, opened]);
+  const scale = useMemo(() => makeScale(model, query.idle !== "1"), [model, query.idle]);
+  const selected = useMemo(() => {
+    if (query.call) return model.calls.find((call) => call.id === query.call) ?? null;
+    return query.line ? rowAtLine(model, Number(query.line), query.of) : null;
+  }, [model, query.call, query.line, query.of]);
+  const place = (row) => items.findIndex((item) => item.row === row || (item.type === "fold" && !item.open && item.rows.includes(row)));
+
+  const select = useCallback((row) => setQuery(row?.kind === "call" ? { call: row.id, line: null, of: null }
+    : { call: null, line: row?.line ?? null, of: row && row.agent ? model.agents[row.agent].id : null }, { replace: true }), [model]);
+  const moveTo = (row) => {
+    if (!row) return;
+    select(row);
+    if (zoom && row.at !== null && (row.at < zoom[0] || row.at > zoom[1])) { // move the waterfall along
+      const half = (scale.place(zoom[1]) - scale.place(zoom[0])) / 2;
+      const centre = Math.min(1 - half, Math.max(half, scale.place(row.at)));
+      setQuery({ zoom: intervalText([scale.time(centre - half), scale.time(centre + half)]) });
+    }
+    control.current?.scrollTo(place(row), "nearest");
+  };
+  const step = (way, wanted) => {
+    const from = selected ? selected.index : way > 0 ? -1 : model.rows.length;
+    const rows = shown.filter((row) => row.kind !== "agent" && wanted(row));
+    moveTo(way > 0 ? rows.find((row) => row.index > from) : rows.findLast((row) => row.index < from));
+  };
+  const isWrong = (row) => row.kind === "call" && WRONG.has(row.state);
+  const toggle = useCallback((agent) => {
+    const next = new Set(closed);
+    if (!next.delete(agent)) next.add(agent);
+    setQuery({ closed: [...next].sort((a, b) => a - b).join(",") || null }, { replace: true });
+  }, [closed]);
+  const zoomBy = (factor) => {
+    const [from, to] = zoom ?? [model.from, model.to];
+    const [left, right] = [scale.place(from), scale.place(to)];
+    const centre = selected && selected.at !== null ? Math.min(right, Math.max(left, scale.place(selected.at))) : (left + right) / 2;
+    const [one, other] = [Math.max(0, centre - (centre - left) * factor), Math.min(1, centre + (right - centre) * factor)];
+    setQuery({ zoom: other - one > 0.999 ? null : intervalText([scale.time(one), scale.time(other)]) });
+  };
+  useKeys({
+    j: { label: "next row", run: () => step(1, () => true) },
+    k: { label: "previous row", run: () => step(-1, () => true) },
+    ArrowDown: { label: "next row", run: () => step(1, () => true) },
+    ArrowUp: { label: "previous row", run: () => step(-1, () => true) },
+    n: { label: "next failure", run: () => step(1, isWrong) },
+    p: { label: "previous failure", run: () => step(-1, isWrong) },
+    Enter: { label: "open the call", run: () => selected?.kind === "call" && navigate(href("/call/:id", { id: selected.id }, { session: id })) },
+    "+": { label: "zoom in", run: () => zoomBy(0.5) },
+    "-": { label: "zoom out", run: () => zoomBy(2) },
+    0: { label: "whole session", run: () => setQuery({ zoom: null }) },
+    z: { label: "zoom to the range", run: () => range && setQuery({ zoom: query.range }) },
+    Escape: { label: "close the call, clear the range", run: () => { document.activeElement?.blur(); setQuery(query.call || query.line ? { call: null, line: null, of: null } : { range: null }); } },
+  });
+
+  // Open at the selected place.
+  const first = useRef(true);
+  useEffect(() => {
+    if (selected && first.current) control.current?.scrollTo(place(selected), "center");
+    first.current = false;
+  }, [items]);
+  const onVisible = useCallback((from, to) => {
+    let [start, end] = [Infinity, -Infinity];
+    for (const { row } of items.slice(from, to + 1)) {
+      if (row.at === null) continue;
+      start = Math.min(start, row.at);
+      end = Math.max(end, row.kind === "agent" ? row.at : row.end ?? row.at);
+    }
+    chart.current?.setVisible(start > end ? null : [start, end]);
+  }, [items]);
+  const heightOf = useMemo(() => (item) => (item.type === "row" && item.row.kind === "message" && text === "full" ? Math.min(TEXT_ROW, 40 + item.row.text.length / 4) : ROW), [text]);
+  const draw = useCallback((item) => html`<${Item} item=${item} session=${id} model=${model} full=${text === "full"} selected=${item.row === selected && item.type === "row"}
+    closed=${item.row.kind === "agent" && closed.has(item.row.n)} onSelect=${select} onToggle=${toggle}
+    onFold=${(row) => setOpened((old) => { const next = new Set(old); if (!next.delete(row.index)) next.add(row.index); return next; })} />`, [id, model, text, selected, closed, select, toggle]);
+
+  return html`<section class=${`page fill session${query.call ? " with-panel" : ""}`}>
+    <${Head} id=${id} model=${model} about=${about} query=${query} setQuery=${setQuery} />
+    ${model.to > model.from ? html`<${Waterfall} model=${model} scale=${scale} zoom=${zoom} range=${range} control=${chart} selected=${selected?.kind === "call" ? selected : null} closed=${closed}
+      passes=${marksCall} onZoom=${(pair) => setQuery({ zoom: intervalText(pair) })} onRange=${(pair) => setQuery({ range: intervalText(pair) })} onSelect=${(call) => { select(call); control.current?.scrollTo(place(call), "center"); }} onToggle=${toggle} />` : null}
+    <${Tools} model=${model} query=${query} setQuery=${setQuery} text=${text} scale=${scale} zoomBy=${zoomBy} zoom=${zoom} shown=${shown} step=${(way) => step(way, isWrong)} />
+    ${range ? html`<${RangeBar} model=${model} range=${range} query=${query} setQuery=${setQuery} />` : null}
+    <div class="split">
+      ${items.length ? html`<${VirtualList} items=${items} keyOf=${(item) => item.key} heightOf=${heightOf} render=${draw} label="Calls and messages" control=${control} onVisible=${onVisible} />`
+        : html`<${Empty}>Nothing matches these filters.<//>`}
+      ${query.call ? html`<aside class="panel" aria-label="Selected call" tabindex="0"><${CallPanel} id=${query.call} row=${selected} session=${id} actions=${html`
+        <a href=${href("/call/:id", { id: query.call }, { session: id })}>Open as a page</a><button type="button" class="quiet icon" aria-label="Close the call" title="Close (Escape)" onClick=${() => setQuery({ call: null })}>✕</button>`} /></aside>` : null}
+    </div>
+  </section>`;
+}
+
+function Head({ id, model, about, query, setQuery }) {
+  const info = model.session;
+  const usage = useApi("usage", { by: "session", session: id });
+  const spent = usage.data?.find(({ session }) => session === id)?.cost_usd;
+  const chosen = list(query.state);
+  const total = Object.entries(info.calls).reduce((sum, [state, count]) => sum + (state === "orphan_result" ? 0 : count), 0);
+  const pick = (state) => setQuery({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
+  return html`<div class="head"><h1 title=${about}>${about}</h1>
+    <${Facts} items=${[
+      `${clientName(info.dialect)} ${info.versions.at(-1) ?? ""}`.trim(),
+      info.models.length > 0 && info.models.join(", "),
+      info.cwd && html`<span title=${info.cwd}>${baseName(info.cwd)}${info.git_branch ? ` (${info.git_branch})` : ""}</span>`,
+      dateTime(parseTime(info.started_at)),
+      duration(parseTime(info.ended_at) - parseTime(info.started_at)),
+      html`<span data-test="calls">${plural(total, "call")}</span>`,
+      info.agents > 0 && plural(info.agents, "subagent"),
+      info.concurrency > 1 && `up to ${info.concurrency} at once`,
+      html`<span title=${Object.entries(info.tokens).map(([name, count]) => `${words(name)} ${number(count)}`).join(", ")}>${short(Object.values(info.tokens).reduce((sum, count) => sum + count, 0))} tokens</span>`,
+      model.peak > 0 && html`<span title="the largest request of the session">context up to ${short(model.peak)}${model.window ? ` of ${short(model.window)}` : ""}</span>`,
+      spent !== undefined && spent !== null && cost(spent),
+      info.compactions > 0 && plural(info.compactions, "compaction"),
+      info.forked_from && html`<a href=${href("/session/:id", { id: info.forked_from })}>fork of ${shortId(info.forked_from)}</a>`,
+      info.findings > 0 && html`<a href=${href("/doctor", {}, { session: id })}>${plural(info.findings, "finding")}</a>`,
+    ]} />
+    <p class="chips" role="group" aria-label="States">${Object.entries(info.calls).sort((a, b) => b[1] - a[1]).map(([state, count]) => html`<button type="button" key=${state} class=${`chip tone-${STATES[state]?.[1] ?? "muted"}`}
+      aria-pressed=${chosen.includes(state)} title=${model.meanings[state]} onClick=${() => pick(state)}><${StateBadge} state=${state} /> ${number(count)}</button>`)}</p></div>`;
+}
+
+function Tools({ model, query, setQuery, text, scale, zoom, zoomBy, shown, step }) {
+  const counts = useMemo(() => {
+    const map = new Map();
+    for (const { tool } of model.calls) map.set(tool, (map.get(tool) ?? 0) + 1);
+    return [...map].sort((a, b) => b[1] - a[1]);
+  }, [model]);
+  const parts = useMemo(() => {
+    const sums = {};
+    for (const { start, end, part } of model.slices) sums[part] = (sums[part] ?? 0) + end - start;
+    return Object.entries(sums).filter(([, ms]) => ms > 0).sort((a, b) => b[1] - a[1]);
+  }, [model]);
+  const timer = useRef(0);
+  const type = (event) => {
+    const { value } = event.target;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setQuery({ find: value || null }), 150);
+  };
+  const option = (name, key, values) => html`<select aria-label=${name} value=${query[key] ?? ""} onChange=${(event) => setQuery({ [key]: event.target.value || null })}>${values.map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}</select>`;
+  const wrong = model.calls.some(({ state }) => WRONG.has(state));
+  const filtered = query.state || query.tool || query.agent || query.find || query.range;
+  return html`<div class="tools" role="toolbar" aria-label="Session">
+    <input type="search" aria-label="Find in this session" placeholder="Find in this session" value=${query.find ?? ""} onInput=${type} />
+    ${option("Tool", "tool", [["", "All tools"], ...counts.map(([tool, count]) => [tool, `${tool} (${count})`])])}
+    ${model.agents.length > 1 ? option("Agent", "agent", [["", "All agents"], ...model.agents.map((agent) => [String(agent.n), agent.n ? `${agent.role ?? "subagent"} ${(agent.id ?? "").slice(0, 8)}` : "main"])]) : null}
+    ${option("Messages", "text", [["", "Short messages"], ["full", "Whole messages"], ["none", "Only prompts"]])}
+    <label><input type="checkbox" checked=${query.thinking === "1"} onChange=${(event) => setQuery({ thinking: event.target.checked ? "1" : null })} /> thinking</label>
+    ${scale.hasGaps || query.idle ? html`<label><input type="checkbox" checked=${query.idle === "1"} onChange=${(event) => setQuery({ idle: event.target.checked ? "1" : null })} /> idle time</label>` : null}
+    ${filtered ? html`<span class="faint" data-test="shown">${plural(shown.filter(({ kind }) => kind === "call").length, "call")} shown</span><button type="button" class="quiet" onClick=${() => setQuery({ state: null, tool: null, agent: null, find: null, range: null })}>Clear</button>` : null}
+    <span class="parts hide-narrow">${parts.map(([part, ms]) => html`<span key=${part} class=${`legend part-${part}`}>${words(part)} ${duration(ms)}</span>`)}</span>
+    <span class="buttons">
+      ${wrong ? html`<button type="button" class="small" title="Previous failure (p)" onClick=${() => step(-1)}>‹ failure</button><button type="button" class="small" title="Next failure (n)" onClick=${() => step(1)}>failure ›</button>` : null}
+      <button type="button" class="small" title="Zoom out (-)" aria-label="Zoom out" disabled=${!zoom} onClick=${() => zoomBy(2)}>−</button>
+      <button type="button" class="small" title="Zoom in (+)" aria-label="Zoom in" onClick=${() => zoomBy(0.5)}>+</button>
+      <button type="button" class="small" title="Whole session (0)" disabled=${!zoom} onClick=${() => setQuery({ zoom: null })}>fit</button>
+    </span>
+  </div>`;
+}
+
+function RangeBar({ model, range, query, setQuery }) {
+  const calls = model.calls.filter((call) => overlaps(call, range));
+  const requests = model.requests.filter(({ at }) => at >= range[0] && at <= range[1]);
+  return html`<div class="range-bar" data-test="range"><${Facts} className="" items=${[
+    html`<b>${clock(new Date(model.base + range[0]))} to ${clock(new Date(model.base + range[1]))}</b>`, duration(range[1] - range[0]), plural(calls.length, "call"),
+    html`<span class="tone-bad">${number(calls.filter(({ state }) => WRONG.has(state)).length)} not successful</span>`, plural(requests.length, "request"),
+    requests.length > 0 && `${short(requests.reduce((sum, { output }) => sum + output, 0))} tokens out`]} />
+    <span class="buttons"><button type="button" class="small" onClick=${() => setQuery({ zoom: query.range })}>Zoom to it</button><button type="button" class="small" onClick=${() => setQuery({ range: null })}>Clear</button></span></div>`;
+}
+
+// perf: while scrolling, only items that come into view are drawn.
+class Item extends Component {
+  shouldComponentUpdate(next) {
+    return ["item", "full", "selected", "closed", "model"].some((name) => next[name] !== this.props[name]);
+  }
+
+  render(props) {
+    const { item } = props;
+    if (item.type === "mark") return html`<${Mark} ...${props} />`;
+    if (item.type === "fold") return html`<${Fold} ...${props} />`;
+    const kinds = { call: CallRow, message: MessageRow, agent: AgentRow };
+    return html`<${kinds[item.row.kind]} ...${props} row=${item.row} />`;
+  }
+}
+
+const Time = ({ model, at }) => html`<span class="time mono faint" title=${at === null ? "" : dateTime(new Date(model.base + at))}>${at === null ? "" : clock(new Date(model.base + at))}</span>`;
+const Indent = ({ depth }) => html`<span class=${`indent depth-${Math.min(depth, 4)}`}></span>`;
+
+function CallRow({ row, item, session, model, selected, onSelect }) {
+  const wrong = row.state !== "succeeded";
+  const open = (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    onSelect(row);
+  };
+  const share = row.request && model.window ? ` (${Math.round((100 * row.request.context) / model.window)}%)` : "";
+  return html`<a class=${`item call${selected ? " current" : ""}${row.branch === "abandoned" ? " abandoned" : ""}${item.inside ? " inside" : ""}${wrong ? " wrong" : ""}`} href=${href("/session/:id", { id: session }, { call: row.id })} onClick=${open} aria-current=${selected ? "true" : undefined}>
+    <${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><${StateBadge} state=${row.state} text=${false} />
+    <b class="tool">${row.tool}</b><span class="mono about">${row.target || row.id}</span>
+    ${wrong && row.message ? html`<span class="why tone-${STATES[row.state]?.[1] ?? "muted"}">${row.error ? words(row.error) : words(row.state)}: ${row.message}</span>` : null}
+    ${FLAGS.map((flag, n) => (row.flags & (1 << n) ? html`<${Badge} key=${flag}>${flag}<//>` : null))}
+    <span class="context faint" title=${row.request ? `request: ${number(row.request.context)} tokens of context, ${number(row.request.output)} out, ${number(row.request.read)} from the cache` : ""}>${row.request ? `${short(row.request.context)}${share}` : ""}</span>
+    <span class="took">${duration(row.took)}</span></a>`;
+}
+
+const VOICES = { prompt: "❯", command: "❯", text: "", thinking: "∴", injected: "+", summary: "≡", notification: "◆", interrupt: "■", error: "!", system: "─" };
+const SPEAKERS = { prompt: "Prompt", command: "Command", text: "Model", thinking: "Thinking", injected: "Client, to the model", summary: "Summary", notification: "Notification", interrupt: "Interrupted", error: "Error", system: "Client" };
+
+function MessageRow({ row, session, model, full, selected, onSelect }) {
+  const [open, setOpen] = useState(false);
+  const [whole, setWhole] = useState(null);
+  const shown = full || open || (selected && row.text.length > 60);
+  const load = () => get(`session/${encodeURIComponent(session)}/timeline`, { message: row.n }).then(({ text }) => setWhole(text), (error) => setWhole(`${row.text}\n\n${error.message}`));
+  const classes = `item message voice-${row.voice}${row.opens ? " opens" : ""}${row.branch === "abandoned" ? " abandoned" : ""}${selected ? " current" : ""}`;
+  if (!shown) {
+    return html`<div class=${classes}><button type="button" class="bare" aria-expanded="false" onClick=${() => { setOpen(true); onSelect(row); }}>
+      <${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><span class="mark" title=${SPEAKERS[row.voice]}>${isResume(row) ? "↻" : VOICES[row.voice]}</span>
+      <span class="sr-only">${SPEAKERS[row.voice]}:</span><span class="line">${isResume(row) ? "Resumed: the client ended and was started again" : firstLine(row.text, 400)}</span></button></div>`;
+  }
+  return html`<div class=${`${classes} whole`}><div class="bare"><${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><span class="mark" aria-hidden="true">${VOICES[row.voice]}</span>
+    <div class="body"><p class="voice">${SPEAKERS[row.voice]}${full ? null : html` <button type="button" class="quiet small" aria-expanded="true" onClick=${() => { setOpen(false); if (selected) onSelect(null); }}>Fold</button>`}</p>
+      <${Markdown} text=${whole ?? row.text} />${row.chars > row.text.length && whole === null ? html`<button type="button" class="small" onClick=${load}>Show all ${number(row.chars)} characters</button>` : null}</div></div></div>`;
+}
+
+function AgentRow({ row, model, closed, onToggle }) {
+  return html`<div class="item agent"><button type="button" class="bare" aria-expanded=${!closed} onClick=${() => onToggle(row.n)}><${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth - 1} />
+    <span class="mark" aria-hidden="true">${closed ? "▸" : "▾"}</span><b>${row.role ?? "subagent"}</b><span class="faint">${(row.id ?? "").slice(0, 12)} · ${plural(row.calls, "call")}${row.linked ? "" : " · started by an unknown call"}</span>
+    <span class="took">${row.start !== null && row.end !== null ? duration(row.end - row.start) : ""}</span></button></div>`;
+}
+
+function Fold({ item, model, onFold }) {
+  const { row, rows, open } = item;
+  const took = rows.reduce((sum, one) => sum + (one.took ?? 0), 0);
+  return html`<div class="item fold"><button type="button" class="bare" aria-expanded=${open} onClick=${() => onFold(row)}><${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><${StateBadge} state=${row.state} text=${false} />
+    <b class="tool">${row.tool}</b><span class="mono about">${row.target}</span><${Badge}>×${rows.length}<//><span class="faint">${open ? "fold" : "equal calls"}</span><span class="took">${duration(took)}</span></button></div>`;
+}
+
+function Mark({ item }) {
+  const texts = { gap: () => `${duration(item.ms)} later`, rewind: () => "Left behind by a rewind", resume: () => `Continued as session ${shortId(item.session)}` };
+  return html`<div class=${`item mark-line ${item.mark}`}><span>${texts[item.mark]()}</span></div>`;
 }

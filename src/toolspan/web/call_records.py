@@ -1,0 +1,78 @@
+"""`/api/call/ID/records`: what `why` says about a call, the lines it was read from, and the blocks of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from toolspan.cli.permissions import explain_permission, explanation_rows
+from toolspan.cli.select import find_session_files, locate_files, transcripts_containing
+from toolspan.errors import NotFound, SourceError
+from toolspan.export.json import encode_json
+from toolspan.formats.source import source_for_path
+from toolspan.types.ids import SourceLocation
+from toolspan.types.span import Progress, Span
+from toolspan.web.worker import Question
+
+_MAX_RECORD_BYTES = 256 << 10
+_MAX_BLOCKS_BYTES = 16 << 20
+
+
+def answer(question: Question) -> list[bytes]:
+    """Return the decision about a call in words, its raw records, and its result's blocks if not all are text."""
+    options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
+    span = _find_span(*question.names, session=options.get("session"))
+    records = []
+    for what, place in _places(span):
+        data = source_for_path(Path(place.file)).read(place.offset, min(place.length, _MAX_RECORD_BYTES))
+        records.append(
+            {
+                "what": what,
+                "file": place.file,
+                "line": place.line,
+                "bytes": place.length,
+                "text": data.decode("utf-8", "replace"),
+            }
+        )
+    explanation = explain_permission(span)
+    why = {"allowed": explanation.allowed, "rows": explanation_rows(explanation)}
+    return [encode_json({"why": why, "records": records, "blocks": _read_blocks(span)})]
+
+
+def _find_span(call: str, *names: str, session: str | None) -> Span:
+    """Return the newest call with an id."""
+    root = Path(names[0]) if names else None
+    files = find_session_files(session, root) if session else locate_files(names)[0]
+    spans = [span for transcript in transcripts_containing(call, files) for span in transcript.spans if span.id == call]
+    if not spans:
+        raise NotFound(f"no call {call!r}")
+    return max(spans, key=lambda span: span.call.requested_at or "")
+
+
+def _places(span: Span) -> Iterator[tuple[str, SourceLocation]]:
+    """Yield the location of each line about a call once, in order."""
+    places: dict[tuple[str, int], tuple[str, SourceLocation]] = {}
+    if span.call.place:
+        places[span.call.place.file, span.call.place.offset] = ("request", span.call.place)
+    for event in span.events:
+        if not isinstance(event, Progress):
+            kind = str(event.__struct_config__.tag)
+            places.setdefault((event.place.file, event.place.offset), (kind, event.place))
+    if span.result:
+        places[span.result.place.file, span.result.place.offset] = ("result", span.result.place)
+    for copy in span.copies:
+        places.setdefault((copy.place.file, copy.place.offset), (f"repeated {copy.what}", copy.place))
+    yield from sorted(places.values(), key=lambda item: (item[1].file, item[1].offset))
+
+
+def _read_blocks(span: Span) -> object:
+    """Return the blocks of a result if one of them is not text, such as a picture."""
+    if span.result is None or span.result.place.length > _MAX_BLOCKS_BYTES:
+        return None
+    try:
+        content = span.result.content
+    except SourceError:
+        return None
+    if isinstance(content, list) and any(isinstance(block, dict) and block.get("type") != "text" for block in content):
+        return content
+    return None

@@ -1,0 +1,231 @@
+// The answer of /api/session/ID/timeline as objects, and the items that the list of a session shows.
+
+export const WRONG = new Set(["failed", "timed_out", "never_answered", "denied", "blocked_by_hook", "interrupted"]);
+export const FLAGS = ["background", "deferred", "synthetic", "ambiguous", "truncated"];
+const BRANCHES = ["active", "compacted", "abandoned"];
+const GAP = 5 * 60_000;
+const LEAST_EQUAL = 3;
+
+// { rows, calls, messages, agents, requests, phases, slices, base, from, to }; times are milliseconds after base.
+export function buildModel(data) {
+  const { names, order, base } = data;
+  const c = data.calls;
+  const agents = data.agents.map((agent, n) => ({ ...agent, kind: "agent", n, agent: n, at: agent.start }));
+  const requests = data.requests.id.map((id, n) => ({
+    n, id: names[id], at: data.requests.at[n], agent: data.requests.agent[n], model: names[data.requests.model[n]],
+    input: data.requests.input[n], output: data.requests.output[n], read: data.requests.cache_read[n],
+    write: data.requests.cache_write[n], context: data.requests.context[n],
+  }));
+  const requestOf = new Map(requests.map((request) => [request.id, request]));
+  let last = null;
+  const calls = c.id.map((id, n) => {
+    const batch = names[c.batch[n]];
+    const request = batch === null ? null : requestOf.get(batch) ?? null;
+    const call = {
+      kind: "call", n, id, tool: names[c.tool[n]] ?? "orphan result", state: names[c.state[n]], agent: c.agent[n], at: c.start[n] ?? c.at[n],
+      requested: c.at[n], end: c.end[n], took: c.took[n], lane: c.lane[n], target: c.target[n], error: names[c.error[n]], message: c.message[n],
+      batch, branch: BRANCHES[c.branch[n]], flags: c.flags[n], exit: c.exit[n], file: names[c.file[n]], requestLine: c.request_line[n],
+      resultLine: c.result_line[n], until: c.until[n], hooks: c.hooks[n], session: names[c.session[n]],
+      request: request !== last ? request : null, // on the first call of each request
+    };
+    last = request ?? last;
+    return call;
+  });
+  placeRequests(requests, calls);
+  const m = data.messages;
+  const messages = m.text.map((text, n) => ({
+    kind: "message", n, text, agent: m.agent[n], voice: names[m.voice[n]], at: m.at[n], branch: BRANCHES[m.branch[n]],
+    opens: Boolean(m.opens[n]), file: names[m.file[n]], line: m.line[n], chars: m.chars[n],
+  }));
+  const lists = [calls, messages, agents];
+  const rows = order.map((code, index) => {
+    const row = lists[code % 3][Math.floor(code / 3)];
+    row.index = index;
+    row.depth = agents[row.agent].depth;
+    return row;
+  });
+  agents.forEach((agent) => { agent.above = agent.parent === null ? (agent.n ? 0 : null) : calls[agent.parent].agent; });
+  let [from, to] = [Infinity, -Infinity];
+  for (const row of rows) {
+    for (const time of [row.at, row.end, row.until]) {
+      if (typeof time === "number") { from = Math.min(from, time); to = Math.max(to, time); }
+    }
+  }
+  if (from > to) [from, to] = [0, 0];
+  return {
+    session: data.session, meanings: data.meanings, base, rows, calls, messages, agents, requests, from, to,
+    slices: data.slices.map(([start, end, part]) => ({ start, end, part: names[part] })),
+    phases: data.phases.map(([call, start, end, phase]) => ({ call: calls[call], start, end, phase })),
+    peak: requests.reduce((most, { context }) => Math.max(most, context), 0),
+    window: contextWindow(data.session.dialect, requests),
+  };
+}
+
+// Clients that do not name the request of a call: a request belongs to the first call after the request before it.
+function placeRequests(requests, calls) {
+  const named = new Set(calls.map(({ batch }) => batch));
+  const byAgent = new Map();
+  for (const request of requests) {
+    if (named.has(request.id)) continue;
+    if (!byAgent.has(request.agent)) byAgent.set(request.agent, { next: 0, calls: calls.filter(({ agent, requested }) => agent === request.agent && requested !== null).sort((a, b) => a.requested - b.requested) });
+    const line = byAgent.get(request.agent);
+    if (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.calls[line.next].request ??= request;
+    while (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.next += 1;
+  }
+}
+
+// The tokens that fit: 200,000 for Claude models unless a request had more; unknown (null) for others.
+function contextWindow(dialect, requests) {
+  if (dialect !== "claude") return null;
+  const most = requests.reduce((peak, { context }) => Math.max(peak, context), 0);
+  return [200_000, 1_000_000].find((tokens) => most <= tokens) ?? null;
+}
+
+// The agents that are hidden because an agent above them is closed.
+export function hiddenAgents(agents, closed) {
+  const hidden = new Set(closed);
+  for (const agent of agents) if (agent.above !== null && hidden.has(agent.above)) hidden.add(agent.n);
+  return hidden;
+}
+
+// Return a function that tells whether a row passes the filters. `range` is [start, end] or null.
+export function makeFilter({ states, tool, agent, find, range, text, thinking, hidden }) {
+  const wanted = find.toLowerCase();
+  return (row) => {
+    if (row.kind === "agent") {
+      return !states.size && !tool && !wanted && (agent === null || agent === row.n) && (row.above === null || !hidden.has(row.above)) && (!range || overlaps(row, range));
+    }
+    if (hidden.has(row.agent) || (agent !== null && row.agent !== agent)) return false;
+    if (range && !overlaps(row, range)) return false;
+    if (row.kind === "call") {
+      if (states.size && !states.has(row.state)) return false;
+      if (tool && row.tool !== tool) return false;
+      return !wanted || `${row.tool} ${row.target} ${row.message ?? ""} ${row.id}`.toLowerCase().includes(wanted);
+    }
+    if (states.size || tool || (text === "none" && !row.opens)) return false;
+    if (wanted) return row.text.toLowerCase().includes(wanted);
+    return row.voice !== "thinking" || thinking;
+  };
+}
+
+export function overlaps(row, [start, end]) {
+  return row.at !== null && row.at <= end && (row.end ?? row.at) >= start;
+}
+
+// Return the items of the list: rows, folds of equal rows, and marks between them.
+export function buildItems(model, passes, { unfold, opened }) {
+  const items = [];
+  let [session, abandoned, latest] = [null, false, null];
+  const shown = model.rows.filter(passes);
+  for (let n = 0; n < shown.length; n += 1) {
+    const row = shown[n];
+    if (row.agent === 0 && row.kind !== "agent") {
+      if (latest !== null && row.at !== null && row.at - latest > GAP) items.push({ type: "mark", key: `g${row.index}`, row, mark: "gap", ms: row.at - latest });
+      if (row.branch === "abandoned" && !abandoned) items.push({ type: "mark", key: `b${row.index}`, row, mark: "rewind" });
+      abandoned = row.branch === "abandoned";
+      if (row.kind === "call" && row.session) {
+        if (session !== null && row.session !== session) items.push({ type: "mark", key: `r${row.index}`, row, mark: "resume", session: row.session });
+        session = row.session;
+      }
+      if (row.at !== null) latest = Math.max(latest ?? row.at, row.end ?? row.at);
+    }
+    let count = 1;
+    if (row.kind === "call" && !unfold) while (n + count < shown.length && isEqual(row, shown[n + count])) count += 1;
+    if (count >= LEAST_EQUAL) {
+      const rows = shown.slice(n, n + count);
+      const open = opened.has(row.index);
+      items.push({ type: "fold", key: `f${row.index}`, row, rows, open });
+      if (open) for (const one of rows) items.push({ type: "row", key: one.index, row: one, inside: true });
+      for (const one of rows) if (one.agent === 0 && one.at !== null) latest = Math.max(latest ?? one.at, one.end ?? one.at);
+      n += count - 1;
+    } else {
+      items.push({ type: "row", key: row.index, row });
+    }
+  }
+  return { items, shown };
+}
+
+const isEqual = (one, other) => other.kind === "call" && one.tool === other.tool && one.target === other.target && one.state === other.state
+  && one.agent === other.agent && one.branch === other.branch;
+
+// Times at which the conversation was compacted or resumed, for the waterfall.
+export function marksOf(model) {
+  return model.messages.filter(({ voice, agent, text }) => agent === 0 && (voice === "summary" || isResume({ voice, text }))).map((message) => ({
+    at: message.at, mark: message.voice === "summary" ? "compacted" : "resumed",
+  })).filter(({ at }) => at !== null);
+}
+
+export const isResume = ({ voice, text }) => voice === "injected" && text.startsWith("No response requested");
+
+// The row at a line of the main file, or of the subagent `of`, or of any file.
+export function rowAtLine(model, line, of) {
+  const agent = of ? model.agents.findIndex(({ id }) => id === of) : 0;
+  const matches = (row) => (row.kind === "call" ? row.requestLine === line || row.resultLine === line : row.kind === "message" && row.line === line);
+  return model.rows.find((row) => row.agent === agent && matches(row)) ?? model.rows.find(matches) ?? null;
+}
+
+// A scale from times to positions 0 to 1 on which long idle times are narrow.
+export function makeScale(model, fold) {
+  const { from, to } = model;
+  const busy = model.calls.filter(({ at, end }) => at !== null && end !== null).map(({ at, end }) => [at, end]).sort((a, b) => a[0] - b[0]);
+  const idle = [];
+  for (const { start, end, part } of model.slices) if (part === "idle" || part === "nothing_recorded") idle.push(...uncovered(start, end, busy));
+  const work = Math.max(1, to - from - idle.reduce((sum, [a, b]) => sum + b - a, 0));
+  const gaps = fold ? idle.filter(([a, b]) => b - a > Math.max(5000, work * 0.03)) : [];
+  const share = gaps.length ? Math.min(0.02, 0.3 / gaps.length) : 0;
+  const rest = Math.max(1, to - from - gaps.reduce((sum, [a, b]) => sum + b - a, 0));
+  const rate = (1 - share * gaps.length) / rest;
+  const pieces = [];
+  let [at, x] = [from, 0];
+  const push = (end, width, gap) => {
+    pieces.push({ start: at, end, x, width, gap });
+    at = end;
+    x += width;
+  };
+  for (const [a, b] of gaps) {
+    if (a > at) push(a, (a - at) * rate, false);
+    push(b, share, true);
+  }
+  if (to > at || !pieces.length) push(Math.max(to, at + 1), Math.max(1e-9, 1 - x), false);
+  const find = (test) => {
+    let [low, high] = [0, pieces.length - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (test(pieces[middle])) low = middle; else high = middle - 1;
+    }
+    return pieces[low];
+  };
+  const clamp = (value) => Math.min(1, Math.max(0, value));
+  return {
+    pieces,
+    hasGaps: idle.some(([a, b]) => b - a > Math.max(5000, work * 0.03)),
+    place(ms) {
+      const piece = find(({ start }) => start <= ms);
+      return piece.x + piece.width * clamp((ms - piece.start) / Math.max(1, piece.end - piece.start));
+    },
+    time(share) {
+      const piece = find(({ x: left }) => left <= share);
+      return piece.start + (piece.end - piece.start) * clamp((share - piece.x) / piece.width);
+    },
+  };
+}
+
+// The parts of an interval in which no call runs.
+function uncovered(start, end, busy) {
+  const found = [];
+  let [low, high] = [0, busy.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (busy[middle][0] < start) low = middle + 1; else high = middle;
+  }
+  let n = low;
+  while (n > 0 && low - n < 64) n -= 1; // calls that began before may still run
+  let at = start;
+  for (; n < busy.length && busy[n][0] < end; n += 1) {
+    if (busy[n][1] <= at) continue;
+    if (busy[n][0] > at) found.push([at, busy[n][0]]);
+    at = Math.max(at, busy[n][1]);
+  }
+  if (at < end) found.push([at, end]);
+  return found;
+}
