@@ -53,6 +53,8 @@ _ROUTES = {
 
 def api_routes(answers: Answers) -> list[Route]:
     """Return the routes below `/api/`."""
+    from toolspan.web.muted import muted_routes
+
     api = _Api(answers)
     simple = [Route(f"/api/{name}", api.command_endpoint(name, route)) for name, route in _ROUTES.items()]
     return [
@@ -64,6 +66,7 @@ def api_routes(answers: Answers) -> list[Route]:
         Route("/api/call/{id}/why", api.why),
         Route("/api/compare", api.compare),
         Route("/api/live", api.live),
+        *muted_routes(),
     ]
 
 
