@@ -9,7 +9,7 @@ export function Bars({ bars, format, label, labels }) {
     <div class="scale" aria-hidden="true"><span>${format(top)}</span><span>${format(top / 2)}</span><span>${format(0)}</span></div>
     <div class="plot">${bars.map((bar, n) => html`<a key=${bar.key} class=${totals[n] ? "column" : "column none"} href=${totals[n] ? bar.href : undefined} title=${bar.title} aria-label=${bar.title} role=${totals[n] ? undefined : "img"}>
       ${bar.parts.map(({ value, tone }) => (value ? html`<span class="part tone-${tone}" style=${{ height: `${Math.max(1.5, (value / top) * 100)}%` }}></span>` : null))}</a>`)}</div>
-    ${labels ? html`<div class="labels" aria-hidden="true">${labels.map((text) => html`<span>${text}</span>`)}</div>` : null}
+    ${labels ? html`<div class=${labels.length === bars.length ? "labels all" : "labels"} aria-hidden="true">${labels.map((text) => html`<span>${text}</span>`)}</div>` : null}
   </div>`;
 }
 
