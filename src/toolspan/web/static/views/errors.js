@@ -17,7 +17,7 @@ export const styles = ["views/errors.css"];
 
 const SHOW = [["open", "Open"], ["muted", "Muted"], ["fixed", "Fixed"], ["all", "All"]];
 const TRENDS = { new: "warn", rising: "bad", falling: "good", steady: "muted", gone: "good" };
-const SPARK_DAYS = 30;
+const SPARK_BINS = 30;
 const FACETS = [
   { key: "kind", title: "Kind", values: (row) => [row.kind], label: words },
   { key: "tool", title: "Tool", values: (row) => [row.tool] },
@@ -50,14 +50,16 @@ export default function Errors({ query, setQuery, setTitle }) {
 // A group that is fixed is open again when it has calls after that time.
 function addMarks(groups, marks) {
   const to = groups.reduce((latest, { last }) => (last && last > latest ? last : latest), "");
-  const end = midnight(to ? new Date(to) : Date.now());
+  const from = groups.reduce((earliest, { first }) => (first && first < earliest ? first : earliest), to);
+  const start = midnight(from ? new Date(from) : Date.now());
+  const days = Math.max(SPARK_BINS, Math.round((midnight(to ? new Date(to) : Date.now()) - start) / DAY) + 1);
   return groups.map((group) => {
     const found = marks[group.id] ?? null;
     const returned = found?.status === "fixed" && group.last && new Date(group.last) > new Date(found.since);
-    const values = Array(SPARK_DAYS).fill(0);
+    const values = Array(SPARK_BINS).fill(0);
     for (const [text, count] of Object.entries(group.per_day)) {
-      const back = Math.round((end - parseDay(text)) / DAY);
-      if (back >= 0 && back < SPARK_DAYS) values[SPARK_DAYS - 1 - back] += count;
+      const passed = Math.round((parseDay(text) - start) / DAY);
+      values[Math.max(0, Math.min(SPARK_BINS - 1, Math.floor((passed / days) * SPARK_BINS)))] += count;
     }
     return { ...group, mark: found, returned, status: !found || returned ? "open" : found.status, values, who: group.program || group.tool, firstTime: parseTime(group.first), lastTime: parseTime(group.last) };
   });
@@ -68,7 +70,7 @@ const recovery = (row) => (row.recovered === null ? "" : `${Math.round((row.reco
 
 const columnsWith = (query) => [
   { key: "cause", title: "Cause", cell: (row) => html`<a class="cause" href=${groupHref(row, query)}><b>${row.who}</b> ${words(row.kind)}</a> <${Marks} row=${row} /><span class="text mono">${firstLine(row.text || row.example.message) || row.cause}</span>`, value: (row) => `${row.who} ${row.kind}` },
-  { key: "trend", title: `${SPARK_DAYS} days`, width: "9.5rem", hide: "phone", cell: (row) => html`<${Sparkline} values=${row.values} label=${`${row.count} failures, ${row.trend}`} />`, value: (row) => row.trend },
+  { key: "trend", title: "Trend", width: "9.5rem", hide: "phone", cell: (row) => html`<${Sparkline} values=${row.values} label=${`${row.count} failures, ${row.trend}`} />`, value: (row) => row.trend },
   { key: "count", title: "Calls", width: "5rem", align: "right", cell: (row) => html`<b>${number(row.count)}</b>`, value: (row) => row.count },
   { key: "sessions", title: "Sessions", width: "6rem", align: "right", hide: "phone", cell: (row) => number(row.sessions), value: (row) => row.sessions },
   { key: "recovered", title: "Recovered", width: "7rem", align: "right", hide: "phone", cell: (row) => html`<span title=${`${row.recovered} of ${row.count} were recovered by later calls`}>${recovery(row)}</span>`, value: (row) => row.recovered / row.count },
@@ -83,7 +85,7 @@ function Marks({ row }) {
 }
 
 const phoneRow = (row, query) => html`<a class="cause" href=${groupHref(row, query)}><b>${row.who}</b> ${words(row.kind)}</a>
-  <${Facts} className="faint" items=${[html`<span class="tone-bad">${number(row.count)} calls</span>`, plural(row.sessions, "session"), ago(row.lastTime)]} />`;
+  <${Facts} className="faint" items=${[html`<span class="tone-bad">${plural(row.count, "call")}</span>`, plural(row.sessions, "session"), ago(row.lastTime)]} />`;
 
 function List({ groups, query, setQuery, warning }) {
   const show = query.show ?? "open";
