@@ -143,11 +143,14 @@ class _Api:
 
     async def compare(self, request: Request) -> Response:
         arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
-        files = []
-        for side in ("a", "b"):
-            row = await self._find_session(check_id(request.query_params.get(side, "")))
-            files.append(row["files"][0])
-        return respond(await self._answers.ask(Question("compare", tuple(arguments), tuple(files))), single=True)
+        sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
+        files = [(await self._find_session(session))["files"][0] for session in sessions]
+        folders = [root for root in self._answers.roots if all(Path(file).is_relative_to(root) for file in files)]
+        if folders and Path(folders[0]).is_dir():
+            names = (*sessions, folders[0])
+        else:
+            names = tuple(files if self._answers.roots else sessions)
+        return respond(await self._answers.ask(Question("compare", tuple(arguments), names)), single=True)
 
     async def live(self, _: Request) -> Response:
         """Send the live sessions as an event `sessions` now and after each change of a transcript."""

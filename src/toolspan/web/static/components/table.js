@@ -11,8 +11,8 @@ import { Component, html, useEffect, useLayoutEffect, useMemo, useRef, useState 
 import { useKeys } from "../keys.js";
 import { navigate } from "../router.js";
 
-const STEP = 8; // perf: the drawn window moves by this many rows, so that most frames of a scroll draw nothing
-const OVERSCAN = 2 * STEP;
+const STEP = 4; // perf: the drawn window moves by this many rows, so that most frames of a scroll draw nothing
+const OVERSCAN = 3 * STEP;
 
 export function sortRows(rows, columns, sort) {
   const descending = sort?.startsWith("-");
@@ -50,6 +50,7 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
   const rowHeight = small ? 56 : wideHeight;
   const columns = useMemo(() => (small ? [{ key: "row", cell: phone }] : allColumns.filter(({ hide }) => !HIDDEN[width].includes(hide))), [width, small, allColumns]);
   const [range, setRange] = useState([0, 40]);
+  const slotCount = useRef(0);
   const [cursor, setCursor] = useState(-1);
   const sorted = useMemo(() => sortRows(rows, allColumns, sort), [rows, allColumns, sort]);
   const current = active === undefined ? cursor : sorted.findIndex((row) => rowKey(row) === active);
@@ -62,7 +63,11 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
       frame = 0;
       const first = Math.max(0, (Math.floor(element.scrollTop / rowHeight / STEP) * STEP) - OVERSCAN);
       const last = (Math.ceil((element.scrollTop + height) / rowHeight / STEP) * STEP) + OVERSCAN;
-      setRange((old) => (old[0] === first && old[1] === last ? old : [first, last]));
+      setRange((old) => {
+        if (old[0] === first && old[1] === last) return old;
+        if (element.querySelector("tbody").contains(document.activeElement)) element.focus({ preventScroll: true });
+        return [first, last];
+      });
     };
     const later = () => { frame ||= requestAnimationFrame(measure); };
     measure();
@@ -105,14 +110,19 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
     if (event.target.closest("a, button, input") || getSelection()?.toString()) return;
     navigate(rowHref(row));
   };
+  // perf: rows that leave the window lend their nodes to those that enter it.
+  const size = Math.max(range[1] - range[0], slotCount.current);
+  slotCount.current = size;
+  const slots = [];
+  for (let index = first; index < last; index += 1) slots[index % size] = index;
   const tracks = columns.map((column) => column.width ?? "minmax(0, 1fr)").join(" ");
 
   return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label}>
     <table role="table" class=${`rows${small ? " small" : ""}`} aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px`, "--tracks": tracks }}>
       <thead role="rowgroup"><tr role="row" aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
       <tbody role="rowgroup" style=${{ height: `${sorted.length * rowHeight}px` }}>
-        ${sorted.slice(first, last).map((row, n) => html`<${Row} key=${rowKey(row)} row=${row} columns=${columns} index=${first + n} top=${(first + n) * rowHeight}
-          current=${first + n === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`)}
+        ${slots.map((index, slot) => { const row = sorted[index]; return html`<${Row} key=${slot} row=${row} columns=${columns} index=${index} top=${index * rowHeight}
+          current=${index === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`; })}
       </tbody>
     </table>
   </div>`;
@@ -120,14 +130,14 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
 
 const className = (column) => (column.align === "right" ? "right" : undefined);
 
-// perf: a row has a fixed place and size, so that only rows that come into view are drawn, laid out and painted.
+// perf: a row has a fixed place and size, so that only rows that come into view are laid out and painted.
 class Row extends Component {
   shouldComponentUpdate(next) {
     return ["row", "columns", "top", "current", "className"].some((name) => next[name] !== this.props[name]);
   }
 
   render({ row, columns, index, top, current, className: names, onClick }) {
-    return html`<tr role="row" aria-rowindex=${index + 2} class=${`${current ? "current " : ""}${names}`} style=${{ top: `${top}px` }} onClick=${onClick && ((event) => onClick(event, row))}>
+    return html`<tr role="row" aria-rowindex=${index + 2} class=${`${current ? "current " : ""}${names}`} style=${{ transform: `translateY(${top}px)` }} onClick=${onClick && ((event) => onClick(event, row))}>
       ${columns.map((column) => html`<td role="cell" key=${column.key} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`;
   }
 }

@@ -56,7 +56,7 @@ function Comparison({ data, ids, infos }) {
         ["requests", a.requests, b.requests, number],
         ["cost", a.cost_usd, b.cost_usd, cost, null, "less", difference.cost_usd],
       ]} />
-      <${Rows} title="Time" rows=${TIMES.filter((name) => a.time[`${name}_ms`] || b.time[`${name}_ms`]).map((name) => [words(name), a.time[`${name}_ms`], b.time[`${name}_ms`], duration, null, "less"])} />
+      <${Rows} title="Time" rows=${TIMES.filter((name) => a.time[`${name}_ms`] || b.time[`${name}_ms`]).map((name) => [words(name), a.time[`${name}_ms`], b.time[`${name}_ms`], duration, null, name === "idle" ? null : "less"])} />
       <${Rows} title="Tokens" rows=${Object.entries(TOKENS).map(([key, name]) => [name, a.tokens[key], b.tokens[key], short, null, "less"])} />
       <${Rows} title="Tools" rows=${tools.map((name) => [name, a.tools[name] ?? 0, b.tools[name] ?? 0, number, [calls(ids[0], { tool: name }), calls(ids[1], { tool: name })]])} />
       <${Rows} title="Failures" rows=${failures.map((name) => [words(name), a.failures[name] ?? 0, b.failures[name] ?? 0, number, [calls(ids[0], { error: name }), calls(ids[1], { error: name })], "less"])} empty="Nothing failed." />
@@ -73,7 +73,7 @@ function Rows({ title, rows, empty }) {
       const step = given ?? (a === null || b === null ? null : b - a);
       const tone = !step || !better ? "" : step < 0 ? "tone-good" : "tone-bad";
       const cell = (value, n) => (links && value ? html`<a href=${links[n]}>${format(value)}</a>` : value === null || value === undefined ? html`<span class="faint">?</span>` : format(value));
-      return html`<tr key=${name}><th scope="row" title=${name}>${name}</th><td class="right">${cell(a, 0)}</td><td class="right">${cell(b, 1)}</td>
+      return html`<tr key=${name}><th scope="row" title=${name}>${name.startsWith("/") ? name.split("/").slice(-2).join("/") : name}</th><td class="right">${cell(a, 0)}</td><td class="right">${cell(b, 1)}</td>
         <td class="right ${tone}">${step === null ? "" : step === 0 ? html`<span class="faint">=</span>` : `${step > 0 ? "+" : "−"}${format(Math.abs(step))}`}</td></tr>`;
     })}</tbody></table>${rows.length > MAX_LISTED ? html`<p class="faint">${number(rows.length - MAX_LISTED)} more</p>` : null}` : html`<p class="faint">${empty}</p>`}</section>`;
 }

@@ -136,8 +136,8 @@ const HIT_FACETS = [
 
 // The session, at the hit.
 export function hitHref(row) {
-  const place = row.call ? { call: row.call } : { line: row.line };
-  return href("/session/:id", { id: row.session }, { ...place, agent: row.agent, q: row.q });
+  const place = row.call ? { call: row.call } : { line: row.line, of: row.agent };
+  return href("/session/:id", { id: row.session }, { ...place, q: row.q });
 }
 
 const hitCell = (row, room = 200) => html`<span class="hit-head">${row.tool ? html`<${StateBadge} state=${row.state} text=${false} /> <b>${row.tool}</b> ` : html`<b>${VOICES[row.voice] ?? row.voice ?? "message"}</b> `}<span class="faint">${row.sides.filter((side) => side !== "message").join(", ")}${row.target ? ` ${firstLine(row.target, 100)}` : ""}</span></span>
