@@ -73,9 +73,9 @@ def command(
 ) -> None:  # fmt: skip
     """Compare two sessions, folders or files, or two periods.
 
-    toolspan compare A B compares two of them; with a FOLDER, A and B are sessions in it. toolspan compare --since 14d --at 7d compares the
-    time before --at with the time after it. For two sessions that began alike, the output shows
-    where they part.
+    toolspan compare A B compares two of them; with a FOLDER, A and B are sessions in it. toolspan
+    compare --since 14d --at 7d compares the time before --at with the time after it. For two
+    sessions that began alike, the output shows where they part.
     """
     table = load_prices(prices)
     accepts_call = call_filter.without_file_filters().accepts_call

@@ -45,7 +45,9 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
 @click.option(
-    "--by", type=click.Choice(("tool", "agent", *PERIODS)), default="tool",
+    "--by",
+    type=click.Choice(("tool", "agent", *PERIODS)),
+    default="tool",
     help="Group by tool, by subagent type, or by the day or hour in which calls began.",
 )
 @select.limit_option(30, "tools or servers")

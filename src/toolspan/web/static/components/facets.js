@@ -1,13 +1,13 @@
 // Filters above a list. Their values are in the query of the URL, so a filtered list is a link.
 //
 // facets: [{ key, title, values(row) -> [string], label?(value) }]. A row passes if, for each facet with a choice, one of
-// its values is chosen. Counts are of the rows that pass all other facets.
+// its values (never "") is chosen. Counts are of the rows that pass all other facets.
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { number } from "./format.js";
 
 const MAX_SHOWN = 200;
 const SEARCH_FROM = 12;
-const chosen = (query, key) => [].concat(query[key] ?? []);
+const chosen = (query, key) => [].concat(query[key] ?? []).filter(Boolean);
 
 // A text that changes only with the choices, for useMemo: the order of a list is in the query, too.
 export const choiceKey = (facets, query) => JSON.stringify(facets.map(({ key }) => query[key] ?? null));
@@ -57,7 +57,7 @@ function Facet({ facet, rows, facets, query, setQuery }) {
   if (!useful && !values.length) return null;
   const label = facet.label ?? ((value) => value);
   return html`<details class="facet" name="facet" ref=${box} onToggle=${(event) => setOpen(event.target.open)}>
-    <summary class=${values.length ? "chosen" : ""}>${facet.title}${values.length ? html`: <b>${values.map((value) => label(value) || "(none)").join(", ")}</b>` : ""}</summary>
+    <summary class=${values.length ? "chosen" : ""}>${facet.title}${values.length ? html`: <b>${values.map(label).join(", ")}</b>` : ""}</summary>
     ${open ? html`<${Menu} facet=${facet} rows=${rows} facets=${facets} query=${query} setQuery=${setQuery} values=${values} label=${label} />` : null}
   </details>`;
 }
@@ -78,7 +78,7 @@ function Menu({ facet, rows, facets, query, setQuery, values, label }) {
     ${counts.length > SEARCH_FROM ? html`<input type="search" aria-label=${`Find in ${facet.title}`} placeholder="Find" value=${words} onInput=${(event) => setWords(event.target.value)} />` : null}
     ${shown.slice(0, MAX_SHOWN).map(([value, count]) => html`<label key=${value} title=${value}>
       <input type="checkbox" checked=${values.includes(value)} onChange=${() => toggle(value)} />
-      <span>${label(value) || "(none)"}</span><span class="count">${number(count)}</span></label>`)}
+      <span>${label(value)}</span><span class="count">${number(count)}</span></label>`)}
     ${shown.length > MAX_SHOWN ? html`<p class="faint">${number(shown.length - MAX_SHOWN)} more; type to find them</p>` : null}
   </div>`;
 }

@@ -17,11 +17,11 @@ export const serverOf = (tool) => /^mcp__(.+?)__/.exec(tool ?? "")?.[1] ?? null;
 
 const FACETS = [
   { key: "failed", title: "Failed", values: (row) => [row.failed ? "yes" : "no"] },
-  { key: "tool", title: "Tool", values: (row) => [row.tool ?? ""] },
+  { key: "tool", title: "Tool", values: (row) => [row.tool || "(none)"] },
   { key: "server", title: "MCP server", values: (row) => (row.server ? [row.server] : []) },
   { key: "state", title: "State", values: (row) => [row.state], label: words },
   { key: "error", title: "Error", values: (row) => (row.error_kind ? [row.error_kind] : []), label: words },
-  { key: "in", title: "Project", values: (row) => [row.project ?? ""], label: (value) => baseName(value) || value },
+  { key: "in", title: "Project", values: (row) => [row.project || "(none)"], label: (value) => baseName(value) || value },
 ];
 
 const callHref = (row) => href("/call/:id", { id: row.id }, { session: row.session });

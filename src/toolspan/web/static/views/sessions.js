@@ -14,7 +14,7 @@ import { href, navigate } from "../router.js";
 export const styles = ["views/sessions.css"];
 
 const FACETS = [
-  { key: "project", title: "Project", values: (row) => [row.project ?? ""], label: (value) => baseName(value) || value },
+  { key: "project", title: "Project", values: (row) => [row.project || "(none)"], label: (value) => baseName(value) || value },
   { key: "client", title: "Client", values: (row) => [row.dialect], label: clientName },
   { key: "model", title: "Model", values: (row) => row.models },
   { key: "tool", title: "Tool", values: (row) => row.toolNames },
@@ -127,7 +127,7 @@ const PLACES = [["all", "Everywhere"], ["message", "Messages"], ["input", "Input
 const VOICES = { prompt: "prompt", text: "reply", thinking: "thinking" };
 
 const HIT_FACETS = [
-  { key: "project", title: "Project", values: (row) => [row.cwd ?? ""], label: (value) => baseName(value) || value },
+  { key: "project", title: "Project", values: (row) => [row.cwd || "(none)"], label: (value) => baseName(value) || value },
   { key: "tool", title: "Tool", values: (row) => (row.tool ? [row.tool] : []) },
   { key: "state", title: "State", values: (row) => (row.state ? [row.state] : []), label: words },
   { key: "kind", title: "Kind", values: (row) => [row.kind] },
