@@ -21,6 +21,7 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
     (stats,) = command_rows("stats", sample.archive())
     browser.open("/?days=all")
     browser.wait(LOADED)
+    assert browser.barriers() == []
     assert browser.texts("[data-test=overview-calls]") == [str(stats["calls"])]
     assert browser.texts("[data-test=sessions]") == [str(stats["sessions"])]
     failed = browser.texts("[data-test=overview-failed]")[0]
@@ -73,6 +74,7 @@ def test_two_rows_of_the_list_are_compared_and_the_numbers_are_those_of_the_comm
     browser.open(f"/sessions?mark={FIRST}", "tr.marked")
     browser.click(f"a.compare-with[href*='{FORK}']")
     browser.wait("document.querySelector('.parting') && document.querySelectorAll('.pairs').length > 3")
+    assert browser.barriers() == []
     assert browser.run("return location.search") == f"?a={FIRST}&b={FORK}"
     (data,) = command_rows("compare", FIRST, FORK, sample.archive())
     assert f"same {data['parting']['shared_steps']} steps" in browser.texts(".parting")[0]

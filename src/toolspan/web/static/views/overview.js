@@ -108,7 +108,7 @@ function HourMap({ seen, period }) {
       const next = midnight(start, -1);
       const rows = seen.filter((row) => row.start >= start && row.start < next);
       const total = rows.reduce((sum, { calls }) => sum + calls, 0);
-      return html`<a key=${Number(start)} class="axis" href=${between(start, next)} aria-label=${`${day(start)}: ${plural(total, "call")}`}>${dayTitle.format(start)}</a>
+      return html`<a key=${Number(start)} class="axis" href=${between(start, next)} aria-label=${`${dayTitle.format(start)}: ${plural(total, "call")}`}>${dayTitle.format(start)}</a>
         ${Array.from({ length: 24 }, (_, hour) => {
           const at = new Date(start.getFullYear(), start.getMonth(), start.getDate(), hour);
           return html`<${Square} row=${byHour.get(Number(at))} at=${at} until=${new Date(Number(at) + DAY / 24)} top=${top} title=${`${day(at)} ${String(hour).padStart(2, "0")}:00`} />`;
