@@ -94,7 +94,7 @@ def command(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
         )
-    elif len(names) not in (2, 3):
+    elif len(names) != 2 and not (len(names) == 3 and Path(names[2]).is_dir()):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
         sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
