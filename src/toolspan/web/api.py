@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from toolspan.web.answers import Answers
+from toolspan.web.muted import muted_routes
 from toolspan.web.worker import Answer, Question
 
 _SESSION_FILTERS = ("project", "dialect", "since", "until")
@@ -53,8 +54,6 @@ _ROUTES = {
 
 def api_routes(answers: Answers) -> list[Route]:
     """Return the routes below `/api/`."""
-    from toolspan.web.muted import muted_routes
-
     api = _Api(answers)
     simple = [Route(f"/api/{name}", api.command_endpoint(name, route)) for name, route in _ROUTES.items()]
     return [

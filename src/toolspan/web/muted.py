@@ -19,8 +19,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolspan.web.api import ApiError
-
 _MAX_BODY_BYTES = 4096
 _MAX_LABEL = 200
 _GROUP_ID = re.compile(r"[0-9a-zA-Z_-]{1,64}")
@@ -100,22 +98,26 @@ def _list_marks(_: Request) -> Response:
 async def _change_mark(request: Request) -> Response:
     group = request.path_params["id"]
     if not _GROUP_ID.fullmatch(group):
-        raise ApiError(400, f"not a group: {group[:80]!r}")
+        return _refuse(400, f"not a group: {group[:80]!r}")
     body = await request.body()
     if len(body) > _MAX_BODY_BYTES:
-        raise ApiError(413, "the request is too long")
+        return _refuse(413, "the request is too long")
     try:
         change = msgspec.json.decode(body, type=_Change)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ApiError(400, f"not a mark: {error}") from error
+        return _refuse(400, f"not a mark: {error}")
     since = (change.since or datetime.now(UTC).replace(microsecond=0)).astimezone(UTC)
     mark = None if change.status is None else _Mark(change.status, since, change.label[:_MAX_LABEL])
     file = muted_file()
     try:
         write_mark(file, group, mark)
     except (OSError, ValueError) as error:
-        raise ApiError(409, _explain(file, error)) from error
+        return _refuse(409, _explain(file, error))
     return _list_marks(request)
+
+
+def _refuse(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status)
 
 
 def _explain(file: Path, error: Exception) -> str:
