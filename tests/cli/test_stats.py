@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.command import one_row, run
+from tests.cli.command import rows as rows_of
 from tests.requirement import requirement
 from toolspan.cli.app import app
+from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
@@ -234,3 +238,34 @@ def test_a_narrow_screen_still_says_which_tool_it_is(command: str, columns: int,
 
     assert [line for line in told.splitlines() if line.startswith(("Bash", "Ba…"))]
     assert all(len(line) <= columns for line in told.splitlines())
+
+
+def test_calls_are_counted_by_local_day_and_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = sample.archive()
+    everything = stats(archive, "--utc")
+    rows = [row for row in rows_of(run("calls", archive, "--json")) if row["state"] != "orphan_result"]
+    for by, length in (("day", 10), ("hour", 13)):
+        periods = stats(archive, "--by", by, "--utc")[f"{by}s"]
+        counted = Counter(row["requested"][:length] for row in rows)
+        assert {period[by][:length]: period["calls"] for period in periods} == counted
+        assert sum(period["errors"] for period in periods) == everything["errors"] - everything["orphan_results"]
+        assert [period[by] for period in periods] == sorted(period[by] for period in periods)
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        hours = stats(archive, "--by", "hour")["hours"]
+        first, second = hours[0]["hour"], hours[1]["hour"]
+        assert first.endswith("+05:30")
+        assert len(rows_of(run("calls", archive, "--since", first, "--until", second, "--json"))) == hours[0]["calls"]
+        (late,) = (group for group in rows_of(run("errors", archive, "--json")) if group["kind"] == "never_answered")
+        assert late["per_day"] == {"2026-11-09": 2}  # 19:45 UTC on the day before
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_two_sessions_of_a_folder_are_compared_with_their_subagents() -> None:
+    calls = {row["id"]: row["calls"] for row in rows_of(run("sessions", sample.archive(), "--json"))}
+    data = one_row(run("compare", "5f0c1d7e", "3c5a7e91", sample.archive(), "--json"))
+    expected = [count for prefix in ("5f0c1d7e", "3c5a7e91") for id_, count in calls.items() if id_.startswith(prefix)]
+    assert [data["a"]["calls"], data["b"]["calls"]] == expected

@@ -16,7 +16,8 @@ SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
 OTHER = "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47"
 CALL = "toolu_01ohax96vbDCt9B7TgtfcVLe"
 VIEWS = (
-    "/", "/sessions", f"/session/{SESSION}", f"/call/{CALL}?session={SESSION}", "/errors", "/usage", "/files",
+    "/", "/sessions", f"/session/{SESSION}", f"/call/{CALL}?session={SESSION}", "/errors", "/usage", "/files", "/calls",
+    "/sessions?q=error", "/errors?group=e01b88bfb7", "/usage?by=context",
     f"/compare?a={SESSION}&b={OTHER}", "/live", "/doctor",
 )  # fmt: skip
 

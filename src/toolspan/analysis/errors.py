@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, tzinfo
 from pathlib import Path
 
 from msgspec import Struct
@@ -104,7 +105,7 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     trend: str
     """`new`, `rising`, `falling`, `steady` or `gone`, from the failures in the first and second half of the period."""
     per_day: dict[str, int]
-    """Number of failures by day (UTC), for the days that have any."""
+    """Number of failures by day, for the days that have any."""
     cause: str
     solution: str
     retry: str | None
@@ -137,11 +138,13 @@ def group_errors(
     recoveries: Mapping[CallRef, ChainEnding] | None = None,
     *,
     names: Sequence[str] = (),
+    zone: tzinfo | None = UTC,
 ) -> list[ErrorGroup]:
     """Group failures by cause, most frequent group first, and the latest first among equally frequent ones.
 
     Searches that found nothing are one group, which is always the last. `names` are the files, folders or sessions
-    that were read, for the commands that list the calls of each group.
+    that were read, for the commands that list the calls of each group. `zone` decides where days begin; None stands for
+    the local time zone.
     """
     members: dict[str, list[CallRow]] = {}
     for row in rows:
@@ -149,7 +152,7 @@ def group_errors(
             members.setdefault(row.error_group, []).append(row)
     times = sorted(at for group in members.values() for row in group if (at := row.requested or row.finished))
     period = (times[0], times[-1]) if times else None
-    groups = [_make_group(group_id, group, period, recoveries, names) for group_id, group in members.items()]
+    groups = [_make_group(group_id, group, period, recoveries, names, zone) for group_id, group in members.items()]
     groups.sort(key=lambda group: (group.last or "", group.id), reverse=True)
     return sorted(groups, key=lambda group: (group.kind == "nothing_found", -group.count))
 
@@ -160,6 +163,7 @@ def _make_group(
     period: tuple[str, str] | None,
     recoveries: Mapping[CallRef, ChainEnding] | None,
     names: Sequence[str],
+    zone: tzinfo | None,
 ) -> ErrorGroup:
     last = max(rows, key=lambda row: row.requested or row.finished or "")
     background = sum(map(failed_in_background, rows))
@@ -188,7 +192,7 @@ def _make_group(
         first=times[0] if times else None,
         last=times[-1] if times else None,
         trend=_find_trend(times, period),
-        per_day=dict(Counter(at[:10] for at in times)),
+        per_day=dict(Counter(_local_day(at, zone) for at in times)),
         cause=cause,
         solution=solution,
         retry=last.retry,
@@ -197,6 +201,11 @@ def _make_group(
         command=shlex.join(["toolspan", "calls", *names, "--group", group_id]),
         example=last,
     )
+
+
+def _local_day(timestamp: str, zone: tzinfo | None) -> str:
+    time = parse_timestamp(timestamp)
+    return timestamp[:10] if time is None else time.astimezone(zone).date().isoformat()
 
 
 _TREND_FACTOR = 1.5

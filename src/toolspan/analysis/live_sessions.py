@@ -86,9 +86,14 @@ def live_sessions(
     session_ids = {session.id for session in sessions}
     unlisted = [file for name, file in mains.items() if name not in session_ids]
     # A recent file may hold only old records, and a copied file may seem old.
-    recent = [file for file in unlisted if at - max(file.modified, last_record_time(file)) < RECENT_SECONDS]
-    holders = _find_file_holders(str(file.path) for file in recent)
-    rest = (_unlisted_session(file, holders.get(str(file.path)), at) for file in recent)
+    ages = [(file, at - last_record_time(file)) for file in unlisted]
+    recent = [(file, age) for file, age in ages if min(at - file.modified, age) < RECENT_SECONDS]
+    holders = _find_file_holders(str(file.path) for file, _ in recent)
+    rest = (
+        _unlisted_session(file, holders.get(str(file.path)), at)
+        for file, age in recent
+        if age < RECENT_SECONDS or str(file.path) in holders  # perf: the files of a new copy of an archive are not read
+    )
     sessions += [session for session in rest if session is not None]
     order: list[SessionStatus] = ["waiting", "running", "idle", "dead"]
     return sorted(sessions, key=lambda session: (order.index(session.status), session.since or "", session.id))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, tzinfo
 
 from msgspec import Struct
 
 from toolspan.analysis.errors import is_unsuccessful
 from toolspan.reading.rows import CallRow
+from toolspan.types.span import parse_timestamp
 
 
 class ToolStats(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,34 @@ def tool_stats(
             )
         )
     return sorted(stats, key=lambda row: (-row.calls, row.tool))
+
+
+PERIODS = ("day", "hour")
+
+
+def period_key(period: str, zone: tzinfo | None) -> Callable[[CallRow], str | None]:
+    """Return a key for `tool_stats`: the day or hour in which a call began, in a zone; None stands for the local one.
+
+    A day is a date, an hour the time at which it begins. Orphan results have neither.
+    """
+
+    def key(row: CallRow) -> str | None:
+        timestamp = None if row.state == "orphan_result" else row.requested or row.finished
+        if timestamp is None:
+            return None
+        minute = timestamp[:16] if timestamp.endswith("Z") else timestamp  # perf: few distinct values
+        if minute not in names:
+            time = parse_timestamp(timestamp)
+            names[minute] = None if time is None else format_period(time.astimezone(zone))
+        return names[minute]
+
+    def format_period(time: datetime) -> str:
+        if period == "day":
+            return time.date().isoformat()
+        return time.replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes")
+
+    names: dict[str, str | None] = {}
+    return key
 
 
 class ServerStats(Struct, frozen=True, kw_only=True):

@@ -37,7 +37,15 @@ from toolspan.cli.output import (
     print_table,
     shorten_target,
 )
-from toolspan.cli.select import CallFilter, complete_session, explain_nothing, filter_options, read_filtered_files
+from toolspan.cli.select import (
+    CallFilter,
+    complete_session,
+    explain_nothing,
+    filter_options,
+    find_session_files,
+    read_files,
+    read_filtered_files,
+)
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
@@ -54,7 +62,7 @@ _JOB = FileJob(file_facts, ComparedFile)
 
 
 @click.command("compare")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B]")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B [FOLDER]]")
 @click.option(
     "--at", callback=parse_time, metavar="TIME", help="Compare the time before and after this: 7d, monday, 2026-11-01."
 )
@@ -69,9 +77,9 @@ def command(
 ) -> None:  # fmt: skip
     """Compare two sessions, folders or files, or two periods.
 
-    toolspan compare A B compares two of them. toolspan compare --since 14d --at 7d compares the
-    time before --at with the time after it. For two sessions that began alike, the output shows
-    where they part.
+    toolspan compare A B compares two of them; with a FOLDER, A and B are sessions in it. toolspan
+    compare --since 14d --at 7d compares the time before --at with the time after it. For two
+    sessions that began alike, the output shows where they part.
     """
     table = load_prices(prices)
     accepts_call = call_filter.without_file_filters().accepts_call
@@ -86,14 +94,14 @@ def command(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
         )
-    elif len(names) != 2:
+    elif len(names) != 2 and not (len(names) == 3 and Path(names[2]).is_dir()):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
-        sides = [read_filtered_files([name], _JOB, call_filter, last=False) for name in names]
+        sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
         since, until = call_filter.since, call_filter.until
         a, b = (
             summarize_side(name, files, table, since=since, until=until, accepts_call=accepts_call)
-            for name, files in zip(names, sides, strict=True)
+            for name, files in zip(names[:2], sides, strict=True)
         )
         comparison = compare_sides(a, b, _parting_of(*sides))
     if not comparison.a.calls and not comparison.b.calls:
@@ -103,8 +111,15 @@ def command(
         print_json(msgspec.to_builtins(comparison))
     else:
         _print_comparison(comparison, limit)
-        if at is None:
+        if at is None and len(names) == 2:
             print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
+
+
+def _read_side(name: str, folder: Sequence[str], call_filter: CallFilter) -> list[ComparedFile]:
+    if not folder:
+        return read_filtered_files([name], _JOB, call_filter, last=False)
+    files = read_files(find_session_files(name, Path(folder[0])), _JOB)
+    return [file for file in files if call_filter.accepts_file(file.file, file.info)]
 
 
 def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting | None:

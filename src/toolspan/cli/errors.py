@@ -26,6 +26,7 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
     shorten_line,
+    time_zone,
 )
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
@@ -62,7 +63,7 @@ def command(
     else:
         rows = select.filter_calls(selection, call_filter)
     endings = recovery_by_call([ending for file in files for ending in file.endings])
-    groups = group_errors(rows, endings, names=names)
+    groups = group_errors(rows, endings, names=names, zone=time_zone())
     if sort is not None:  # groups of searches that found nothing stay at the end
         causes = [group for group in groups if group.kind != "nothing_found"]
         groups = sort.sort(causes, getattr) + groups[len(causes) :]

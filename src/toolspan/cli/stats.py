@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from toolspan.analysis.errors import count_outcomes, is_unsuccessful
-from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
+from toolspan.analysis.stats import PERIODS, ToolStats, period_key, server_stats, tool_stats
 from toolspan.analysis.usage import (
     MAIN_AGENT,
     UNKNOWN,
@@ -28,6 +28,7 @@ from toolspan.cli.output import (
     make_table,
     print_json,
     shorten_middle,
+    time_zone,
 )
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
@@ -45,7 +46,12 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @select.names_argument
 @select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
-@click.option("--by", type=click.Choice(("tool", "agent")), default="tool", help="Group by tool or by subagent type.")
+@click.option(
+    "--by",
+    type=click.Choice(("tool", "agent", *PERIODS)),
+    default="tool",
+    help="Group by tool, by subagent type, or by the day or hour in which calls began.",
+)
 @lists.limit_option(30, "tools or servers")
 @lists.sort_option(
     "tool", "calls", "errors", "timeouts", "p50_ms", "p95_ms", "max_ms", "total_ms",
@@ -72,6 +78,8 @@ def command(
         usage, _ = select.read_selected_files(names, FileJob(file_usage, FileUsage), last=last)
         types = agent_types_by_id(usage)
         tools = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
+    elif by in PERIODS:
+        tools = sorted(tool_stats(rows, period_key(by, time_zone())), key=lambda stats: stats.tool)
     if sort is not None:
         tools = sort.sort(tools, getattr)
     call_table = selection.call_table
@@ -84,7 +92,7 @@ def command(
         counted = (call_table.tokens_by_session[session.id] for session in sessions)
         tokens = call_table.tokens if everything else sum(counted, Tokens())
         raw_sum = sum((file.tokens_raw_sum for file in files), Tokens())
-    elif not (call_filter.tool or call_filter.state or call_filter.error):
+    elif not (call_filter.tool or call_filter.state or call_filter.error) and by not in PERIODS:
         tokens = _tokens_in_filter(names, call_filter, last=last)
     if not as_json:
         _print_stats(rows, len(sessions), len(files), tools, limit, by)
@@ -109,6 +117,7 @@ def command(
         "tokens": msgspec.to_builtins(tokens),
         "tokens_raw_sum": msgspec.to_builtins(raw_sum),
         f"{by}s": [_stats_row(stats, by) for stats in tools[: limit or None]],
+        "servers": [msgspec.to_builtins(stats) for stats in server_stats(rows)],
     })  # fmt: skip
 
 

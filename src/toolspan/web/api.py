@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from toolspan.web.answers import Answers
+from toolspan.web.muted import muted_routes
 from toolspan.web.worker import Answer, Question
 
 _SESSION_FILTERS = ("project", "dialect", "since", "until")
@@ -67,6 +68,7 @@ def api_routes(answers: Answers) -> list[Route]:
         Route("/api/call/{id}/records", api.call_records),
         Route("/api/compare", api.compare),
         Route("/api/live", api.live),
+        *muted_routes(),
     ]
 
 
@@ -160,11 +162,14 @@ class _Api:
 
     async def compare(self, request: Request) -> Response:
         arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
-        files = []
-        for side in ("a", "b"):
-            row = await self._find_session(check_id(request.query_params.get(side, "")))
-            files.append(row["files"][0])
-        return respond(await self._answers.ask(Question("compare", tuple(arguments), tuple(files))), single=True)
+        sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
+        files = [(await self._find_session(session))["files"][0] for session in sessions]
+        folders = [root for root in self._answers.roots if all(Path(file).is_relative_to(root) for file in files)]
+        if folders and Path(folders[0]).is_dir():
+            names = (*sessions, folders[0])
+        else:
+            names = tuple(files if self._answers.roots else sessions)
+        return respond(await self._answers.ask(Question("compare", tuple(arguments), names)), single=True)
 
     async def live(self, _: Request) -> Response:
         """Send the live sessions as an event `sessions` now and after each change of a transcript."""

@@ -1,7 +1,10 @@
 // Data from the server. Answers have the shapes of the commands' --json output; docs/ui.md lists the routes.
-import { useCallback, useEffect, useState } from "./lib.js";
+import { useCallback, useEffect, useRef, useState } from "./lib.js";
 
 const pageToken = document.querySelector('meta[name="toolspan-token"]').content;
+
+const PAUSE_FACTOR = 10;
+const MAX_PAUSE = 60_000;
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -43,25 +46,48 @@ export async function post(path, body = {}) {
 }
 
 // A hook: { data, error, loading, warnings, reload }. Data of the last answer stays while the next one loads.
-// A null path asks nothing. With { live: true }, it asks again when a transcript changes.
+// A null path asks nothing. With { live: true }, it asks again when a transcript changes, while the page is visible, and
+// pauses ten times as long as the answer took, so that an open page costs little while a session grows.
 export function useApi(path, query = {}, { live = false } = {}) {
   const url = path === null ? null : apiUrl(path, query);
   const [state, setState] = useState({ url: null, data: undefined, error: null, loading: url !== null, warnings: [] });
   const [count, setCount] = useState(0);
   const reload = useCallback(() => setCount((n) => n + 1), []);
+  const next = useRef(0);
   useEffect(() => {
     if (url === null) return undefined;
     const controller = new AbortController();
+    const started = performance.now();
+    const pause = () => { next.current = performance.now() + Math.min(MAX_PAUSE, PAUSE_FACTOR * (performance.now() - started)); };
     setState((old) => ({ ...old, loading: true }));
     request(url, { signal: controller.signal }).then(
-      ({ data, warnings }) => setState({ url, data, error: null, loading: false, warnings }),
+      ({ data, warnings }) => {
+        pause();
+        setState({ url, data, error: null, loading: false, warnings });
+      },
       (error) => {
         if (error.name !== "AbortError") setState({ url, data: undefined, error, loading: false, warnings: [] });
       },
     );
     return () => controller.abort();
   }, [url, count]);
-  useEffect(() => (live ? onLive(reload, { skipFirst: true }) : undefined), [live]);
+  useEffect(() => {
+    if (!live) return undefined;
+    let timer = 0;
+    let stale = false;
+    const ask = () => {
+      stale = true;
+      if (!document.hidden) timer ||= setTimeout(() => { timer = 0; stale = false; reload(); }, Math.max(0, next.current - performance.now()));
+    };
+    const show = () => { if (stale) ask(); };
+    const stop = onLive(ask, { skipFirst: true });
+    document.addEventListener("visibilitychange", show);
+    return () => {
+      stop();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", show);
+    };
+  }, [live]);
   return { ...state, reload };
 }
 

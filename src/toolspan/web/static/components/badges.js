@@ -38,3 +38,7 @@ export function LiveBadge({ status }) {
 // Facts in one line, with dots between them; empty ones are left out. <Facts items=${[a, b && c]} />
 export const Facts = ({ items, className = "summary" }) =>
   html`<p class="facts ${className}">${items.filter((item) => item !== null && item !== undefined && item !== "" && item !== false).map((item) => html`<span>${item}</span>`)}</p>`;
+
+const OPEN = ["requested", "awaiting_permission", "running"];
+// Whether a call counts as failed, as in `toolspan stats`: searches that found nothing do not.
+export const isFailed = (call) => call.state !== "succeeded" && call.state !== "orphan_result" && !OPEN.includes(call.state) && call.error_kind !== "nothing_found";

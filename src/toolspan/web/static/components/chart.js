@@ -1,5 +1,6 @@
-// uPlot as a component: <Chart data options height />. `options` as in uPlot, without width and height.
-import { html, useEffect, useRef } from "../lib.js";
+// uPlot as a component: <Chart data options height />. `options` as in uPlot, without width and height, or a function of
+// uPlot that returns them. Its style sheet is vendor/uplot.css.
+import { html, useEffect, useRef, useState } from "../lib.js";
 
 export function Chart({ data, options, height = 180, label }) {
   const box = useRef(null);
@@ -9,7 +10,7 @@ export function Chart({ data, options, height = 180, label }) {
     let observer = null;
     import("../vendor/uplot.js").then(({ default: UPlot }) => {
       if (gone) return;
-      chart = new UPlot({ ...options, width: box.current.clientWidth || 600, height }, data, box.current);
+      chart = new UPlot({ ...(typeof options === "function" ? options(UPlot) : options), width: box.current.clientWidth || 600, height }, data, box.current);
       observer = new ResizeObserver(() => chart.setSize({ width: box.current.clientWidth, height }));
       observer.observe(box.current);
     });
@@ -24,3 +25,20 @@ export function Chart({ data, options, height = 180, label }) {
 
 // Colours of the current theme, for canvas drawings.
 export const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// A hook: a value that changes with the theme, for options that contain colours.
+export function useTheme() {
+  const [count, setCount] = useState(0);
+  useEffect(() => {
+    const listener = () => setCount((n) => n + 1);
+    const observer = new MutationObserver(listener);
+    observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", listener);
+    return () => {
+      observer.disconnect();
+      scheme.removeEventListener("change", listener);
+    };
+  }, []);
+  return count;
+}

@@ -1,11 +1,13 @@
 // Filters above a list. Their values are in the query of the URL, so a filtered list is a link.
 //
 // facets: [{ key, title, values(row) -> [string], label?(value) }]. A row passes if, for each facet with a choice, one of
-// its values is chosen. Counts are of the rows that pass all other facets.
-import { html, useMemo } from "../lib.js";
+// its values (never "") is chosen. Counts are of the rows that pass all other facets.
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { number } from "./format.js";
 
-const chosen = (query, key) => [].concat(query[key] ?? []);
+const MAX_SHOWN = 200;
+const SEARCH_FROM = 12;
+const chosen = (query, key) => [].concat(query[key] ?? []).filter(Boolean);
 
 // A text that changes only with the choices, for useMemo: the order of a list is in the query, too.
 export const choiceKey = (facets, query) => JSON.stringify(facets.map(({ key }) => query[key] ?? null));
@@ -26,22 +28,57 @@ export function Facets({ rows, facets, query, setQuery, children }) {
   </div>`;
 }
 
+function hasChoice(rows, facet) {
+  const values = new Set();
+  for (const row of rows) {
+    for (const value of facet.values(row)) values.add(value);
+    if (values.size > 1) return true;
+  }
+  return false;
+}
+
 function Facet({ facet, rows, facets, query, setQuery }) {
+  const [open, setOpen] = useState(false);
+  const box = useRef(null);
   const values = chosen(query, facet.key);
+  const useful = useMemo(() => hasChoice(rows, facet), [rows, facet]);
+  useEffect(() => {
+    if (!open) return undefined;
+    const close = (event) => {
+      if (event.type === "keydown" ? event.key === "Escape" : !box.current?.contains(event.target)) box.current?.removeAttribute("open");
+    };
+    addEventListener("pointerdown", close);
+    addEventListener("keydown", close);
+    return () => {
+      removeEventListener("pointerdown", close);
+      removeEventListener("keydown", close);
+    };
+  }, [open]);
+  if (!useful && !values.length) return null;
+  const label = facet.label ?? ((value) => value);
+  return html`<details class="facet" name="facet" ref=${box} onToggle=${(event) => setOpen(event.target.open)}>
+    <summary class=${values.length ? "chosen" : ""}>${facet.title}${values.length ? html`: <b>${values.map(label).join(", ")}</b>` : ""}</summary>
+    ${open ? html`<${Menu} facet=${facet} rows=${rows} facets=${facets} query=${query} setQuery=${setQuery} values=${values} label=${label} />` : null}
+  </details>`;
+}
+
+// perf: values are counted and drawn only while the menu is open.
+function Menu({ facet, rows, facets, query, setQuery, values, label }) {
+  const [words, setWords] = useState("");
   const counts = useMemo(() => {
-    const map = new Map();
+    const map = new Map(values.map((value) => [value, 0]));
     for (const row of filterRows(rows, facets, query, facet.key)) {
       for (const value of new Set(facet.values(row))) map.set(value, (map.get(value) ?? 0) + 1);
     }
     return [...map].sort((one, other) => other[1] - one[1]);
   }, [rows, choiceKey(facets, query)]);
-  const label = facet.label ?? ((value) => value);
+  const shown = counts.filter(([value]) => `${label(value)} ${value}`.toLowerCase().includes(words.toLowerCase()));
   const toggle = (value) => setQuery({ [facet.key]: values.includes(value) ? values.filter((one) => one !== value) : [...values, value] });
-  if (counts.length < 2 && !values.length) return null;
-  return html`<details class="facet" name="facet">
-    <summary class=${values.length ? "chosen" : ""}>${facet.title}${values.length ? html`: <b>${values.map(label).join(", ")}</b>` : ""}</summary>
-    <div class="menu">${counts.slice(0, 200).map(([value, count]) => html`<label key=${value}>
+  return html`<div class="menu">
+    ${counts.length > SEARCH_FROM ? html`<input type="search" aria-label=${`Find in ${facet.title}`} placeholder="Find" value=${words} onInput=${(event) => setWords(event.target.value)} />` : null}
+    ${shown.slice(0, MAX_SHOWN).map(([value, count]) => html`<label key=${value} title=${value}>
       <input type="checkbox" checked=${values.includes(value)} onChange=${() => toggle(value)} />
-      <span>${label(value) || "(none)"}</span><span class="count">${number(count)}</span></label>`)}</div>
-  </details>`;
+      <span>${label(value)}</span><span class="count">${number(count)}</span></label>`)}
+    ${shown.length > MAX_SHOWN ? html`<p class="faint">${number(shown.length - MAX_SHOWN)} more; type to find them</p>` : null}
+  </div>`;
 }

@@ -11,7 +11,8 @@ import { Component, html, useEffect, useLayoutEffect, useMemo, useRef, useState 
 import { useKeys } from "../keys.js";
 import { navigate } from "../router.js";
 
-const OVERSCAN = 12;
+const STEP = 4; // perf: the drawn window moves by this many rows, so that most frames of a scroll draw nothing
+const OVERSCAN = 3 * STEP;
 
 export function sortRows(rows, columns, sort) {
   const descending = sort?.startsWith("-");
@@ -25,46 +26,63 @@ export function sortRows(rows, columns, sort) {
   return [...present, ...missing].map(([, row]) => row);
 }
 
-const PHONE = matchMedia("(max-width: 720px)");
+const WIDTHS = { phone: matchMedia("(max-width: 720px)"), narrow: matchMedia("(max-width: 1100px)") };
 
-function usePhone() {
-  const [matches, setMatches] = useState(PHONE.matches);
+function useWidth() {
+  const read = () => (WIDTHS.phone.matches ? "phone" : WIDTHS.narrow.matches ? "narrow" : "wide");
+  const [width, setWidth] = useState(read);
   useEffect(() => {
-    const listener = () => setMatches(PHONE.matches);
-    PHONE.addEventListener("change", listener);
-    return () => PHONE.removeEventListener("change", listener);
+    const listener = () => setWidth(read());
+    for (const query of Object.values(WIDTHS)) query.addEventListener("change", listener);
+    return () => {
+      for (const query of Object.values(WIDTHS)) query.removeEventListener("change", listener);
+    };
   }, []);
-  return matches;
+  return width;
 }
+
+const HIDDEN = { wide: [], narrow: ["narrow"], phone: ["narrow", "phone"] };
 
 export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref, rowClass, label, rowHeight: wideHeight = 34, active, onActive, phone }) {
   const box = useRef(null);
-  const small = usePhone() && Boolean(phone);
+  const width = useWidth();
+  const small = width === "phone" && Boolean(phone);
   const rowHeight = small ? 56 : wideHeight;
-  const columns = useMemo(() => (small ? [{ key: "row", cell: phone }] : allColumns), [small, allColumns]);
-  const [view, setView] = useState({ top: 0, height: 800 });
+  const columns = useMemo(() => (small ? [{ key: "row", cell: phone }] : allColumns.filter(({ hide }) => !HIDDEN[width].includes(hide))), [width, small, allColumns]);
+  const [range, setRange] = useState([0, 40]);
+  const slotCount = useRef(0);
   const [cursor, setCursor] = useState(-1);
   const sorted = useMemo(() => sortRows(rows, allColumns, sort), [rows, allColumns, sort]);
   const current = active === undefined ? cursor : sorted.findIndex((row) => rowKey(row) === active);
 
   useLayoutEffect(() => {
     const element = box.current;
+    let height = element.clientHeight;
     let frame = 0;
     const measure = () => {
       frame = 0;
-      setView({ top: element.scrollTop, height: element.clientHeight });
+      const first = Math.max(0, (Math.floor(element.scrollTop / rowHeight / STEP) * STEP) - OVERSCAN);
+      const last = (Math.ceil((element.scrollTop + height) / rowHeight / STEP) * STEP) + OVERSCAN;
+      setRange((old) => {
+        if (old[0] === first && old[1] === last) return old;
+        if (element.querySelector("tbody").contains(document.activeElement)) element.focus({ preventScroll: true });
+        return [first, last];
+      });
     };
     const later = () => { frame ||= requestAnimationFrame(measure); };
     measure();
     element.addEventListener("scroll", later, { passive: true });
-    const observer = new ResizeObserver(later);
+    const observer = new ResizeObserver(([entry]) => {
+      height = entry.contentRect.height; // perf: no layout is read while scrolling
+      later();
+    });
     observer.observe(element);
     return () => {
       element.removeEventListener("scroll", later);
       observer.disconnect();
       cancelAnimationFrame(frame);
     };
-  }, []);
+  }, [rowHeight]);
   useEffect(() => { if (active === undefined) setCursor(-1); }, [sort]);
 
   const move = (step) => {
@@ -86,56 +104,57 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
     Enter: { label: "open the row", run: () => current >= 0 && rowHref && navigate(rowHref(sorted[current])) },
   });
 
-  const first = Math.max(0, Math.floor(view.top / rowHeight) - OVERSCAN);
-  const last = Math.min(sorted.length, Math.ceil((view.top + view.height) / rowHeight) + OVERSCAN);
-  const before = first * rowHeight;
-  const after = (sorted.length - last) * rowHeight;
+  const first = Math.min(range[0], Math.max(0, sorted.length - 1));
+  const last = Math.min(sorted.length, range[1]);
   const open = (event, row) => {
     if (event.target.closest("a, button, input") || getSelection()?.toString()) return;
     navigate(rowHref(row));
   };
+  // perf: rows that leave the window lend their nodes to those that enter it.
+  const size = Math.max(range[1] - range[0], slotCount.current);
+  slotCount.current = size;
+  const slots = [];
+  for (let index = first; index < last; index += 1) slots[index % size] = index;
+  const tracks = columns.map((column) => column.width ?? "minmax(0, 1fr)").join(" ");
 
   return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label}>
-    <table class=${`rows${small ? " small" : ""}`} aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px` }}>
-      <colgroup>${columns.map((column) => html`<col key=${column.key} class=${className(column)} style=${{ width: column.width ?? "auto" }} />`)}</colgroup>
-      <thead><tr aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
-      <tbody>
-        ${before > 0 ? html`<tr key="before" class="gap" aria-hidden="true"><td style=${{ height: `${before}px` }}></td></tr>` : null}
-        ${sorted.slice(first, last).map((row, n) => html`<${Row} key=${rowKey(row)} row=${row} columns=${columns} index=${first + n + 2}
-          current=${first + n === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`)}
-        ${after > 0 ? html`<tr key="after" class="gap" aria-hidden="true"><td style=${{ height: `${after}px` }}></td></tr>` : null}
+    <table role="table" class=${`rows${small ? " small" : ""}`} aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px`, "--tracks": tracks }}>
+      <thead role="rowgroup"><tr role="row" aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
+      <tbody role="rowgroup" style=${{ height: `${sorted.length * rowHeight}px` }}>
+        ${slots.map((index, slot) => { const row = sorted[index]; return html`<${Row} key=${slot} row=${row} columns=${columns} index=${index} top=${index * rowHeight}
+          current=${index === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`; })}
       </tbody>
     </table>
   </div>`;
 }
 
-const className = (column) => `${column.align === "right" ? "right " : ""}${column.hide ? `hide-${column.hide}` : ""}`;
+const className = (column) => (column.align === "right" ? "right" : undefined);
 
-// perf: while scrolling, only rows that come into view are drawn.
+// perf: a row has a fixed place and size, so that only rows that come into view are laid out and painted.
 class Row extends Component {
   shouldComponentUpdate(next) {
-    return ["row", "columns", "index", "current", "className"].some((name) => next[name] !== this.props[name]);
+    return ["row", "columns", "top", "current", "className"].some((name) => next[name] !== this.props[name]);
   }
 
-  render({ row, columns, index, current, className: names, onClick }) {
-    return html`<tr aria-rowindex=${index} class=${`${current ? "current " : ""}${names}`} onClick=${onClick && ((event) => onClick(event, row))}>
-      ${columns.map((column) => html`<td key=${column.key} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`;
+  render({ row, columns, index, top, current, className: names, onClick }) {
+    return html`<tr role="row" aria-rowindex=${index + 2} class=${`${current ? "current " : ""}${names}`} style=${{ transform: `translateY(${top}px)` }} onClick=${onClick && ((event) => onClick(event, row))}>
+      ${columns.map((column) => html`<td role="cell" key=${column.key} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`;
   }
 }
 
 function Head({ column, sort, onSort, className }) {
-  if (!column.value || !onSort) return html`<th scope="col" class=${className}>${column.title}</th>`;
+  if (!column.value || !onSort) return html`<th role="columnheader" scope="col" class=${className}>${column.title}</th>`;
   const direction = sort === column.key ? "ascending" : sort === `-${column.key}` ? "descending" : "none";
   const next = direction === "descending" ? column.key : direction === "ascending" ? `-${column.key}` : column.align === "right" || column.newest ? `-${column.key}` : column.key;
-  return html`<th scope="col" class=${className} aria-sort=${direction}>
+  return html`<th role="columnheader" scope="col" class=${className} aria-sort=${direction}>
     <button type="button" onClick=${() => onSort(next)}>${column.title}<span class="arrow" aria-hidden="true">${{ ascending: "▲", descending: "▼", none: "" }[direction]}</span></button>
   </th>`;
 }
 
 function SmallHead({ columns, sort, onSort, label }) {
   const choices = columns.filter(({ value }) => value);
-  if (!onSort || !choices.length) return html`<th scope="col">${label}</th>`;
+  if (!onSort || !choices.length) return html`<th role="columnheader" scope="col">${label}</th>`;
   const options = choices.flatMap(({ key, title }) => [[key, `${title} ▲`], [`-${key}`, `${title} ▼`]]);
-  return html`<th scope="col"><label>Sort by <select value=${sort ?? ""} onChange=${(event) => onSort(event.target.value || null)}>
+  return html`<th role="columnheader" scope="col"><label>Sort by <select value=${sort ?? ""} onChange=${(event) => onSort(event.target.value || null)}>
     <option value="">order</option>${options.map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}</select></label></th>`;
 }
