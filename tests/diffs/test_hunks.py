@@ -24,7 +24,7 @@ def test_no_hunks_have_no_problems() -> None:
 @pytest.mark.parametrize(
     "lone", [hunk("-0,0 +1,1", "+a"), hunk("-1,0 +1,1", "+a"), hunk("-1,1 +0,0", "-a"), hunk("-1,1 +1,0", "-a")]
 )
-def test_an_empty_side_may_start_at_zero_or_one(lone: Hunk) -> None:
+def test_empty_side_of_a_hunk_may_start_at_zero_or_one(lone: Hunk) -> None:
     assert problems([lone]) == ()
 
 
@@ -50,11 +50,11 @@ def test_an_empty_side_may_start_at_zero_or_one(lone: Hunk) -> None:
         (hunk("-7,0 +3,1", "+a"), "Hunk 1 starts at old line 7 and new line 3, which are not the same place."),
     ],
 )
-def test_a_problem_of_one_hunk_is_described_in_a_sentence(bad: Hunk, sentence: str) -> None:
+def test_problem_of_a_hunk_is_described_in_a_sentence(bad: Hunk, sentence: str) -> None:
     assert problems([bad]) == (sentence,)
 
 
-def test_an_overlap_names_the_later_hunk() -> None:
+def test_overlap_names_the_later_hunk() -> None:
     assert problems([FIRST, hunk("-3,1 +4,1", " c")]) == (
         "Hunk 2 starts at old line 3 and new line 4, but the hunk before it ends at 3 and 4: "
         "it overlaps that hunk or is out of order.",
@@ -73,7 +73,7 @@ def test_only_the_last_hunk_may_note_the_end_of_the_file() -> None:
     assert problems([ends, hunk("-5,1 +5,1", " e")]) == ("Hunk 1 notes the end of the file, but another hunk follows.",)
 
 
-def test_a_start_that_the_hunks_before_contradict_is_a_problem() -> None:
+def test_start_that_contradicts_earlier_hunks_is_a_problem() -> None:
     assert problems([FIRST, hunk("-10,1 +10,1", " j")]) == (
         "Hunk 2 starts at new line 10, but its old start gives 11.",
     )

@@ -55,7 +55,7 @@ def test_hunks_are_those_of_the_client(old: str, new: str, hunks: list[tuple[int
 
 @requirement("patch.made-is-true")
 @given(old=LINES, new=LINES)
-def test_a_patch_leads_from_one_text_to_the_other_and_back(old: list[str], new: list[str]) -> None:
+def test_hunks_lead_from_one_text_to_the_other_and_back(old: list[str], new: list[str]) -> None:
     hunks = make_hunks(text(old), text(new))
 
     assert problems(hunks) == ()
@@ -83,7 +83,7 @@ def longest_common(old: list[str], new: list[str]) -> int:
 
 @requirement("patch.made-of-large-texts")
 @pytest.mark.parametrize("kind", ["one line", "every tenth line", "all lines", "shuffled", "bits"])
-def test_large_texts_give_true_patches_too(kind: str) -> None:
+def test_hunks_of_large_texts_are_correct(kind: str) -> None:
     chance = random.Random(7)
     old = [f"line {number}" for number in range(50_000)]
     match kind:

@@ -60,7 +60,7 @@ def shown(value: Any) -> Any:
 
 
 @requirement("wire.claude-file-form")
-def test_a_call_of_the_file_form_is_read() -> None:
+def test_call_record_of_a_file_is_read() -> None:
     data = line(
         parentUuid="u0",
         isSidechain=False,
@@ -102,7 +102,7 @@ def test_a_call_of_the_file_form_is_read() -> None:
 
 
 @requirement("wire.claude-file-form")
-def test_a_result_of_the_file_form_is_read() -> None:
+def test_result_record_of_a_file_is_read() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": False}
     structured = {"stdout": "ok", "interrupted": True, "durationMs": 1.5}
 
@@ -115,7 +115,7 @@ def test_a_result_of_the_file_form_is_read() -> None:
 
 
 @requirement("wire.claude-stream-form")
-def test_the_stream_form_says_the_same_in_other_words() -> None:
+def test_stream_form_has_the_same_meaning() -> None:
     data = line(
         type="user",
         session_id="s1",
@@ -136,7 +136,7 @@ def test_the_stream_form_says_the_same_in_other_words() -> None:
 
 
 @requirement("wire.claude-stream-form")
-def test_the_last_line_of_a_stream_names_refused_and_deferred_calls() -> None:
+def test_last_record_of_a_stream_names_denied_and_deferred_calls() -> None:
     entry = whole(
         line(
             type="result",
@@ -154,7 +154,7 @@ def test_the_last_line_of_a_stream_names_refused_and_deferred_calls() -> None:
 
 @requirement("wire.unknown-types-are-entries")
 @pytest.mark.parametrize("kind", ["brand-new", "", "User"])
-def test_a_type_nobody_has_seen_is_an_entry_all_the_same(kind: str) -> None:
+def test_unknown_type_is_a_record(kind: str) -> None:
     data = line(type=kind, uuid="u1", payload={"n": [1, 2.5]})
 
     decoded = decode_entry(data)
@@ -165,11 +165,11 @@ def test_a_type_nobody_has_seen_is_an_entry_all_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["user", "queue-operation", "artifact-3", "marble-origami-x"])
-def test_types_that_have_been_seen_are_known(kind: str) -> None:
+def test_types_in_use_are_known(kind: str) -> None:
     assert decode_entry(line(type=kind)).entry.is_known
 
 
-def test_an_empty_object_is_an_entry_without_type() -> None:
+def test_empty_object_is_a_record_without_type() -> None:
     assert decode_entry(b"{}") == DecodedLine(Entry(), ())
 
 
@@ -190,7 +190,7 @@ def test_unknown_keys_survive_at_every_depth() -> None:
 
 @requirement("wire.unknown-fields-survive")
 @given(record=claude_entries(), ascii_only=st.booleans())
-def test_what_clients_write_survives_decoding_and_encoding(record: dict[str, Any], ascii_only: bool) -> None:
+def test_client_records_survive_decoding_and_encoding(record: dict[str, Any], ascii_only: bool) -> None:
     data = to_json(record, ascii_only=ascii_only)
 
     entry = whole(data)
@@ -200,7 +200,7 @@ def test_what_clients_write_survives_decoding_and_encoding(record: dict[str, Any
 
 @requirement("wire.unknown-fields-survive")
 @given(record=odd_entries(surrogates=True))
-def test_whatever_known_keys_hold_survives_decoding_and_encoding(record: dict[str, Any]) -> None:
+def test_any_value_of_a_known_key_survives_decoding_and_encoding(record: dict[str, Any]) -> None:
     data = to_json(record)
 
     assert json_repair.is_same_json(encode_entry(decode_entry(data).entry, data), data)
@@ -221,14 +221,14 @@ def test_whatever_known_keys_hold_survives_decoding_and_encoding(record: dict[st
         b'{"type":"user","toolUseResult":0.1000000000000000055511151231257827}',
     ],
 )
-def test_odd_values_are_written_again_as_they_were(data: bytes) -> None:
+def test_odd_values_are_encoded_unchanged(data: bytes) -> None:
     decoded = decode_entry(data)
 
     assert json_repair.is_same_json(encode_entry(decoded.entry, data), data)
 
 
 @requirement("wire.odd-values-are-named")
-def test_odd_values_are_named_and_the_rest_is_read() -> None:
+def test_odd_values_are_reported_and_the_rest_is_read() -> None:
     data = line(
         type="assistant",
         uuid=7,
@@ -276,19 +276,19 @@ def test_odd_values_are_named_and_the_rest_is_read() -> None:
         (b'{"type":"result","permission_denials":{}}', ("permission_denials",)),
     ],
 )
-def test_each_odd_value_is_named_by_its_path(data: bytes, odd: tuple[str, ...]) -> None:
+def test_each_odd_value_is_reported_by_its_path(data: bytes, odd: tuple[str, ...]) -> None:
     assert decode_entry(data).mismatches == odd
 
 
 @requirement("wire.odd-values-are-named")
-def test_a_number_beside_an_odd_value_is_not_odd_itself() -> None:
+def test_number_beside_an_odd_value_is_not_odd() -> None:
     entry, odd = decode_entry(b'{"type":"user","uuid":5,"toolUseResult":{"durationMs":1.5}}')
 
     assert odd == ("uuid",)
     assert entry.structured == StructuredFacts(duration_ms=1.5)
 
 
-def test_half_of_a_surrogate_pair_is_no_odd_value() -> None:
+def test_lone_surrogate_is_not_an_odd_value() -> None:
     data = b'{"type":"user","uuid":"u1","cwd":"/w/\\ud83d","message":{"content":"\\ude00"}}'
 
     entry = whole(data)
@@ -298,7 +298,7 @@ def test_half_of_a_surrogate_pair_is_no_odd_value() -> None:
 
 
 @requirement("wire.message-spread-from-a-string")
-def test_a_message_spread_from_a_string_is_survived() -> None:
+def test_message_spread_from_a_string_is_tolerated() -> None:
     spelled = {str(n): letter for n, letter in enumerate("event: message_start")}
     data = line(type="assistant", uuid="u1", message={**spelled, "content": []})
 
@@ -309,21 +309,21 @@ def test_a_message_spread_from_a_string_is_survived() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b" ", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"type":NaN}'])
-def test_what_is_not_one_object_is_a_value_error(data: bytes) -> None:
+def test_anything_but_one_object_is_a_value_error(data: bytes) -> None:
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
         with pytest.raises(ValueError):
             step(data)
 
 
 @pytest.mark.parametrize("data", [b'{"type":"\xff"}', b'{"uuid":"\xed\xa0\x80"}'])
-def test_text_that_is_not_utf8_is_a_value_error(data: bytes) -> None:
+def test_invalid_utf8_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):
         decode_entry(data)
 
 
 @requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | odd_entries(surrogates=True).map(to_json))
-def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None:
+def test_any_bytes_give_a_record_or_a_value_error(data: bytes) -> None:
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
         with suppress(ValueError):
             step(data)
@@ -332,7 +332,7 @@ def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None
 @requirement("wire.decoding-never-breaks")
 @pytest.mark.parametrize("key", ["type", "uuid", "message", "toolUseResult", "content", "x"])
 @pytest.mark.parametrize("depth", [*range(960, 1010, 3), 100_000])
-def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> None:
+def test_deep_nesting_is_a_value_error_at_worst(key: str, depth: int) -> None:
     data = f'{{"{key}":'.encode() + b"[" * depth + b"]" * depth + b"}"
 
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
@@ -344,7 +344,7 @@ def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> Non
 
 @requirement("wire.both-steps-agree")
 @given(record=claude_entries())
-def test_the_slow_step_reads_what_the_fast_step_reads(record: dict[str, Any]) -> None:
+def test_slow_decoder_agrees_with_the_fast_one(record: dict[str, Any]) -> None:
     data = to_json(record)
 
     entry, odd = VIEW.decode_loosely(data)
@@ -355,7 +355,7 @@ def test_the_slow_step_reads_what_the_fast_step_reads(record: dict[str, Any]) ->
 
 @requirement("wire.both-steps-agree")
 @given(record=claude_entries())
-def test_bodies_and_entries_show_the_same_blocks(record: dict[str, Any]) -> None:
+def test_bodies_and_records_have_the_same_blocks(record: dict[str, Any]) -> None:
     data = to_json(record)
     message = decode_entry(data).entry.message
     content = message.content if message else None
@@ -406,7 +406,7 @@ def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
         ).map(lambda gaps: b"".join(piece + gap for piece, gap in zip(pieces, gaps, strict=True)))
     )
 )
-def test_many_lines_at_once_are_the_same_lines_or_none(data: bytes) -> None:
+def test_bulk_decoding_gives_the_same_records_or_none(data: bytes) -> None:
     found = at_once(data)
 
     assert found is None or found == by_line(data)
@@ -426,13 +426,13 @@ def test_many_lines_at_once_are_the_same_lines_or_none(data: bytes) -> None:
         b'{"type":"user"}\n{"type":"us\n',
     ],
 )
-def test_lines_that_are_not_one_entry_each_are_left_to_a_closer_look(data: bytes) -> None:
+def test_bulk_decoding_rejects_lines_that_are_not_one_record_each(data: bytes) -> None:
     assert decode_entries(data) is None
 
 
 @requirement("wire.many-lines-at-once")
 @given(records=st.lists(claude_entries(), min_size=1, max_size=5))
-def test_whole_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
+def test_complete_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
     data = b"".join(to_json(record) + b"\n" for record in records)
 
     assert at_once(data) == by_line(data)
@@ -440,7 +440,7 @@ def test_whole_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
 
 
 @requirement("wire.seed-records")
-def test_the_call_of_seed_000_with_text_beside_it_decodes() -> None:
+def test_call_of_seed_000_with_text_is_decoded() -> None:
     entry = whole(
         b'{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":'
         b'"I will read it."},{"type":"tool_use","id":"toolu_01ReadFile123","name":"Read","input":'
@@ -452,7 +452,7 @@ def test_the_call_of_seed_000_with_text_beside_it_decodes() -> None:
 
 
 @requirement("wire.seed-records")
-def test_the_hook_progress_of_seed_000_decodes() -> None:
+def test_hook_progress_of_seed_000_is_decoded() -> None:
     entry = whole(
         b'{"type":"progress","data":{"type":"hook_progress","hookEvent":"PreToolUse","hookName":'
         b'"security_check","status":"running"},"parentToolUseID":"toolu_1","toolUseID":"toolu_1",'
@@ -465,7 +465,7 @@ def test_the_hook_progress_of_seed_000_decodes() -> None:
 
 
 @requirement("wire.seed-records")
-def test_three_results_on_one_line_of_seed_000_decode() -> None:
+def test_three_results_on_one_line_of_seed_000_are_decoded() -> None:
     results = [{"type": "tool_result", "tool_use_id": f"toolu_01{letter}", "content": "Found"} for letter in "ABC"]
 
     entry = whole(line(type="user", message={"content": results}))
@@ -474,12 +474,12 @@ def test_three_results_on_one_line_of_seed_000_decode() -> None:
 
 
 @requirement("wire.seed-records")
-def test_the_structured_result_alone_of_seed_002_decodes() -> None:
+def test_structured_result_of_seed_002_is_decoded() -> None:
     assert decode_entry(b'{"toolUseResult":{}}') == DecodedLine(Entry(tool_use_result=StructuredFacts()), ())
 
 
 @requirement("wire.seed-records")
-def test_the_stream_messages_of_seed_003_decode() -> None:
+def test_stream_messages_of_seed_003_are_decoded() -> None:
     call = whole(
         b'{"type":"assistant","message":{"id":"msg_01","type":"message","role":"assistant","model":'
         b'"claude-sonnet-4","content":[{"type":"tool_use","id":"toolu_013","name":"TodoWrite",'
@@ -518,11 +518,11 @@ def test_content_reads_as_text(content: Any, text: str) -> None:
     assert extract_text(msgspec.Raw(json.dumps(content).encode())) == text
 
 
-def test_an_absent_text_is_empty() -> None:
+def test_missing_text_is_empty() -> None:
     assert extract_text(ABSENT) == ""
 
 
 @requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | json_values(surrogates=True).map(to_json))
-def test_the_text_of_any_bytes_is_some_text(data: bytes) -> None:
+def test_any_bytes_have_a_text(data: bytes) -> None:
     assert isinstance(extract_text(msgspec.Raw(data)), str)

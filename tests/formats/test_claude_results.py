@@ -82,7 +82,7 @@ def _json(value: object) -> bytes:
         ("mcp__shop__find", {"price": 3}, results.McpObject),
     ],
 )  # fmt: skip
-def test_a_result_gets_the_type_of_its_tool(tool: str, given: object, kind: type[results.ToolResult]) -> None:
+def test_result_gets_the_type_of_its_tool(tool: str, given: object, kind: type[results.ToolResult]) -> None:
     narrowed = narrow_result(tool, _json(given))
 
     assert type(narrowed) is kind
@@ -98,18 +98,18 @@ def test_a_result_gets_the_type_of_its_tool(tool: str, given: object, kind: type
         ("parts", {"filePath": "/w/n.pdf", "count": 2, "outputDir": "/t"}, results.ReadParts),
     ],
 )
-def test_the_type_of_a_read_chooses_its_struct(kind: str, file: object, expected: type[results.ToolResult]) -> None:
+def test_type_field_of_a_read_selects_its_struct(kind: str, file: object, expected: type[results.ToolResult]) -> None:
     assert type(narrow_result("Read", _json({"type": kind, "file": file}))) is expected
 
 
-def test_a_batch_keeps_its_inner_entries_as_they_are() -> None:
+def test_batch_keeps_its_inner_records_unchanged() -> None:
     entry = {"type": "user", "toolUseResult": "Error: no"}
     narrowed = narrow_result("Batch", _json({"orderedToolResults": [{"key": "k", "message": entry}]}))
     assert isinstance(narrowed, work.BatchResult)
     assert msgspec.json.decode(narrowed.ordered_tool_results[0].message) == entry
 
 
-def test_an_agent_that_was_sent_off_is_launched() -> None:
+def test_background_agent_is_launched() -> None:
     assert work.AgentResult(status="async_launched").is_launched
     assert work.AgentResult(is_async=True).is_launched
     assert not work.AgentResult(status="completed").is_launched

@@ -59,7 +59,7 @@ def read_claude_call(folder: Path, tool: str, text: str, version: str = "2.1.100
     ],
 )
 @pytest.mark.parametrize("version", ["2.0.60", "2.1.40", "2.1.200"])
-def test_an_error_message_gets_its_state_and_kind(
+def test_error_message_has_its_state_and_kind(
     tmp_path: Path, tool: str, text: str, state: str, kind: str, version: str
 ) -> None:
     span = read_claude_call(tmp_path, tool, text, version)
@@ -67,7 +67,7 @@ def test_an_error_message_gets_its_state_and_kind(
     assert (span.state, span.error_kind) == (state, kind)
 
 
-def test_a_bare_missing_path_has_no_kind_in_2_1_12(tmp_path: Path) -> None:
+def test_bare_missing_path_has_no_kind_in_2_1_12(tmp_path: Path) -> None:
     span = read_claude_call(tmp_path, "Grep", "Path does not exist: /repo/src", "2.1.12")
 
     assert (span.state, span.error_kind) == ("failed", "unknown")
@@ -102,7 +102,7 @@ def read_codex_call(folder: Path, output: object) -> Span:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["string", "blocks", "header and string", "header and blocks", "header and text"])
-def test_an_mcp_error_inside_json_is_a_failure(tmp_path: Path, message: str, state: str, kind: str, form: str) -> None:
+def test_mcp_error_inside_json_is_a_failure(tmp_path: Path, message: str, state: str, kind: str, form: str) -> None:
     blocks = json.dumps([{"type": "text", "text": message}])
     body = blocks if "blocks" in form else message if "text" in form else json.dumps(message)
     output = [{"type": "input_text", "text": body}]
@@ -112,7 +112,7 @@ def test_an_mcp_error_inside_json_is_a_failure(tmp_path: Path, message: str, sta
     assert (span.state, span.error_kind) == (state, kind)
 
 
-def test_an_mcp_reply_with_an_error_flag_inside_json_is_a_failure(tmp_path: Path) -> None:
+def test_mcp_error_flag_inside_json_is_a_failure(tmp_path: Path) -> None:
     reply = {"content": [{"type": "text", "text": "no such table"}], "isError": True}
 
     span = read_codex_call(tmp_path, [_HEADER, {"type": "input_text", "text": json.dumps(reply)}])

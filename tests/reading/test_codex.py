@@ -39,7 +39,7 @@ def only(made: RolloutBuilder) -> Span:
 
 @requirement("codex.read")
 @pytest.mark.parametrize("age", AGES)
-def test_a_rollout_of_any_age_gives_calls_words_and_facts(age: RolloutAge) -> None:
+def test_rollout_of_any_version_has_calls_messages_and_metadata(age: RolloutAge) -> None:
     made = RolloutBuilder(age=age).injected("<environment_context>\n</environment_context>")
     made.prompt("Show me the notes").thinking("They are in a file")
     call = made.call("exec_command", {"cmd": "cat notes.txt"}, after_ms=500)
@@ -67,7 +67,7 @@ def test_a_rollout_of_any_age_gives_calls_words_and_facts(age: RolloutAge) -> No
 
 
 @requirement("codex.times")
-def test_where_lines_have_no_time_the_tools_own_duration_counts() -> None:
+def test_tool_duration_is_used_if_records_have_no_time() -> None:
     made = RolloutBuilder(age="bare")
     call = made.call("shell", {"command": ["bash", "-lc", "make"]})
     made.output(call, codex_builder.json_output("done", seconds=2.5))
@@ -114,7 +114,7 @@ STATES = [
 
 @requirement("codex.states")
 @pytest.mark.parametrize(("tool", "output", "state", "kind"), STATES)
-def test_outputs_without_an_error_flag_tell_the_state_all_the_same(
+def test_output_without_an_error_flag_still_determines_the_state(
     tool: str, output: str, state: str, kind: str | None
 ) -> None:
     made = RolloutBuilder().prompt("Do it")
@@ -125,7 +125,7 @@ def test_outputs_without_an_error_flag_tell_the_state_all_the_same(
 
 
 @requirement("codex.states")
-def test_words_that_a_command_printed_never_change_its_state() -> None:
+def test_printed_text_never_changes_the_state_of_a_command() -> None:
     made = RolloutBuilder()
     for words in ("exec command rejected by user", "aborted by user", "unsupported call: x"):
         made.output(made.call("exec_command", {"cmd": "cat log"}), codex_builder.command_output(words))
@@ -134,7 +134,7 @@ def test_words_that_a_command_printed_never_change_its_state() -> None:
 
 
 @requirement("codex.open")
-def test_a_turn_that_was_aborted_interrupts_its_open_calls_only() -> None:
+def test_aborted_turn_interrupts_only_its_open_calls() -> None:
     made = RolloutBuilder().prompt("Do it")
     done = made.call("exec_command", {"cmd": "true"})
     made.output(done, codex_builder.command_output())
@@ -148,12 +148,12 @@ def test_a_turn_that_was_aborted_interrupts_its_open_calls_only() -> None:
     assert only(replaced.abort("replaced")).state == "cancelled"
 
 
-def test_an_output_that_nobody_asked_for_is_an_orphan() -> None:
+def test_output_without_a_call_is_an_orphan() -> None:
     made = RolloutBuilder().output("call_gone", "x")
     assert [(span.state, span.tool) for span in read(made).spans] == [("orphan_result", "")]
 
 
-def test_an_output_before_its_call_and_repeated_lines_are_one_call() -> None:
+def test_output_before_its_call_and_repeated_records_are_one_call() -> None:
     made = RolloutBuilder().output("call_1", codex_builder.command_output())
     made.call("exec_command", {"cmd": "true"}, id="call_1")
     made.call("exec_command", {"cmd": "true"}, id="call_1")
@@ -164,7 +164,7 @@ def test_an_output_before_its_call_and_repeated_lines_are_one_call() -> None:
 
 
 @requirement("codex.seed")
-def test_the_spelling_of_old_notes_is_an_output_too() -> None:
+def test_old_spelling_of_an_output_is_read() -> None:
     made = RolloutBuilder()
     call = made.call("Read", {"file_path": "/src/a.ts"})
     made.item({"type": "function_call_result", "call_id": call, "result": "File contents"})
@@ -176,7 +176,7 @@ def test_the_spelling_of_old_notes_is_an_output_too() -> None:
 
 
 @requirement("codex.kinds")
-def test_calls_come_as_functions_free_text_shells_and_searches() -> None:
+def test_functions_custom_tools_shells_and_searches_are_calls() -> None:
     made = RolloutBuilder().prompt("Do it")
     patch = made.call("apply_patch", PATCH)
     made.output(patch, codex_builder.patched_output("A notes.txt"), custom=True)
@@ -211,7 +211,7 @@ def test_calls_come_as_functions_free_text_shells_and_searches() -> None:
         ('{"cmd": 7, "x": 1}', {"cmd": 7, "x": 1}),
     ],
 )
-def test_broken_arguments_are_kept_and_never_raise(arguments: str, kept: object) -> None:
+def test_invalid_arguments_are_kept_and_never_raise(arguments: str, kept: object) -> None:
     made = RolloutBuilder()
     made.output(made.call("exec_command", arguments), codex_builder.bad_arguments_output())
     span = only(made)
@@ -224,7 +224,7 @@ def test_broken_arguments_are_kept_and_never_raise(arguments: str, kept: object)
 
 
 @requirement("codex.mcp")
-def test_only_the_event_tells_that_a_servers_tool_failed() -> None:
+def test_only_the_event_shows_that_an_mcp_tool_failed() -> None:
     made = RolloutBuilder(age="paginated").prompt("Do it")
     call = made.call("look", {"at": "x"}, namespace="mcp__eyes")
     content: list[dict[str, object]] = [{"type": "text", "text": "too dark"}]
@@ -249,7 +249,7 @@ def test_only_the_event_tells_that_a_servers_tool_failed() -> None:
         ("Mcp error: -32602: no such key", "failed", "invalid_input"),
     ],
 )
-def test_a_server_that_could_not_answer_is_told_apart(words: str, state: str, kind: str) -> None:
+def test_failed_mcp_request_is_distinguished(words: str, state: str, kind: str) -> None:
     made = RolloutBuilder().prompt("Do it")
     call = made.call("mcp__eyes__look", {})
     text = f"tool call error: tool call failed for `eyes/look`\n\nCaused by:\n    {words}"
@@ -262,7 +262,7 @@ def test_a_server_that_could_not_answer_is_told_apart(words: str, state: str, ki
 
 
 @requirement("codex.events")
-def test_the_event_of_a_patch_gives_its_changes() -> None:
+def test_patch_event_contains_the_changes() -> None:
     made = RolloutBuilder().prompt("Do it")
     call = made.call("apply_patch", PATCH)
     changes = {"/p/notes.txt": {"type": "add", "content": "milk\n"}}
@@ -279,7 +279,7 @@ def test_the_event_of_a_patch_gives_its_changes() -> None:
 
 
 @requirement("codex.processes")
-def test_later_calls_to_a_process_name_the_call_that_started_it() -> None:
+def test_later_calls_name_the_call_that_started_their_process() -> None:
     made = RolloutBuilder(age="paginated").prompt("Do it")
     start = made.call("exec_command", {"cmd": "make"})
     made.output(start, codex_builder.running_output(17))
@@ -297,7 +297,7 @@ def test_later_calls_to_a_process_name_the_call_that_started_it() -> None:
 
 
 @requirement("codex.scripts")
-def test_what_a_script_did_inside_one_call_is_its_events() -> None:
+def test_actions_of_a_script_are_events_of_its_call() -> None:
     made = RolloutBuilder(age="paginated").prompt("Do it")
     call = made.call("exec", "await tools.exec_command({cmd: 'make'})")
     made.completed("CommandExecution", "exec-1", command=["bash", "-lc", "make"], status="failed", exit_code=2)
@@ -314,7 +314,7 @@ def test_what_a_script_did_inside_one_call_is_its_events() -> None:
 
 
 @requirement("codex.consent")
-def test_approvals_that_somebody_logged_are_events_and_decide() -> None:
+def test_logged_approvals_are_events_and_decide() -> None:
     made = RolloutBuilder().prompt("Do it")
     call = made.call("shell", {"command": ["rm", "x"]})
     made.event("exec_approval_request", call_id=call, command=["rm", "x"], reason="outside")
@@ -327,14 +327,14 @@ def test_approvals_that_somebody_logged_are_events_and_decide() -> None:
     assert (asked.decision, asked.reason, answered.decision) == ("ask", "outside", "denied")
 
 
-def test_an_end_that_was_declined_is_a_denial() -> None:
+def test_declined_end_event_is_a_denial() -> None:
     made = RolloutBuilder().prompt("Do it")
     call = made.call("shell", {"command": ["rm", "x"]})
     made.event("exec_command_end", call_id=call, status="declined", exit_code=-1)
     assert only(made).state == "denied"
 
 
-def test_a_hook_that_said_no_is_an_event_of_the_call() -> None:
+def test_denying_hook_is_an_event_of_the_call() -> None:
     made = RolloutBuilder().prompt("Do it")
     made.output(made.call("exec_command", {"cmd": "rm x"}), codex_builder.blocked_output("not today", "rm x"))
     (hook,) = only(made).events
@@ -356,7 +356,7 @@ def test_calls_without_an_output_between_them_are_one_batch() -> None:
 
 
 @requirement("codex.branches")
-def test_compacted_and_taken_back_turns_are_marked() -> None:
+def test_compacted_and_rolled_back_turns_are_marked() -> None:
     made = RolloutBuilder().prompt("One")
     made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
     made.compact("One was done").prompt("Two")
@@ -380,7 +380,7 @@ def test_tokens_are_the_last_total_of_each_count() -> None:
 
 
 @requirement("codex.forks")
-def test_a_fork_and_a_subagent_that_replay_their_parent_count_once(tmp_path: Path) -> None:
+def test_fork_and_subagent_that_replay_their_parent_count_once(tmp_path: Path) -> None:
     parent = RolloutBuilder(age="paginated").prompt("Do it").tokens(100, 10)
     shared = parent.call("exec_command", {"cmd": "a"})
     parent.output(shared, codex_builder.command_output())
@@ -406,7 +406,7 @@ def test_a_fork_and_a_subagent_that_replay_their_parent_count_once(tmp_path: Pat
 
 
 @requirement("codex.forks")
-def test_subagents_of_subagents_belong_to_the_session_at_the_top(tmp_path: Path) -> None:
+def test_nested_subagents_belong_to_the_root_session(tmp_path: Path) -> None:
     made = [RolloutBuilder().prompt("Do it")]
     calls = []
     for name in ("Mill", "Plato"):
@@ -427,7 +427,7 @@ def test_subagents_of_subagents_belong_to_the_session_at_the_top(tmp_path: Path)
 
 
 @requirement("codex.damage")
-def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
+def test_damage_is_reported_and_reading_continues_at_the_next_record() -> None:
     made = RolloutBuilder().prompt("Do it")
     first = made.call("exec_command", {"cmd": "a"})
     whole = made.lines[-1]
@@ -448,7 +448,7 @@ def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
 
 
 @requirement("codex.unknown")
-def test_kinds_from_the_future_are_kept_and_told_as_drift() -> None:
+def test_unknown_record_types_are_kept_and_reported_as_drift() -> None:
     made = RolloutBuilder().event("from_the_future").line("weather", {"sun": True})
     made.event("agent_message", message="hi", mood="good")
     made.item({"type": "telepathy_call", "call_id": "t"})
@@ -480,7 +480,7 @@ def test_compressed_and_archived_rollouts_are_found_and_read(tmp_path: Path) -> 
 
 
 @requirement("codex.document")
-def test_the_oldest_form_is_one_document(tmp_path: Path) -> None:
+def test_oldest_rollout_form_is_one_document(tmp_path: Path) -> None:
     call = {"id": "c1", "type": "function",
             "function": {"name": "shell", "arguments": '{"command":["ls"]}'}}  # fmt: skip
     items = [
@@ -507,7 +507,7 @@ def test_the_oldest_form_is_one_document(tmp_path: Path) -> None:
 
 
 @requirement("codex.read")
-def test_a_rollout_that_is_compressed_meanwhile_is_read_on(tmp_path: Path) -> None:
+def test_rollout_compressed_after_reading_still_has_bodies(tmp_path: Path) -> None:
     made = RolloutBuilder()
     made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output("milk"))
     path = made.write(tmp_path)
@@ -520,7 +520,7 @@ def test_a_rollout_that_is_compressed_meanwhile_is_read_on(tmp_path: Path) -> No
     assert len(toolspan.read(path).spans) == 1
 
 
-def test_a_file_that_changed_since_is_told_and_not_misread(tmp_path: Path) -> None:
+def test_changed_file_is_reported_and_not_misread(tmp_path: Path) -> None:
     made = RolloutBuilder()
     made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
     path = made.write(tmp_path)
@@ -531,7 +531,7 @@ def test_a_file_that_changed_since_is_told_and_not_misread(tmp_path: Path) -> No
 
 
 @requirement("codex.long")
-def test_a_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
+def test_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
     made = RolloutBuilder().prompt("Do it")
     path = made.write(tmp_path)
     with path.open("ab") as stream:
@@ -589,7 +589,7 @@ def everything(age: RolloutAge) -> RolloutBuilder:
 
 @requirement("codex.damage")
 @given(st.sampled_from(AGES), st.sampled_from(FIELDS), VALUES, st.integers(0, 10**6))
-def test_nothing_that_a_rollout_contains_raises(age: RolloutAge, field: str, put: object, spot: int) -> None:
+def test_no_rollout_content_raises(age: RolloutAge, field: str, put: object, spot: int) -> None:
     made = everything(age)
     lines = [json.dumps(changed(json.loads(line), field, put)).encode() for line in made.lines]
     odd = b"\n".join(made.lines)

@@ -60,9 +60,7 @@ def ran(code: int | None = None, **end: object) -> Span:
         ({}, "succeeded", None),
     ],
 )
-def test_the_event_of_a_commands_end_decides_what_its_words_do_not(
-    end: dict[str, object], state: str, kind: str | None
-) -> None:
+def test_exec_end_event_decides_where_the_output_does_not(end: dict[str, object], state: str, kind: str | None) -> None:
     code = end.pop("code", None)
     assert code is None or isinstance(code, int)
     span = ran(code, **end)
@@ -71,7 +69,7 @@ def test_the_event_of_a_commands_end_decides_what_its_words_do_not(
 
 
 @requirement("codex.events")
-def test_an_event_that_says_it_went_well_beats_words_that_look_like_a_failure() -> None:
+def test_successful_event_overrides_output_that_looks_like_a_failure() -> None:
     made = RolloutBuilder()
     call = made.call("apply_patch", "*** Begin Patch\n*** End Patch\n")
     made.output(call, "error: it printed this", custom=True)
@@ -94,7 +92,7 @@ def test_an_event_that_says_it_went_well_beats_words_that_look_like_a_failure() 
         ([2.5], None),
     ],
 )
-def test_a_duration_comes_as_an_object_a_number_or_words(took: object, seconds: float | None) -> None:
+def test_duration_may_be_an_object_a_number_or_text(took: object, seconds: float | None) -> None:
     made = RolloutBuilder(age="enveloped")
     call = made.call("mcp__db__query", {})
     made.output(call, "rows")
@@ -119,7 +117,7 @@ def test_a_duration_comes_as_an_object_a_number_or_words(took: object, seconds: 
         (None, "succeeded"),
     ],
 )
-def test_what_a_server_gave_back_decides_if_it_says_anything(result: object, state: str) -> None:
+def test_mcp_result_decides_if_it_has_content(result: object, state: str) -> None:
     made = RolloutBuilder()
     call = made.call("mcp__db__query", {})
     made.output(call, "rows")
@@ -130,7 +128,7 @@ def test_what_a_server_gave_back_decides_if_it_says_anything(result: object, sta
 
 @requirement("codex.events")
 @pytest.mark.parametrize("error", [{"message": "broken"}, "broken", [1], {"message": 7}])
-def test_an_item_that_failed_tells_its_reason_if_it_has_one(error: object) -> None:
+def test_failed_item_has_its_reason(error: object) -> None:
     made = RolloutBuilder(age="paginated")
     call = made.call("exec_command", {"cmd": "make"})
     made.output(call, "some words")
@@ -144,7 +142,7 @@ def test_an_item_that_failed_tells_its_reason_if_it_has_one(error: object) -> No
 
 
 @requirement("codex.processes")
-def test_a_process_that_ends_after_its_call_returned_is_news_of_that_call() -> None:
+def test_process_that_ends_after_its_call_is_an_event_of_that_call() -> None:
     made = RolloutBuilder()
     call = made.call("exec_command", {"cmd": "serve"})
     made.output(call, codex_builder.running_output(41))
@@ -156,7 +154,7 @@ def test_a_process_that_ends_after_its_call_returned_is_news_of_that_call() -> N
 
 
 @requirement("codex.scripts")
-def test_everything_a_script_does_is_told_in_a_line() -> None:
+def test_each_action_of_a_script_is_described_in_one_line() -> None:
     made = RolloutBuilder(age="paginated")
     made.call("exec", "await tools.run()")
     made.completed("CommandExecution", "i1", command=["bash", "-lc", "make"], status="completed")
@@ -184,7 +182,7 @@ def test_everything_a_script_does_is_told_in_a_line() -> None:
 
 
 @requirement("codex.events")
-def test_the_end_of_a_call_may_stand_before_it() -> None:
+def test_end_event_may_precede_its_call() -> None:
     made = RolloutBuilder()
     made.event("exec_command_end", call_id="call_1", exit_code=3)
     made.output(made.call("exec_command", {"cmd": "make"}, id="call_1"), "words")
@@ -200,7 +198,7 @@ def test_the_end_of_a_call_may_stand_before_it() -> None:
         {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "0199-parent"}}}},
     ],
 )
-def test_a_subagent_names_the_thread_that_started_it(meta: dict[str, object]) -> None:
+def test_subagent_names_its_parent_thread(meta: dict[str, object]) -> None:
     made = RolloutBuilder(meta={**meta, "agent_role": "explorer"}).prompt("look")
     made.call("exec_command", {"cmd": "ls"})
 
@@ -214,7 +212,7 @@ def test_a_subagent_names_the_thread_that_started_it(meta: dict[str, object]) ->
 
 @requirement("codex.forks")
 @pytest.mark.parametrize("source", ["exec", None, [1], {"subagent": "review"}, {"subagent": None}, {"custom": "x"}])
-def test_a_source_of_another_form_starts_no_subagent(source: object) -> None:
+def test_unknown_source_form_is_not_a_subagent(source: object) -> None:
     info = read(RolloutBuilder(meta={"source": source}).prompt("look")).info
 
     assert info.agent_id is None
@@ -222,7 +220,7 @@ def test_a_source_of_another_form_starts_no_subagent(source: object) -> None:
 
 
 @requirement("codex.forks")
-def test_a_history_that_counts_its_lines_ends_where_it_says() -> None:
+def test_history_with_a_record_count_ends_there() -> None:
     parent = RolloutBuilder(age="paginated").prompt("old")
     parent.call("exec_command", {"cmd": "old"}, id="call_old")
     base = {"thread_id": parent.thread_id}
@@ -246,7 +244,7 @@ def test_a_history_that_counts_its_lines_ends_where_it_says() -> None:
 
 
 @requirement("codex.unknown")
-def test_lines_that_lack_what_they_are_about_are_survived() -> None:
+def test_incomplete_records_are_tolerated() -> None:
     made = RolloutBuilder()
     made.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
     made.event("token_count", info=None).event("thread_name_updated", name="Milk")
@@ -265,7 +263,7 @@ def test_lines_that_lack_what_they_are_about_are_survived() -> None:
 @pytest.mark.parametrize(
     ("cut", "calls", "codes"), [(0, 1, []), (1, 1, ["torn_last_line"]), (30, 0, ["torn_last_line"])]
 )
-def test_a_document_that_was_cut_short_is_read_to_the_cut(cut: int, calls: int, codes: list[str]) -> None:
+def test_truncated_document_is_read_to_the_cut(cut: int, calls: int, codes: list[str]) -> None:
     item = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"}
     data = json.dumps({"items": [item], "version": 1, "session": {"id": "s1"}}).encode()
     data = data.replace(b', "version": 1, "session": {"id": "s1"}', b"") if cut else data
@@ -278,7 +276,7 @@ def test_a_document_that_was_cut_short_is_read_to_the_cut(cut: int, calls: int, 
 
 
 @requirement("codex.states")
-def test_those_that_succeeded_are_named_whether_or_not_the_spans_were_made(tmp_path: Path) -> None:
+def test_successes_are_listed_with_or_without_building_spans(tmp_path: Path) -> None:
     made = RolloutBuilder()
     made.output(made.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x"))
     made.output(made.call("exec_command", {"cmd": "b"}, id="call_b"), codex_builder.command_output("x", code=2))
@@ -296,7 +294,7 @@ def by_thread(root: Path) -> dict[str | None, TranscriptFile]:
 
 
 @requirement("sessions.subagents-belong-to-their-session")
-def test_the_rollouts_of_a_sessions_subagents_are_told_by_their_first_line(tmp_path: Path) -> None:
+def test_rollouts_of_subagents_are_found_by_their_first_record(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     agent = main.fork(agent="scout")
     other = RolloutBuilder(thread_id="01ff0000-0000-7000-8000-00000000000f").prompt("apart")
@@ -319,7 +317,7 @@ def test_the_rollouts_of_a_sessions_subagents_are_told_by_their_first_line(tmp_p
     ]
 
 
-def test_a_rollouts_first_line_says_where_it_worked(tmp_path: Path) -> None:
+def test_first_record_names_the_working_folder(tmp_path: Path) -> None:
     RolloutBuilder(cwd="/home/dev/pr\u00f6ject").prompt("go").write(tmp_path)
     (file,) = find_transcripts(tmp_path)
 
@@ -329,7 +327,7 @@ def test_a_rollouts_first_line_says_where_it_worked(tmp_path: Path) -> None:
 
 
 @requirement("codex.read")
-def test_a_compressed_copy_of_a_rollout_that_is_there_is_not_found_twice(tmp_path: Path) -> None:
+def test_compressed_copy_of_an_existing_rollout_is_not_listed_twice(tmp_path: Path) -> None:
     made = RolloutBuilder().prompt("go")
     path = made.write(tmp_path)
     packed = path.with_name(f"{path.name}.zst")
@@ -341,7 +339,7 @@ def test_a_compressed_copy_of_a_rollout_that_is_there_is_not_found_twice(tmp_pat
 
 
 @requirement("cli.default-root")
-def test_without_a_folder_the_folders_of_all_clients_are_searched(user: Path) -> None:
+def test_folders_of_all_clients_are_searched_by_default(user: Path) -> None:
     with pytest.raises(SourceError, match="CLAUDE_CONFIG_DIR, CODEX_HOME or GEMINI_CLI_HOME"):
         find_all_transcripts()
 

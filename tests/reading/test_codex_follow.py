@@ -24,7 +24,7 @@ def told(updates: list[FollowUpdate]) -> list[tuple[str, str]]:
 
 
 @requirement("codex.follow")
-def test_calls_of_a_growing_rollout_are_open_until_their_output_comes(tmp_path: Path) -> None:
+def test_call_of_a_growing_rollout_is_open_until_its_output(tmp_path: Path) -> None:
     made = RolloutBuilder().prompt("Do it")
     path = made.write(tmp_path)
     follower = Follower(path)
@@ -43,7 +43,7 @@ def test_calls_of_a_growing_rollout_are_open_until_their_output_comes(tmp_path: 
 
 
 @requirement("codex.follow")
-def test_following_ends_with_what_reading_says(tmp_path: Path) -> None:
+def test_follow_ends_with_the_spans_of_a_full_read(tmp_path: Path) -> None:
     made = RolloutBuilder(age="paginated").prompt("Do it")
     start = made.call("exec_command", {"cmd": "make"})
     made.output(start, codex_builder.running_output(4))
@@ -71,7 +71,7 @@ def test_following_ends_with_what_reading_says(tmp_path: Path) -> None:
 
 
 @requirement("codex.follow")
-def test_a_session_is_followed_with_the_subagents_that_lie_beside_it(tmp_path: Path) -> None:
+def test_session_is_followed_with_its_subagents(tmp_path: Path) -> None:
     made = RolloutBuilder().prompt("Do it")
     spawn = made.call("spawn_agent", {"message": "look"})
     child = made.fork(agent="Mill")
@@ -84,7 +84,7 @@ def test_a_session_is_followed_with_the_subagents_that_lie_beside_it(tmp_path: P
     assert ("inside", "requested") in told(follower.poll())
 
 
-def test_a_document_cannot_be_followed(tmp_path: Path) -> None:
+def test_document_cannot_be_followed(tmp_path: Path) -> None:
     path = tmp_path / "rollout-2025-05-09-dd4e206e-cc06-40ce-8c2e-c188aa04b6f4.json"
     path.write_text('{"session":{"id":"x"},"items":[]}\n')
     with pytest.raises(SourceError, match="one JSON document"):

@@ -37,7 +37,7 @@ def line(**fields: object) -> bytes:
 
 
 @requirement("doctor.findings")
-def test_inputs_and_results_with_unknown_keys_are_told_by_tool_and_path() -> None:
+def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() -> None:
     story = TranscriptBuilder().prompt("go")
     for _ in range(2):
         call = story.call("Bash", {"command": "ls", "brandNew": 1})
@@ -62,7 +62,7 @@ def test_inputs_and_results_with_unknown_keys_are_told_by_tool_and_path() -> Non
         [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}] * 2,
     ],
 )
-def test_a_companion_that_is_of_no_certain_call_says_nothing(content: object) -> None:
+def test_structured_result_without_a_certain_call_is_not_checked(content: object) -> None:
     story = TranscriptBuilder().prompt("go")
     story.call("Bash", {"command": "ls"}, id="toolu_1")
     message = {"role": "user", "content": content}
@@ -72,7 +72,7 @@ def test_a_companion_that_is_of_no_certain_call_says_nothing(content: object) ->
 
 
 @requirement("codex.unknown")
-def test_what_nobody_has_described_in_a_rollout_is_told() -> None:
+def test_unknown_keys_of_a_rollout_are_reported() -> None:
     made = RolloutBuilder().prompt("go")
     made.call("exec_command", {"cmd": "ls", "brandNew": 1})
     made.event("surprise", text="x").line("wonder", {}).raw(line(type="odd", payload=7))
@@ -87,7 +87,7 @@ def test_what_nobody_has_described_in_a_rollout_is_told() -> None:
 
 @requirement("doctor.roundtrip")
 @pytest.mark.parametrize("client", ["claude", "codex"])
-def test_every_line_that_decodes_is_written_again_as_equal_json(client: str) -> None:
+def test_every_decoded_record_encodes_to_equal_json(client: str) -> None:
     story, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
     data = story.data() if client == "claude" else made.data()
     deep = b'{"type":"x","deep":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n"
@@ -100,7 +100,7 @@ def test_every_line_that_decodes_is_written_again_as_equal_json(client: str) -> 
 
 
 @requirement("doctor.findings")
-def test_bytes_that_are_no_text_are_told_where_reading_passes_over_them() -> None:
+def test_bytes_that_are_not_utf8_are_reported_where_reading_skips_them() -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Bash", {"command": "ls"})
     story.result(call, "XX", structured={"stdout": "XX"})
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_text_are_told_where_reading_passes_over_them() -> Non
     assert (found.counts.malformed, found.is_healthy) == (1, False)
 
 
-def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_line_is_checked_for_drift_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_DRIFT_SIZE_LIMIT", 1_000)
     data = TranscriptBuilder().prompt("go").raw(line(type="new", text="x" * 2_000)).data()
 
@@ -121,7 +121,7 @@ def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(monkeypatch: 
 
 
 @requirement("doctor.findings")
-def test_lines_of_another_session_are_told_in_a_file_that_is_named_after_one() -> None:
+def test_records_of_another_session_are_reported() -> None:
     story = TranscriptBuilder(session_id=UUID).prompt("go")
     stranger = TranscriptBuilder(session_id=UUID.replace("0", "f")).prompt("mine").text("yes")
 
@@ -133,7 +133,7 @@ def test_lines_of_another_session_are_told_in_a_file_that_is_named_after_one() -
 
 @requirement("doctor.patches-fit-their-files")
 @pytest.mark.parametrize("before", ["one\n", "other\n"])
-def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(before: str) -> None:
+def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> None:
     hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-one", "+two"]}
     story = TranscriptBuilder().prompt("go")
     write = story.call("Write", {"file_path": "/a", "content": "two\n"})
@@ -164,7 +164,7 @@ def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(befor
 
 
 @requirement("tree.broken-links-are-survived")
-def test_a_conversation_of_nothing_but_asides_has_no_active_branch(tmp_path: Path) -> None:
+def test_conversation_of_sidechains_has_no_active_branch(tmp_path: Path) -> None:
     data = b"".join(
         line(type="user", uuid=name, parentUuid=above, isSidechain=True, message={"content": "x"}) + b"\n"
         for name, above in (("a", None), ("b", "a"), ("c", "gone"))

@@ -147,7 +147,7 @@ def same(found: list[Span], wanted: list[Span]) -> bool:
     return sorted(map(str, map(everything, found))) == sorted(map(str, map(everything, wanted)))
 
 
-def test_a_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> None:
+def test_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     follower = Follower(path)
     prompt, call, result = one_call()
@@ -168,7 +168,7 @@ def test_progress_shows_that_a_call_runs(tmp_path: Path) -> None:
     assert then == [("changed", "c1", "requested", "running")]
 
 
-def test_half_a_line_waits_for_its_newline(tmp_path: Path) -> None:
+def test_incomplete_line_waits_for_its_newline(tmp_path: Path) -> None:
     prompt, call, _ = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, prompt)
@@ -180,7 +180,7 @@ def test_half_a_line_waits_for_its_newline(tmp_path: Path) -> None:
     assert told(follower.poll()) == [("new", "c1", "requested")]
 
 
-def test_a_file_that_grows_byte_by_byte_ends_as_it_is_read() -> None:
+def test_file_that_grows_byte_by_byte_equals_a_full_read() -> None:
     data = eventful()
 
     found, wanted = polled(data, range(len(data)))
@@ -191,14 +191,14 @@ def test_a_file_that_grows_byte_by_byte_ends_as_it_is_read() -> None:
 
 
 @given(st.lists(st.integers(0), max_size=8))
-def test_any_steps_in_which_a_session_grows_end_as_it_is_read(cuts: list[int]) -> None:
+def test_session_that_grows_in_any_steps_equals_a_full_read(cuts: list[int]) -> None:
     data = eventful()
 
     assert same(*polled(data, [cut % len(data) for cut in cuts]))
 
 
 @given(claude_transcripts(), mutations() | st.just([]), st.lists(st.integers(0), max_size=6))
-def test_any_file_that_grows_in_any_steps_ends_as_it_is_read(
+def test_file_that_grows_in_any_steps_equals_a_full_read(
     recorded: Recorded, damage: list[tuple[str, int, int]], cuts: list[int]
 ) -> None:
     data = mutated(recorded.data, damage)
@@ -206,14 +206,14 @@ def test_any_file_that_grows_in_any_steps_ends_as_it_is_read(
     assert same(*polled(data, [cut % (len(data) + 1) for cut in cuts]))
 
 
-def test_an_interrupt_marker_corrects_a_refusal(tmp_path: Path) -> None:
+def test_interrupt_marker_corrects_a_denial(tmp_path: Path) -> None:
     first, then = in_two_steps(under_way().interrupt(), -1, tmp_path / "s.jsonl")
 
     assert first == [("new", "c1", "denied")]
     assert then == [("changed", "c1", "denied", "interrupted")]
 
 
-def test_a_later_refusal_in_the_same_words_explains_a_failure(tmp_path: Path) -> None:
+def test_later_denial_with_the_same_text_explains_a_failure(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     session.call("Edit", {"file_path": "/w/a"}, id="c1")
     session.result("c1", "Not on a Friday.", is_error=True)
@@ -238,7 +238,7 @@ def test_updates_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
     assert [step[1] for step in then] == ["c1", "c3"]
 
 
-def test_a_call_that_the_conversation_left_behind_is_not_open(tmp_path: Path) -> None:
+def test_call_on_an_abandoned_branch_is_not_open(tmp_path: Path) -> None:
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
     session.call("Bash", {"command": "make"}, id="c1")
     killed = len(session.lines())
@@ -253,7 +253,7 @@ def test_a_call_that_the_conversation_left_behind_is_not_open(tmp_path: Path) ->
     assert told(follower.poll()) == [left, ("new", "c2", "requested")]
 
 
-def test_catching_up_tells_only_open_calls(tmp_path: Path) -> None:
+def test_catch_up_reports_only_open_calls(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(eventful())
 
@@ -263,7 +263,7 @@ def test_catching_up_tells_only_open_calls(tmp_path: Path) -> None:
     assert told(follower.poll()) == []
 
 
-def test_finishing_settles_open_calls_and_takes_the_torn_last_line(tmp_path: Path) -> None:
+def test_finish_ends_open_calls_and_reads_the_torn_last_line(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     other = call.replace(b'"c1"', b'"c2"').rstrip(b"\n")
     follower = Follower(tmp_path / "s.jsonl")
@@ -278,7 +278,7 @@ def test_finishing_settles_open_calls_and_takes_the_torn_last_line(tmp_path: Pat
     assert follower.poll() == []
 
 
-def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
+def test_read_bytes_are_not_read_again(tmp_path: Path) -> None:
     first = b"".join(one_call())
     padding = b'{"type":"mode","mode":"%s"}\n' % (b"x" * 5_000)
     follower = Follower(tmp_path / "s.jsonl")
@@ -295,7 +295,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     assert follower.findings == []
 
 
-def test_a_truncated_file_is_told_anew(tmp_path: Path) -> None:
+def test_truncated_file_is_reported_again(tmp_path: Path) -> None:
     lines = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, b"".join(lines))
@@ -309,7 +309,7 @@ def test_a_truncated_file_is_told_anew(tmp_path: Path) -> None:
     assert told(follower.poll()) == [("new", "c1", "succeeded")]
 
 
-def test_cutting_off_half_a_line_changes_nothing(tmp_path: Path) -> None:
+def test_removing_an_incomplete_line_changes_nothing(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, prompt + call + result[:40])
@@ -321,7 +321,7 @@ def test_cutting_off_half_a_line_changes_nothing(tmp_path: Path) -> None:
     assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
 
 
-def test_a_file_in_the_place_of_another_is_told_anew(tmp_path: Path) -> None:
+def test_replaced_file_is_reported_again(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, b"".join(one_call()))
     follower.poll()
@@ -334,7 +334,7 @@ def test_a_file_in_the_place_of_another_is_told_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [b"", b'{"type":"mode"}\n'], ids=["same-size", "longer"])
-def test_a_file_with_other_content_is_told_anew(tmp_path: Path, more: bytes) -> None:
+def test_file_with_other_content_is_reported_again(tmp_path: Path, more: bytes) -> None:
     follower = Follower(tmp_path / "s.jsonl")
     data = b"".join(one_call())
     append(follower.path, data)
@@ -347,7 +347,7 @@ def test_a_file_with_other_content_is_told_anew(tmp_path: Path, more: bytes) -> 
     assert told(follower.poll()) == [("reset", "rewritten"), ("new", "c2", "succeeded")]
 
 
-def test_a_deleted_file_keeps_its_calls_until_it_comes_back(tmp_path: Path) -> None:
+def test_deleted_file_keeps_its_calls_until_it_returns(tmp_path: Path) -> None:
     lines = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, b"".join(lines[:2]))
@@ -362,7 +362,7 @@ def test_a_deleted_file_keeps_its_calls_until_it_comes_back(tmp_path: Path) -> N
     assert told(follower.finish()) == []
 
 
-def test_a_file_may_come_later_and_its_folder_too(tmp_path: Path) -> None:
+def test_file_and_its_folder_may_appear_later(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "new" / "s.jsonl")
 
     assert follower.poll() == []
@@ -370,7 +370,7 @@ def test_a_file_may_come_later_and_its_folder_too(tmp_path: Path) -> None:
     assert told(follower.poll()) == [("new", "c1", "succeeded")]
 
 
-def test_damage_does_not_stop_the_following(tmp_path: Path) -> None:
+def test_damage_does_not_stop_follow(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     follower = Follower(tmp_path / "s.jsonl")
 
@@ -396,7 +396,7 @@ def test_compressed_files_and_folders_cannot_be_followed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.325"], ids=["beside", "nested"])
-def test_a_subagent_that_starts_later_is_followed_too(tmp_path: Path, version: str) -> None:
+def test_subagent_that_starts_later_is_followed(tmp_path: Path, version: str) -> None:
     session = TranscriptBuilder(version=version).prompt("Go on.")
     session.call("Task", {"prompt": "Look."}, id="c1")
     agent = session.agent("c1").prompt("Look.")
@@ -416,7 +416,7 @@ def test_a_subagent_that_starts_later_is_followed_too(tmp_path: Path, version: s
     assert [step[-1] for step in told(follower.finish())] == states
 
 
-def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
+def test_only_changed_files_of_a_folder_are_read(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     old, young = tmp_path / "p" / "old.jsonl", tmp_path / "p" / "young.jsonl"
     append(old, prompt + call)
@@ -436,7 +436,7 @@ def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
     assert follower.problems == {}
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     append(first, b"".join(one_call()))
     append(second, one_call()[0])
@@ -451,7 +451,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     assert list(follower.problems) == [first]
 
 
-def test_following_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
+def test_follow_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
     path = tmp_path / "later" / "s.jsonl"
     stop = threading.Event()
     heard: queue.Queue[FollowUpdate] = queue.Queue()
@@ -476,7 +476,7 @@ NEW = [("new", "c1", "succeeded")]
 
 
 @requirement("watch.everything")
-def test_files_in_a_folder_that_is_new_are_found_by_the_folder(tmp_path: Path) -> None:
+def test_files_in_a_new_folder_are_found(tmp_path: Path) -> None:
     follower = FolderFollower(tmp_path)
     assert follower.poll() == []
     path = tmp_path / "project" / "s.jsonl"
@@ -490,7 +490,7 @@ def test_files_in_a_folder_that_is_new_are_found_by_the_folder(tmp_path: Path) -
 
 
 @requirement("watch.everything")
-def test_a_file_is_known_by_one_name_though_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     append(real / "s.jsonl", b"".join(one_call()[:2]))
     link.symlink_to(real)
@@ -504,7 +504,7 @@ def test_a_file_is_known_by_one_name_though_a_link_leads_to_its_folder(tmp_path:
 
 
 @requirement("watch.everything")
-def test_files_that_sleep_are_read_only_from_where_they_wake(tmp_path: Path) -> None:
+def test_idle_files_are_read_only_from_where_they_grow(tmp_path: Path) -> None:
     old = tmp_path / "s.jsonl"
     append(old, b"".join(one_call()))
     follower = FolderFollower(tmp_path, asleep_before=old.stat().st_mtime + 1)
@@ -517,7 +517,7 @@ def test_files_that_sleep_are_read_only_from_where_they_wake(tmp_path: Path) -> 
 
 
 @requirement("watch.everything")
-def test_a_file_that_breaks_is_a_problem_of_its_own(tmp_path: Path) -> None:
+def test_broken_file_is_reported_separately(tmp_path: Path) -> None:
     append(tmp_path / "a.jsonl", b"".join(one_call()))
     follower = FolderFollower(tmp_path)
     (tmp_path / "b.jsonl").mkdir()
@@ -530,7 +530,7 @@ def test_a_file_that_breaks_is_a_problem_of_its_own(tmp_path: Path) -> None:
 
 
 @requirement("codex.follow")
-def test_a_subagent_whose_rollout_is_not_there_yet_is_looked_for_again(tmp_path: Path) -> None:
+def test_missing_rollout_of_a_subagent_is_looked_for_again(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     agent = main.fork(agent="scout")
     call = main.call("spawn_agent", {"message": "look"})
@@ -548,7 +548,7 @@ def test_a_subagent_whose_rollout_is_not_there_yet_is_looked_for_again(tmp_path:
     assert follower.poll() == []
 
 
-def test_a_session_that_is_not_there_is_waited_for_where_it_will_come(tmp_path: Path) -> None:
+def test_missing_session_is_awaited_where_it_will_be_written(tmp_path: Path) -> None:
     follower = SessionFollower(tmp_path / "a" / "b" / "s.jsonl")
     assert follower.watched_folders() == [tmp_path]
     assert follower.poll() == []
@@ -560,7 +560,7 @@ def test_a_session_that_is_not_there_is_waited_for_where_it_will_come(tmp_path: 
     assert told(follower.poll()) == NEW
 
 
-def test_a_subagents_own_file_is_followed_alone(tmp_path: Path) -> None:
+def test_file_of_a_subagent_is_followed_alone(tmp_path: Path) -> None:
     path = tmp_path / "s1" / "subagents" / "agent-a1.jsonl"
     append(path, b"".join(one_call()))
     append(path.with_name("agent-a2.jsonl"), b"".join(one_call()))
@@ -568,7 +568,7 @@ def test_a_subagents_own_file_is_followed_alone(tmp_path: Path) -> None:
     assert told(SessionFollower(path).poll()) == NEW
 
 
-def test_a_subagent_beside_its_session_is_asked_for_its_owner_until_it_has_a_line(tmp_path: Path) -> None:
+def test_owner_of_a_subagent_is_checked_until_it_has_a_record(tmp_path: Path) -> None:
     main, agent = tmp_path / "s1.jsonl", tmp_path / "agent-a1.jsonl"
     append(main, b"".join(one_call(session_id="s1")))
     agent.touch()
@@ -584,7 +584,7 @@ def test_a_subagent_beside_its_session_is_asked_for_its_owner_until_it_has_a_lin
     assert follower.poll({stranger}) == []
 
 
-def test_a_folder_that_is_gone_cannot_be_waited_for(tmp_path: Path) -> None:
+def test_removed_folder_cannot_be_awaited(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     follower = FolderFollower(folder)
@@ -595,7 +595,7 @@ def test_a_folder_that_is_gone_cannot_be_waited_for(tmp_path: Path) -> None:
 
 
 @requirement("codex.read")
-def test_a_rollout_is_a_timeline_like_any_other_session(tmp_path: Path) -> None:
+def test_rollout_has_a_timeline(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     call = main.call("exec_command", {"cmd": "ls"})
     main.output(call, codex_builder.command_output("x"), after_ms=500).text("done")
@@ -610,7 +610,7 @@ def test_a_rollout_is_a_timeline_like_any_other_session(tmp_path: Path) -> None:
 
 
 @requirement("codex.forks")
-def test_the_timeline_of_a_subagent_has_not_the_history_it_was_given(tmp_path: Path) -> None:
+def test_timeline_of_a_subagent_leaves_out_inherited_history(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     main.output(main.call("exec_command", {"cmd": "old"}), codex_builder.command_output("x"))
     agent = main.fork(agent="scout").prompt("look", after_ms=5)

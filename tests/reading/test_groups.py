@@ -30,7 +30,7 @@ def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:
 
 
 @requirement("errors.groups")
-def test_the_most_frequent_error_comes_first_and_success_is_none() -> None:
+def test_most_frequent_error_comes_first_and_successes_are_left_out() -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     story.result(story.call("Bash", {"command": "make"}), claude_results.exited(2, "no rule"))
     for path in ("/a", "/b"):
@@ -50,7 +50,7 @@ def test_the_most_frequent_error_comes_first_and_success_is_none() -> None:
 
 
 @requirement("errors.recovered")
-def test_a_group_counts_those_of_its_calls_that_were_made_good() -> None:
+def test_group_counts_its_recovered_calls() -> None:
     story = TranscriptBuilder().prompt("go")
     for path in ("/a", "/b", "/c"):
         story.result(story.call("Read", {"file_path": path}), claude_results.failed(MISSING))
@@ -65,7 +65,7 @@ def test_a_group_counts_those_of_its_calls_that_were_made_good() -> None:
 
 
 @requirement("errors.advice")
-def test_a_result_without_a_call_and_a_call_without_a_result_have_their_own_advice() -> None:
+def test_orphan_results_and_open_calls_have_their_own_advice() -> None:
     story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
     story.call("Bash", {"command": "sleep"})
     story.prompt("and now?")
@@ -80,7 +80,7 @@ def test_a_result_without_a_call_and_a_call_without_a_result_have_their_own_advi
 
 
 @requirement("stats.counts")
-def test_tools_come_by_use_and_a_result_without_a_call_is_of_no_tool() -> None:
+def test_tools_are_sorted_by_use_and_orphan_results_have_no_tool() -> None:
     story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
     story.result(story.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7)
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_tools_come_by_use_and_a_result_without_a_call_is_of_no_tool() -> None:
 
 
 @requirement("stats.timeouts")
-def test_timeouts_are_a_share_of_the_calls_of_their_tool() -> None:
+def test_timeouts_are_a_share_of_the_calls_of_a_tool() -> None:
     story = TranscriptBuilder().prompt("go")
     story.result(story.call("Bash", {"command": "a"}), claude_results.timed_out("2m"))
     for name in "bcd":
@@ -121,7 +121,7 @@ def test_timeouts_are_a_share_of_the_calls_of_their_tool() -> None:
         ((2_000, 2_000, 19_999), "slow"),
     ],
 )
-def test_a_tools_pace_is_told_in_a_word(took_ms: tuple[int, ...], pace: str) -> None:
+def test_speed_of_a_tool_is_one_word(took_ms: tuple[int, ...], pace: str) -> None:
     (stats,) = tool_stats(timed("Bash", *took_ms))
 
     assert stats.pace == pace
@@ -129,13 +129,13 @@ def test_a_tools_pace_is_told_in_a_word(took_ms: tuple[int, ...], pace: str) -> 
 
 @requirement("stats.nearest-rank")
 @pytest.mark.parametrize(("share", "value"), [(0, 1), (20, 1), (21, 2), (50, 3), (95, 5), (100, 5)])
-def test_a_percentile_is_a_value_that_occurred(share: int, value: int) -> None:
+def test_percentile_is_an_observed_value(share: int, value: int) -> None:
     assert percentile([1, 2, 3, 4, 5], share) == value
     assert percentile([], share) is None
 
 
 @requirement("stats.mcp")
-def test_a_server_is_told_over_all_its_tools_and_other_tools_are_of_none() -> None:
+def test_server_sums_up_all_its_tools() -> None:
     lost = claude_results.failed("MCP error -32000: Connection closed")
     rows = [
         *timed("mcp__db__query", 10, 30),

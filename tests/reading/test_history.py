@@ -36,7 +36,7 @@ def states(root: Path) -> dict[str, str]:
 
 
 @requirement("history.each-call-once")
-def test_copies_in_forks_and_forks_of_forks_are_one_call(tmp_path: Path) -> None:
+def test_copies_in_nested_forks_are_one_call(tmp_path: Path) -> None:
     story = asked("a", "one")
     child = story.fork("b")
     child.result(child.call("Bash", {"command": "x"}, id="two"), claude_results.ran("x"))
@@ -49,7 +49,7 @@ def test_copies_in_forks_and_forks_of_forks_are_one_call(tmp_path: Path) -> None
 
 
 @requirement("history.each-call-once")
-def test_a_copy_is_told_by_its_own_sessions_file(tmp_path: Path) -> None:
+def test_call_is_attributed_to_the_file_of_its_session(tmp_path: Path) -> None:
     story = asked("m", "one")
     write(tmp_path, story)
     for name in ("a", "z"):
@@ -64,7 +64,7 @@ def test_a_copy_is_told_by_its_own_sessions_file(tmp_path: Path) -> None:
 
 @requirement("history.first-asked")
 @pytest.mark.parametrize("copy", ["a", "z"])
-def test_of_copies_that_were_stamped_anew_the_call_that_was_asked_first_is_told(copy: str, tmp_path: Path) -> None:
+def test_earliest_copy_is_used_if_copies_have_new_times(copy: str, tmp_path: Path) -> None:
     story = asked("m", "one")
     write(tmp_path, story)
     times = re.compile(rb'"timestamp":"[^"]*"')
@@ -79,7 +79,7 @@ def test_of_copies_that_were_stamped_anew_the_call_that_was_asked_first_is_told(
 
 @requirement("history.success-beats-interruption")
 @pytest.mark.parametrize("fork", ["a", "z"])
-def test_a_success_in_the_origin_beats_what_the_copy_says(fork: str, tmp_path: Path) -> None:
+def test_success_in_the_origin_overrides_the_copy(fork: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="m").prompt("go")
     call = story.call("Bash", {"command": "make"}, id="one")
     twin = story.fork(fork).resume()
@@ -91,7 +91,7 @@ def test_a_success_in_the_origin_beats_what_the_copy_says(fork: str, tmp_path: P
 
 
 @requirement("history.success-beats-interruption")
-def test_an_orphan_result_joins_its_call_in_another_file_of_the_session(tmp_path: Path) -> None:
+def test_orphan_result_joins_its_call_in_another_file_of_the_session(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="m").prompt("go")
     call = story.call("Bash", {"command": "make"}, id="one")
     late = TranscriptBuilder(session_id="m").result(call, claude_results.ran("done"))
@@ -104,7 +104,7 @@ def test_an_orphan_result_joins_its_call_in_another_file_of_the_session(tmp_path
 
 @requirement("history.success-beats-interruption")
 @pytest.mark.parametrize("shared", [True, False])
-def test_files_that_begin_with_the_same_line_tell_one_story(shared: bool, tmp_path: Path) -> None:
+def test_files_with_the_same_first_record_are_one_conversation(shared: bool, tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="a").prompt("go")
     copied = story.data().replace(b'"a"', b'"b"') if shared else b""
     call = story.call("Bash", {"command": "make"}, id="one")
@@ -118,7 +118,7 @@ def test_files_that_begin_with_the_same_line_tell_one_story(shared: bool, tmp_pa
 
 
 @requirement("calls.ids-are-scoped-by-lineage")
-def test_equal_ids_of_strangers_are_two_calls(tmp_path: Path) -> None:
+def test_equal_ids_in_unrelated_files_are_two_calls(tmp_path: Path) -> None:
     write(tmp_path, asked("a", "call_1"), asked("b", "call_1"))
 
     assert [span.id for span in toolspan.history(tmp_path).spans] == ["call_1", "call_1"]
@@ -162,7 +162,7 @@ def test_tokens_of_copied_messages_count_once(tmp_path: Path) -> None:
 
 
 @requirement("history.compressed-files")
-def test_a_compressed_session_joins_like_a_plain_one(tmp_path: Path) -> None:
+def test_compressed_session_joins_like_a_plain_one(tmp_path: Path) -> None:
     story = asked("a", "one")
     twin = story.fork("b")
     twin.result(twin.call("Bash", {"command": "x"}, id="two"), claude_results.ran("x"))
@@ -173,13 +173,13 @@ def test_a_compressed_session_joins_like_a_plain_one(tmp_path: Path) -> None:
     assert states(tmp_path) == {"one": "succeeded", "two": "succeeded"}
 
 
-def test_one_file_is_a_history_too(tmp_path: Path) -> None:
+def test_one_file_is_a_history(tmp_path: Path) -> None:
     path = asked("a", "one").write(tmp_path / "a.jsonl")
 
     assert [span.id for span in toolspan.history(path).spans] == ["one"]
 
 
-def test_without_a_folder_it_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_history_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     with pytest.raises(SourceError, match="no such folder"):
         toolspan.history()
@@ -189,7 +189,7 @@ def test_without_a_folder_it_is_the_users_own(tmp_path: Path, monkeypatch: pytes
     assert [span.id for span in toolspan.history().spans] == ["one"]
 
 
-def test_a_name_picks_what_begins_with_it() -> None:
+def test_prefix_selects_sessions() -> None:
     names = ["aa", "aab", "b"]
 
     assert match_prefix("aa", names, "thing") == "aa"
@@ -201,7 +201,7 @@ def test_a_name_picks_what_begins_with_it() -> None:
 
 
 @requirement("sessions.subagents-belong-to-their-session")
-def test_files_that_tell_nothing_are_no_sessions_and_lone_subagents_are(tmp_path: Path) -> None:
+def test_files_without_calls_are_not_sessions_but_lone_subagents_are(tmp_path: Path) -> None:
     story = asked("a", "one")
     agent = story.agent(story.call("Agent", {"prompt": "look"})).prompt("look")
     write(tmp_path, story)
@@ -215,7 +215,7 @@ def test_files_that_tell_nothing_are_no_sessions_and_lone_subagents_are(tmp_path
 
 
 @requirement("tokens.once-per-message")
-def test_messages_without_any_id_count_one_by_one(tmp_path: Path) -> None:
+def test_messages_without_an_id_count_separately(tmp_path: Path) -> None:
     usage = {"input_tokens": 3, "output_tokens": 5}
     said = {"type": "assistant", "uuid": "u", "message": {"model": "m", "usage": usage}}
     for name in "ab":
@@ -228,7 +228,7 @@ def test_messages_without_any_id_count_one_by_one(tmp_path: Path) -> None:
 
 
 @requirement("tokens.once-per-message")
-def test_counts_that_nobody_can_have_used_are_no_tokens(tmp_path: Path) -> None:
+def test_impossible_token_counts_are_ignored(tmp_path: Path) -> None:
     usage = {"input_tokens": 3, "output_tokens": 1 << 60}
     said = {"type": "assistant", "message": {"id": "m1", "model": "m", "usage": usage}}
     made_up = {"type": "assistant", "message": {"model": "<synthetic>", "usage": usage}}
@@ -239,7 +239,7 @@ def test_counts_that_nobody_can_have_used_are_no_tokens(tmp_path: Path) -> None:
     assert (tokens.input_tokens, tokens.output_tokens) == (3, 0)
 
 
-def test_ids_of_calls_can_be_named_by_what_they_do_not_share() -> None:
+def test_call_ids_can_be_abbreviated_to_a_unique_part() -> None:
     names = ["toolu_01abc", "toolu_bdrk_01xyz", "call_abd"]
 
     assert [match_prefix(short, names, "call") for short in ("abc", "xyz", "abd")] == names

@@ -151,7 +151,7 @@ def disagreements(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     ),
     st.booleans(),
 )  # fmt: skip
-def test_the_sums_of_all_commands_agree(sessions: list[tuple[str, str, list[str], int]], others: bool) -> None:
+def test_totals_of_all_commands_agree(sessions: list[tuple[str, str, list[str], int]], others: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         archive = Archive(Path(name))
         for kind, version, fates, agents in sessions:
@@ -166,14 +166,14 @@ def test_the_sums_of_all_commands_agree(sessions: list[tuple[str, str, list[str]
 
 @requirement("history.one-truth")
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not on this machine")
-def test_the_sums_of_all_commands_agree_on_real_transcripts() -> None:
+def test_totals_of_all_commands_agree_on_real_transcripts() -> None:
     found = disagreements(CORPUS)
 
     assert found.keys() <= {"tokens", "failed"}  # `usage` separates cached tokens, and `errors` leaves some kinds out
 
 
 @requirement("history.one-truth")
-def test_the_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> None:
+def test_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = home / "projects" / "-work"
     folder.mkdir(parents=True)
@@ -190,9 +190,7 @@ def test_the_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> No
 
 @requirement("calls.durations-of-copies")
 @pytest.mark.parametrize("version", ["1.0.60", "2.1.325"])
-def test_a_copy_stamped_with_one_time_has_the_duration_that_the_result_reports_or_none(
-    version: str, tmp_path: Path
-) -> None:
+def test_copy_with_equal_times_has_the_reported_duration_or_none(version: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="a", version=version).prompt("go")
     story.result(story.call("Bash", {"command": "make"}, after_ms=700), claude_results.ran("x"), after_ms=9_000)
     found = claude_results.Body(content="a.py", structured={"filenames": ["a.py"], "durationMs": 12, "numFiles": 1})
@@ -208,7 +206,7 @@ def test_a_copy_stamped_with_one_time_has_the_duration_that_the_result_reports_o
 
 
 @requirement("sessions.times-of-all-files")
-def test_a_session_of_which_only_subagents_are_left_has_the_times_of_all_of_them(tmp_path: Path) -> None:
+def test_session_with_only_subagents_spans_all_of_them(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("lost_main", "2.0.65", [], 2)
 
@@ -222,7 +220,7 @@ def test_a_session_of_which_only_subagents_are_left_has_the_times_of_all_of_them
 
 @requirement("sessions.listed-once")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-def test_a_session_whose_main_file_does_not_name_it_is_listed_once(version: str, tmp_path: Path) -> None:
+def test_session_whose_main_file_does_not_name_it_is_listed_once(version: str, tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("nameless", version, [], 2)
 
@@ -235,7 +233,7 @@ def test_a_session_whose_main_file_does_not_name_it_is_listed_once(version: str,
 
 
 @requirement("sessions.listed-once")
-def test_a_file_that_holds_only_records_of_another_session_is_part_of_that_session(tmp_path: Path) -> None:
+def test_file_with_only_records_of_another_session_is_part_of_that_session(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("plain", "2.1.325", ["succeeded"], 0)
     (path,) = tmp_path.glob("*.jsonl")
@@ -261,7 +259,7 @@ def test_files_of_other_programs_are_skipped_with_one_line(command: str, tmp_pat
 
 
 @requirement("sessions.other-programs")
-def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path: Path) -> None:
+def test_doctor_reports_a_file_that_is_not_a_transcript(tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_bytes(OTHER_PROGRAM)
 
@@ -269,7 +267,7 @@ def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path
 
 
 @requirement("sessions.last-by-records")
-def test_the_last_session_is_the_one_with_the_latest_record_however_old_its_file_seems(tmp_path: Path) -> None:
+def test_last_session_has_the_latest_record_whatever_its_file_time(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("plain", "2.1.325", ["succeeded"], 0)
     archive.add("plain", "2.1.325", ["failed"], 0)

@@ -32,7 +32,7 @@ def test_prompts_texts_and_thinking_come_in_file_order() -> None:
     assert heard(story.data()) == [("prompt", "why?"), ("thinking", "hmm"), ("text", "because")]
 
 
-def test_calls_and_results_are_no_messages() -> None:
+def test_calls_and_results_are_not_messages() -> None:
     story = TranscriptBuilder().prompt("list")
     call = story.call("Bash", {"command": "ls"})
     story.result(call, claude_results.ran("a.txt"))
@@ -40,11 +40,11 @@ def test_calls_and_results_are_no_messages() -> None:
     assert heard(story.data()) == [("prompt", "list")]
 
 
-def test_empty_thinking_says_nothing() -> None:
+def test_empty_thinking_is_not_a_message() -> None:
     assert heard(TranscriptBuilder().prompt("x").thinking("").data()) == [("prompt", "x")]
 
 
-def test_a_message_knows_its_time_its_line_and_its_agent() -> None:
+def test_message_has_its_time_line_and_agent() -> None:
     story = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
     call = story.call("Agent", {"prompt": "count", "description": "Count"})
     agent = story.agent(call).prompt("count", after_ms=1500)
@@ -56,7 +56,7 @@ def test_a_message_knows_its_time_its_line_and_its_agent() -> None:
     assert message.place.line == 1
 
 
-def test_a_compaction_is_told_with_its_reason_and_then_its_summary() -> None:
+def test_compaction_has_its_reason_and_then_its_summary() -> None:
     story = TranscriptBuilder().prompt("go").text("done").compact("We did it.", trigger="manual")
 
     boundary, summary = heard(story.data())[-2:]
@@ -66,7 +66,7 @@ def test_a_compaction_is_told_with_its_reason_and_then_its_summary() -> None:
     assert summary == ("summary", "We did it.")
 
 
-def test_an_interrupt_and_a_notification_have_voices_of_their_own() -> None:
+def test_interrupt_and_notification_have_separate_roles() -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Bash", {"command": "sleep 9", "run_in_background": True})
     story.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
@@ -75,13 +75,13 @@ def test_an_interrupt_and_a_notification_have_voices_of_their_own() -> None:
     assert [voice for voice, _ in heard(story.data())] == ["prompt", "notification", "text", "interrupt"]
 
 
-def test_words_typed_while_the_model_worked_are_a_prompt() -> None:
+def test_text_queued_while_the_model_works_is_a_prompt() -> None:
     queued = {"type": "queued_command", "prompt": "also this", "commandMode": "prompt"}
 
     assert heard(line("attachment", attachment=queued)) == [("prompt", "also this")]
 
 
-def test_an_api_error_is_told_as_an_error_with_its_attempt() -> None:
+def test_api_error_has_its_attempt() -> None:
     spoken = line(
         "assistant",
         isApiErrorMessage=True,
@@ -94,20 +94,20 @@ def test_an_api_error_is_told_as_an_error_with_its_attempt() -> None:
     assert heard(spoken + retried) == [("error", "API Error: 500"), ("error", "Overloaded (attempt 2 of 10)")]
 
 
-def test_what_the_client_says_in_the_models_name_is_injected() -> None:
+def test_synthetic_assistant_text_is_injected() -> None:
     message = {"model": "<synthetic>", "content": [{"type": "text", "text": "No response."}]}
 
     assert heard(line("assistant", message=message)) == [("injected", "No response.")]
 
 
-def test_informational_lines_are_told_and_bookkeeping_is_not() -> None:
+def test_informational_records_are_messages_and_bookkeeping_is_not() -> None:
     told_line = line("system", subtype="informational", content="Now using another model")
     kept_back = line("system", subtype="turn_duration", durationMs=5)
 
     assert heard(told_line + kept_back) == [("system", "Now using another model")]
 
 
-def test_hooks_outside_calls_speak_and_hooks_of_calls_are_left_to_them() -> None:
+def test_only_hooks_outside_calls_are_messages() -> None:
     start = {"type": "hook_additional_context", "hookEvent": "SessionStart", "content": ["be kind"]}
     of_call = {**start, "hookEvent": "PreToolUse", "toolUseID": "toolu_1"}
 
@@ -116,13 +116,13 @@ def test_hooks_outside_calls_speak_and_hooks_of_calls_are_left_to_them() -> None
     ]
 
 
-def test_a_prompt_beside_a_result_is_heard() -> None:
+def test_prompt_beside_a_result_is_a_message() -> None:
     content = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}, {"type": "text", "text": "and now?"}]
 
     assert heard(line("user", message={"role": "user", "content": content})) == [("prompt", "and now?")]
 
 
-def test_a_line_written_twice_is_told_once_in_a_script() -> None:
+def test_repeated_record_is_one_message() -> None:
     story = TranscriptBuilder().prompt("once").data()
 
     twice = read_content(read(BytesSource(story + story)))
@@ -160,7 +160,7 @@ def test_a_line_written_twice_is_told_once_in_a_script() -> None:
         max_size=6,
     )
 )
-def test_nothing_that_lines_contain_raises(lines: list[dict[str, object]]) -> None:
+def test_no_record_content_raises(lines: list[dict[str, object]]) -> None:
     data = b"".join(json.dumps(found).encode() + b"\n" for found in lines)
 
     told_by = read_content(read(BytesSource(data)))

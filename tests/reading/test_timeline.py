@@ -43,7 +43,7 @@ def lanes(group: OverlapGroup) -> list[int]:
     return [placed.lane for placed in group.calls]
 
 
-def test_calls_of_one_message_that_overlap_share_a_group_in_different_lanes() -> None:
+def test_overlapping_calls_of_a_message_share_a_group_in_different_lanes() -> None:
     story = TranscriptBuilder().prompt("go")
     first, second = (story.call("Bash", {"command": f"sleep {n}"}, after_ms=10) for n in (1, 2))
     story.result(first, DONE, after_ms=1000).result(second, DONE, after_ms=1000)
@@ -55,7 +55,7 @@ def test_calls_of_one_message_that_overlap_share_a_group_in_different_lanes() ->
     assert group.concurrency == 2
 
 
-def test_calls_of_one_message_that_end_before_the_next_begins_are_serial() -> None:
+def test_calls_of_a_message_that_do_not_overlap_are_serial() -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(3):
         call = story.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
@@ -67,7 +67,7 @@ def test_calls_of_one_message_that_end_before_the_next_begins_are_serial() -> No
     assert [group.concurrency for group in batch.groups] == [1, 1, 1]
 
 
-def test_a_lane_is_used_again_once_its_call_has_ended() -> None:
+def test_lane_is_reused_after_its_call_ended() -> None:
     story = TranscriptBuilder().prompt("go")
     long = story.call("Bash", {"command": "long"}, message="msg_1")
     short = story.call("Bash", {"command": "short"}, message="msg_1", after_ms=10)
@@ -81,7 +81,7 @@ def test_a_lane_is_used_again_once_its_call_has_ended() -> None:
     assert group.concurrency == 2
 
 
-def test_a_call_without_result_stays_beside_its_siblings() -> None:
+def test_call_without_result_stays_beside_its_siblings() -> None:
     story = TranscriptBuilder().prompt("go")
     story.call("Bash", {"command": "lost"})
     kept = story.call("Bash", {"command": "kept"}, after_ms=10)
@@ -93,7 +93,7 @@ def test_a_call_without_result_stays_beside_its_siblings() -> None:
     assert group.concurrency == 1  # only what a result proves counts
 
 
-def test_a_turn_begins_with_a_prompt_and_holds_what_came_of_it() -> None:
+def test_turn_starts_with_a_prompt_and_contains_its_calls() -> None:
     story = TranscriptBuilder().prompt("one").text("first").prompt("two", after_ms=1000)
     call = story.call("Bash", {"command": "ls"}, after_ms=100)
     story.result(call, DONE, after_ms=900)
@@ -107,7 +107,7 @@ def test_a_turn_begins_with_a_prompt_and_holds_what_came_of_it() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.80", "2.1.325"])
-def test_a_subagent_stands_under_the_call_that_started_it(version: str, tmp_path: Path) -> None:
+def test_subagent_is_nested_under_the_call_that_started_it(version: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(version=version).prompt("go")
     given_to = [(story.call("Task", {"description": name, "prompt": f"Look at {name}"}), name) for name in ("a", "b")]
     for call, name in reversed(given_to):
@@ -129,7 +129,7 @@ def test_a_subagent_stands_under_the_call_that_started_it(version: str, tmp_path
     assert len(list(strand.iter_timelines())) == 3
 
 
-def test_a_subagent_of_a_stream_stands_under_its_call() -> None:
+def test_subagent_of_a_stream_is_nested_under_its_call() -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Agent", {"description": "a", "prompt": "Look"})
     agent = story.agent(call).prompt("Look")
@@ -144,7 +144,7 @@ def test_a_subagent_of_a_stream_stands_under_its_call() -> None:
     assert [found.span.id for found in placed.agents[0].calls] == [inner]
 
 
-def test_a_subagent_nobody_started_stands_where_its_time_puts_it() -> None:
+def test_subagent_without_a_call_is_placed_by_its_time() -> None:
     stray = TranscriptBuilder().prompt("unasked")
     stray.wait(1000)
     story = TranscriptBuilder().prompt("before").text("late", after_ms=60_000)
@@ -158,7 +158,7 @@ def test_a_subagent_nobody_started_stands_where_its_time_puts_it() -> None:
     assert not loose.linked
 
 
-def test_what_a_rewind_left_behind_is_marked_and_kept() -> None:
+def test_abandoned_calls_are_marked_and_kept() -> None:
     story = TranscriptBuilder().prompt("start").text("ready")
     there = story.last
     wrong = story.prompt("wrong way").call("Bash", {"command": "rm"})
@@ -185,7 +185,7 @@ def test_what_a_rewind_left_behind_is_marked_and_kept() -> None:
     }
 
 
-def test_a_message_with_parallel_calls_is_on_one_branch_as_a_whole() -> None:
+def test_message_with_parallel_calls_is_on_one_branch() -> None:
     story = TranscriptBuilder().prompt("go")
     first, second = (story.call("Read", {"file_path": name}) for name in "ab")
     story.result(second, "b", after_ms=10).result(first, "a", after_ms=10).text("both")
@@ -195,7 +195,7 @@ def test_a_message_with_parallel_calls_is_on_one_branch_as_a_whole() -> None:
     assert batch.branch == "active"
 
 
-def test_what_was_compacted_is_marked() -> None:
+def test_compacted_calls_are_marked() -> None:
     story = TranscriptBuilder().prompt("old").text("long ago").compact("Summary.").prompt("new")
 
     branches = [
@@ -206,7 +206,7 @@ def test_what_was_compacted_is_marked() -> None:
     assert branches[-1] == "active"
 
 
-def test_agents_that_started_each_other_are_all_told_once(tmp_path: Path) -> None:
+def test_agents_that_started_each_other_are_listed_once(tmp_path: Path) -> None:
     main = TranscriptBuilder().prompt("go")
     first = main.agent("toolu_b").prompt("one")
     first.call("Agent", {"prompt": "two"}, id="toolu_a")
@@ -220,7 +220,7 @@ def test_agents_that_started_each_other_are_all_told_once(tmp_path: Path) -> Non
     assert sorted(filter(None, agents)) == sorted([first.agent_id, second.agent_id])
 
 
-def test_a_session_is_told_as_nested_rows_with_the_words_that_are_wanted(tmp_path: Path) -> None:
+def test_session_is_nested_rows_with_the_requested_texts(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go").thinking("hmm")
     call = story.call("Agent", {"description": "a", "prompt": "Look"})
     agent = story.agent(call).prompt("Look", after_ms=10).text("seen")
@@ -244,7 +244,7 @@ def test_a_session_is_told_as_nested_rows_with_the_words_that_are_wanted(tmp_pat
     assert (items[3]["agent"], items[3]["linked"]) == (stray.agent_id, False)
 
 
-def test_a_command_begins_a_turn_and_what_it_printed_does_not() -> None:
+def test_command_starts_a_turn_and_its_output_does_not() -> None:
     story = TranscriptBuilder().prompt("one").text("first")
     story.prompt("<command-name>/clear</command-name>")
     story.prompt("<local-command-stdout>cleared</local-command-stdout>").text("second")
@@ -254,7 +254,7 @@ def test_a_command_begins_a_turn_and_what_it_printed_does_not() -> None:
     assert [turn.prompt and turn.prompt.text for turn in turns] == ["one", "<command-name>/clear</command-name>"]
 
 
-def test_calls_without_times_stand_one_after_the_other() -> None:
+def test_calls_without_times_are_sequential() -> None:
     story = TranscriptBuilder().prompt("go")
     first, second = (story.call("Bash", {"command": name}) for name in "ab")
     story.result(first, DONE).result(second, DONE)
@@ -267,7 +267,7 @@ def test_calls_without_times_stand_one_after_the_other() -> None:
     assert (strand.start_time, strand.end_time, batch.start_time, batch.end_time) == (None, None, None, None)
 
 
-def test_subagents_too_deep_for_a_tree_stand_beside_the_conversation(tmp_path: Path) -> None:
+def test_too_deeply_nested_subagents_are_listed_beside_the_conversation(tmp_path: Path) -> None:
     main = TranscriptBuilder().prompt("go")
     made, call = main, main.call("Agent", {"prompt": "0"})
     for depth in range(18):
@@ -284,7 +284,7 @@ def test_subagents_too_deep_for_a_tree_stand_beside_the_conversation(tmp_path: P
     assert [one.linked for one in strand.iter_timelines()].count(False) == 1
 
 
-def test_equal_errands_go_to_the_agents_in_the_order_they_began() -> None:
+def test_equal_tasks_are_matched_to_agents_by_start_time() -> None:
     version = "1.0.60"
     story = TranscriptBuilder(version=version).prompt("go")
     calls = [story.call("Task", {"description": "x", "prompt": "Look"}) for _ in range(2)]
@@ -306,7 +306,7 @@ def test_equal_errands_go_to_the_agents_in_the_order_they_began() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8))
-def test_calls_that_overlap_never_share_a_lane(times: list[tuple[int, int]]) -> None:
+def test_overlapping_calls_never_share_a_lane(times: list[tuple[int, int]]) -> None:
     story = TranscriptBuilder().prompt("go")
     clock = 0
     events = [(start, 0, n) for n, (start, _) in enumerate(times)]
@@ -334,7 +334,7 @@ def test_calls_that_overlap_never_share_a_lane(times: list[tuple[int, int]]) -> 
 
 
 @requirement("show.queued")
-def test_calls_that_waited_for_each_other_are_not_drawn_as_parallel() -> None:
+def test_calls_that_waited_for_each_other_are_not_parallel() -> None:
     story = TranscriptBuilder().prompt("go")
     names = ["Read", "Grep", "Edit", "Bash", "Bash", "Read"]
     inputs = [

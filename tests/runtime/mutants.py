@@ -25,8 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULES = ("queue", "batch", "pipeline", "isolation", "outcome")
 TESTS = (
-    "test_batch", "test_pipeline", "test_cancel", "test_consent", "test_runner", "test_queue",
-    "test_raising", "test_recover", "test_settlement", "test_stubborn",
+    "test_batch", "test_pipeline", "test_cancel", "test_approver", "test_runner", "test_queue",
+    "test_exceptions", "test_recovery", "test_settlement", "test_isolation",
 )  # fmt: skip
 TIMEOUT = 180
 """Seconds after which a mutant counts as noticed, because some test waits forever."""

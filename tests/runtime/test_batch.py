@@ -11,8 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
-from tests.runtime.waiting import Held
+from tests.runtime.calls import Told, call
+from tests.runtime.waiting_tools import Held
 from toolspan.errors import BadCall, ToolError
 from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.profiles import profile
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 @requirement("run.parallel")
 @pytest.mark.parametrize("many", [2, 30])
-async def test_concurrent_calls_are_all_inside_at_once(many: int) -> None:
+async def test_concurrent_calls_run_at_once(many: int) -> None:
     all_inside = asyncio.Barrier(many)
 
     @tool(concurrent=True)
@@ -43,7 +43,7 @@ async def test_concurrent_calls_are_all_inside_at_once(many: int) -> None:
 
 
 @requirement("run.parallel")
-async def test_sync_calls_are_inside_at_once_too() -> None:
+async def test_concurrent_sync_calls_run_at_once() -> None:
     both_inside = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
 
@@ -59,7 +59,7 @@ async def test_sync_calls_are_inside_at_once_too() -> None:
 
 
 @requirement("run.parallel")
-async def test_two_commands_wait_for_each_other(tmp_path: Path) -> None:
+async def test_two_commands_run_at_once(tmp_path: Path) -> None:
     bash = replace(bash_tool(profile()), concurrent=True)
     here, there = "mkfifo x; echo 1 > x; cat y", "until mkfifo y 2>/dev/null; do :; done"
     commands = [f"{here}", f"{there}; until [ -p x ]; do :; done; cat x; echo 2 > y"]
@@ -73,7 +73,7 @@ async def test_two_commands_wait_for_each_other(tmp_path: Path) -> None:
 
 
 @requirement("run.alone")
-async def test_an_exclusive_call_is_never_beside_another() -> None:
+async def test_exclusive_call_never_overlaps_another() -> None:
     inside: list[str] = []
     beside: list[list[str]] = []
 
@@ -103,7 +103,7 @@ async def test_an_exclusive_call_is_never_beside_another() -> None:
 
 
 @requirement("run.alone")
-async def test_a_call_whose_input_does_not_fit_waits_its_turn() -> None:
+async def test_call_with_an_invalid_input_waits_for_earlier_calls() -> None:
     told = Told()
     inside, go_on = anyio.Event(), anyio.Event()
 
@@ -168,7 +168,7 @@ async def test_calls_start_while_the_message_still_streams() -> None:
 
 
 @requirement("run.duplicate")
-async def test_an_id_is_accepted_once_in_a_conversation() -> None:
+async def test_call_id_is_accepted_once_in_a_conversation() -> None:
     told = Told()
     ran: list[int] = []
 
@@ -197,7 +197,7 @@ async def test_an_id_is_accepted_once_in_a_conversation() -> None:
         {"type": "text", "text": "hello"},
     ],
 )
-async def test_what_is_no_call_raises_and_none_of_its_message_runs(block: dict[str, object]) -> None:
+async def test_invalid_block_raises_and_no_call_of_its_message_runs(block: dict[str, object]) -> None:
     ran: list[int] = []
 
     @tool
@@ -213,7 +213,7 @@ async def test_what_is_no_call_raises_and_none_of_its_message_runs(block: dict[s
 
 
 @requirement("run.modifiers")
-async def test_what_a_call_changes_is_there_for_the_next() -> None:
+async def test_context_change_of_a_call_reaches_the_next() -> None:
     @tool
     async def enter(folder: str, ctx: ToolContext) -> Output:
         place = ctx.cwd / folder
@@ -228,7 +228,7 @@ async def test_what_a_call_changes_is_there_for_the_next() -> None:
 
 
 @requirement("run.modifiers")
-async def test_parallel_calls_change_nothing_before_all_of_them_ended() -> None:
+async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -> None:
     last_ended = anyio.Event()
     seen: list[object] = []
 
@@ -259,7 +259,7 @@ async def test_parallel_calls_change_nothing_before_all_of_them_ended() -> None:
 
 
 @requirement("run.modifiers")
-async def test_a_modifier_that_fails_is_told_of_and_changes_nothing() -> None:
+async def test_failing_modifier_is_reported_and_changes_nothing() -> None:
     told = Told()
 
     @tool
@@ -275,7 +275,7 @@ async def test_a_modifier_that_fails_is_told_of_and_changes_nothing() -> None:
 
 @requirement("run.siblings")
 @pytest.mark.parametrize("policy", ["independent", "cancel_on_shell_error"])
-async def test_a_failed_command_ends_its_siblings_only_by_that_policy(policy: Siblings) -> None:
+async def test_failed_command_cancels_its_siblings_only_by_policy(policy: Siblings) -> None:
     told = Told()
     failing = anyio.Event()
 
@@ -309,7 +309,7 @@ async def test_a_failed_command_ends_its_siblings_only_by_that_policy(policy: Si
 
 
 @requirement("run.switched-off")
-async def test_a_tool_that_is_switched_off_is_unknown() -> None:
+async def test_disabled_tool_is_unknown() -> None:
     told = Told()
 
     @tool(aliases=("other",))
@@ -325,7 +325,7 @@ async def test_a_tool_that_is_switched_off_is_unknown() -> None:
 
 
 @requirement("run.by-path")
-async def test_calls_on_different_files_overlap_when_the_runner_locks_by_path() -> None:
+async def test_calls_on_different_files_overlap_with_path_locks() -> None:
     both_inside = asyncio.Barrier(2)
 
     @tool(paths=lambda given: frozenset({str(given["path"])}))

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
-from tests.runtime.waiting import Held, gone
+from tests.runtime.calls import Told, call
+from tests.runtime.waiting_tools import Held, gone
 from toolspan.runtime.batch import Batch
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.hooks import Hooks
@@ -66,7 +66,7 @@ async def at_work(told: Told) -> AsyncIterator[tuple[Runner, Batch]]:
 
 
 @requirement("cancel.one")
-async def test_ending_one_call_leaves_the_others() -> None:
+async def test_cancelling_a_call_does_not_affect_the_others() -> None:
     told = Told()
     async with at_work(told) as (runner, batch):
         batch.add(call("c", "quick"))
@@ -80,7 +80,7 @@ async def test_ending_one_call_leaves_the_others() -> None:
 
 
 @requirement("cancel.all")
-async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
+async def test_interrupt_ends_running_and_queued_calls() -> None:
     told = Told()
     async with at_work(told) as (runner, batch):
         runner.cancel()
@@ -92,7 +92,7 @@ async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
 
 @requirement("cancel.host")
 @pytest.mark.parametrize("way", ["scope", "task"])
-async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
+async def test_cancelled_host_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
     running, told = endless(), Told()
     ran: list[int] = []
 
@@ -115,7 +115,7 @@ async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task
 
 
 @requirement("cancel.host")
-async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_still_waits() -> None:
+async def test_nothing_starts_in_a_runner_whose_host_was_cancelled() -> None:
     running, told = endless(), Told()
 
     with anyio.CancelScope() as host:
@@ -134,7 +134,7 @@ async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_sti
 @requirement("cancel.block")
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("way", ["call", "all", "host", "task"])
-async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(way: str, hooked: bool) -> None:
+async def test_uninterruptible_tool_finishes_and_keeps_its_result(way: str, hooked: bool) -> None:
     told = Told()
     inside, go_on = anyio.Event(), anyio.Event()
     hooks = Hooks()
@@ -175,7 +175,7 @@ async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(way
 
 
 @requirement("cancel.keeps-results")
-async def test_what_a_tool_did_stays_when_the_hooks_after_it_are_cut_off() -> None:
+async def test_output_of_a_tool_is_kept_if_post_hooks_are_cancelled() -> None:
     hooked, told = anyio.Event(), Told()
     hooks = Hooks()
 
@@ -195,7 +195,7 @@ async def test_what_a_tool_did_stays_when_the_hooks_after_it_are_cut_off() -> No
 
 
 @requirement("cancel.thread")
-async def test_a_sync_tool_settles_at_once_though_its_thread_goes_on() -> None:
+async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> None:
     inside, go_on, told = anyio.Event(), threading.Event(), Told()
     loop = asyncio.get_running_loop()
     saw: list[bool] = []
@@ -223,7 +223,7 @@ async def test_a_sync_tool_settles_at_once_though_its_thread_goes_on() -> None:
 
 
 @requirement("cancel.asked")
-async def test_a_question_that_nobody_answered_in_time_is_told_as_aborted() -> None:
+async def test_unanswered_question_is_reported_as_aborted() -> None:
     asked, told = anyio.Event(), Told()
 
     async def approver(question: PermissionRequest, ask: Ask) -> Allow | Deny:
@@ -245,7 +245,7 @@ async def test_a_question_that_nobody_answered_in_time_is_told_as_aborted() -> N
 
 
 @requirement("cancel.before-start")
-async def test_a_call_ended_by_its_own_policy_does_not_run() -> None:
+async def test_call_cancelled_by_its_policy_does_not_run() -> None:
     told = Told()
     runner = Runner([quick], policies=[lambda question: runner.cancel("a")], direct=[told])
 
@@ -256,7 +256,7 @@ async def test_a_call_ended_by_its_own_policy_does_not_run() -> None:
 
 
 @requirement("cancel.before-start")
-async def test_no_hook_is_asked_for_a_call_that_nobody_wants_any_more() -> None:
+async def test_no_hook_runs_for_a_cancelled_call() -> None:
     hooks = Hooks()
     fired: list[Call] = []
     hooks.pre_tool_use()(fired.append)
@@ -272,7 +272,7 @@ async def test_no_hook_is_asked_for_a_call_that_nobody_wants_any_more() -> None:
 
 @requirement("cancel.partial")
 @pytest.mark.parametrize("partial", [lambda: 1 / 0, lambda: 7, None])
-async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -> None:
+async def test_failing_partial_output_costs_no_result(partial: Any) -> None:
     running = Held("endless", partial=partial)
 
     with anyio.fail_after(5):
@@ -286,7 +286,7 @@ async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -
 
 
 @requirement("cancel.processes")
-async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_stays(tmp_path: Path) -> None:
+async def test_cancelled_command_ends_with_all_its_processes_and_keeps_its_output(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     apart = "(setsid sh -c 'echo $$ >> pids; exec sleep 100' &)"
     command = f"echo begun; sleep 100 & echo $$ $! > pids; {apart}; mv pids ready; wait"
@@ -309,7 +309,7 @@ async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_s
 
 
 @requirement("cancel.discard")
-async def test_a_reply_that_is_streamed_anew_answers_its_calls_in_its_own_words() -> None:
+async def test_calls_of_a_retried_reply_are_answered_with_that_reason() -> None:
     async with at_work(Told()) as (_, batch):
         batch.cancel(by="discarded")
         finished = await batch.drain()
@@ -318,7 +318,7 @@ async def test_a_reply_that_is_streamed_anew_answers_its_calls_in_its_own_words(
 
 
 @requirement("cancel.stray")
-async def test_a_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
+async def test_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
     @tool(concurrent=True)
     async def unlucky() -> str:
         task = asyncio.create_task(anyio.sleep_forever())

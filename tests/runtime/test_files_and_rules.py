@@ -75,7 +75,7 @@ def _fill(folder: Path, *names: str) -> Path:
     return project
 
 
-async def test_nothing_is_said_about_a_denied_file(tmp_path: Path) -> None:
+async def test_denied_file_is_not_described(tmp_path: Path) -> None:
     _fill(tmp_path, "locked/x")
     rules = Rules(allow=["Edit", "Write", "Read"], deny=["Edit(locked/**)"])
     async with _client(tmp_path, rules) as client:
@@ -88,7 +88,7 @@ async def test_nothing_is_said_about_a_denied_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", ["Read(secret.txt)", "Read"])
-async def test_a_file_that_may_not_be_read_may_not_be_changed(tmp_path: Path, rule: str) -> None:
+async def test_unreadable_file_may_not_be_changed(tmp_path: Path, rule: str) -> None:
     project = _fill(tmp_path, "secret.txt")
     async with _client(tmp_path, Rules(allow=["Edit", "Write"], deny=[rule])) as client:
         edited = await client.text("Edit", file_path=f"{project}/secret.txt", old_string="a", new_string="b")
@@ -100,7 +100,7 @@ async def test_a_file_that_may_not_be_read_may_not_be_changed(tmp_path: Path, ru
 
 
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-async def test_searches_leave_out_files_that_may_not_be_read(tmp_path: Path, version: str) -> None:
+async def test_searches_leave_out_denied_files(tmp_path: Path, version: str) -> None:
     _fill(tmp_path, "secret/x.txt", "open/x.txt")
     rules = Rules(allow=["Grep", "Glob", "Read"], deny=["Read(secret/**)"])
     async with _client(tmp_path, rules, version=version) as client:
@@ -116,7 +116,7 @@ async def test_searches_leave_out_files_that_may_not_be_read(tmp_path: Path, ver
     assert inside == f"Permission to read {shown} has been denied."
 
 
-async def test_the_newest_client_refuses_to_write_to_links(tmp_path: Path) -> None:
+async def test_newest_client_refuses_to_write_to_links(tmp_path: Path) -> None:
     project = _fill(tmp_path, "a.txt")
     (project / "link").symlink_to("a.txt")
     (project / "loop").symlink_to("loop")
@@ -148,7 +148,7 @@ async def test_questions_name_the_path_as_the_version_does(tmp_path: Path) -> No
     assert "/new/., which contains a suspicious Windows path pattern" in dotted
 
 
-async def test_a_question_about_a_link_that_leads_outside_states_its_target(tmp_path: Path) -> None:
+async def test_question_about_a_link_that_leads_outside_states_its_target(tmp_path: Path) -> None:
     project = _fill(tmp_path, "a.txt")
     (tmp_path / "outside").write_text("o\n")
     (project / "link").symlink_to(tmp_path / "outside")
@@ -161,7 +161,7 @@ async def test_a_question_about_a_link_that_leads_outside_states_its_target(tmp_
     )
 
 
-async def test_a_reason_stands_alone_if_the_hook_saw_another_spelling_of_the_path(tmp_path: Path) -> None:
+async def test_reason_is_shown_alone_if_the_hook_saw_another_spelling_of_the_path(tmp_path: Path) -> None:
     project = _fill(tmp_path, "a.txt")
     hooks = Hooks()
     hooks.pre_tool_use()(lambda _event: Deny("no way"))

@@ -69,7 +69,7 @@ async def shown(block: dict[str, object], folder: Path) -> list[dict[str, object
         ),
     ],
 )
-async def test_what_no_model_accepts_is_replaced_with_the_reason(
+async def test_unsupported_image_is_replaced_with_the_reason(
     block: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
     (left_out,) = await shown(block, tmp_path)
@@ -89,5 +89,5 @@ async def test_what_no_model_accepts_is_replaced_with_the_reason(
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}},
     ],
 )
-async def test_what_models_accept_is_sent_unchanged(block: dict[str, object], tmp_path: Path) -> None:
+async def test_supported_image_is_sent_unchanged(block: dict[str, object], tmp_path: Path) -> None:
     assert await shown(block, tmp_path) == [block]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
+from tests.runtime.calls import Told, call
 from toolspan import Hooks, Permissions, Session, read, tool
 from toolspan.runtime.runner import Runner
 from toolspan.testing import check_history
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @requirement("run.keyboard-interrupt")
-async def test_a_keyboard_interrupt_in_a_tool_leaves_no_sibling_without_a_result() -> None:
+async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() -> None:
     running = anyio.Event()
 
     @tool(concurrent=True)
@@ -47,7 +47,7 @@ async def test_a_keyboard_interrupt_in_a_tool_leaves_no_sibling_without_a_result
 
 @requirement("run.keyboard-interrupt")
 @pytest.mark.parametrize(("where", "state"), [("tool", "interrupted"), ("hook", "cancelled")])
-async def test_after_a_keyboard_interrupt_the_session_and_its_transcript_hold_every_result(
+async def test_session_and_transcript_have_every_result_after_a_keyboard_interrupt(
     where: str, state: str, tmp_path: Path
 ) -> None:
     running = anyio.Event()

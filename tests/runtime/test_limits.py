@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from tests.runtime.made import call
+from tests.runtime.calls import call
 from toolspan.errors import ToolError
 from toolspan.runtime.context import Workspace
 from toolspan.runtime.output_limits import (
@@ -30,7 +30,7 @@ from toolspan.types.ids import CallId
 @requirement("limits.spill")
 @pytest.mark.anyio
 @pytest.mark.parametrize(("many", "spilled"), [(100, False), (101, True)])
-async def test_one_character_too_many_goes_to_a_file_whole(many: int, spilled: bool, tmp_path: Path) -> None:
+async def test_output_over_the_limit_is_saved_to_a_file(many: int, spilled: bool, tmp_path: Path) -> None:
     @tool(output_limit=100)
     async def talk() -> str:
         return "ä" * many
@@ -53,7 +53,7 @@ async def test_one_character_too_many_goes_to_a_file_whole(many: int, spilled: b
 
 @requirement("limits.spill")
 @pytest.mark.anyio
-async def test_a_picture_stays_when_the_text_beside_it_goes_to_a_file(tmp_path: Path) -> None:
+async def test_image_is_kept_if_the_text_beside_it_is_saved_to_a_file(tmp_path: Path) -> None:
     picture: dict[str, object] = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
@@ -74,7 +74,7 @@ async def test_a_picture_stays_when_the_text_beside_it_goes_to_a_file(tmp_path: 
 
 
 @requirement("limits.spill")
-def test_a_file_that_cannot_be_written_costs_the_middle_and_not_the_result(tmp_path: Path) -> None:
+def test_unwritable_file_costs_the_middle_and_not_the_result(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     text, path = spill_text("x" * 30_000, tmp_path / "file" / "in it", CallId("a"))
@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_written_costs_the_middle_and_not_the_result(tmp_p
 
 
 @requirement("limits.spill")
-def test_an_id_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
+def test_id_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     _, path = spill_text("x", tmp_path, CallId("../../" + "a" * 300))
 
     assert path is not None
@@ -95,7 +95,7 @@ def test_an_id_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
 
 @requirement("limits.errors")
 @pytest.mark.anyio
-async def test_a_long_error_is_cut_in_its_middle() -> None:
+async def test_long_error_is_cut_in_its_middle() -> None:
     @tool
     async def fails() -> str:
         raise ToolError("a" * 20_000 + "b" * 20_000)
@@ -109,7 +109,7 @@ async def test_a_long_error_is_cut_in_its_middle() -> None:
 
 @requirement("limits.errors")
 @given(st.text(max_size=60), st.integers(0, 40))
-def test_what_fits_is_not_cut_and_what_does_not_keeps_both_ends(text: str, limit: int) -> None:
+def test_short_text_is_not_cut_and_long_text_keeps_both_ends(text: str, limit: int) -> None:
     cut = truncate_middle(text, limit)
 
     if len(text) <= limit:
@@ -123,7 +123,7 @@ def test_what_fits_is_not_cut_and_what_does_not_keeps_both_ends(text: str, limit
 
 @requirement("limits.preview")
 @given(st.text(st.sampled_from("x\n"), max_size=3 * PREVIEW_CHARS))
-def test_a_preview_is_the_beginning(text: str) -> None:
+def test_preview_is_the_beginning(text: str) -> None:
     shown = text_preview(text)
 
     assert text.startswith(shown)
@@ -132,5 +132,5 @@ def test_a_preview_is_the_beginning(text: str) -> None:
 
 @requirement("limits.preview")
 @pytest.mark.parametrize(("size", "words"), [(1024, "1KB"), (108_851, "106.3KB"), (3 * 1024 * 1024, "3MB")])
-def test_sizes_in_words(size: int, words: str) -> None:
+def test_sizes_are_formatted(size: int, words: str) -> None:
     assert format_size(size) == words

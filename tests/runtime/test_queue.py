@@ -145,7 +145,7 @@ class Agreement(RuleBasedStateMachine):
 
 
 @requirement("run.queue-order")
-def test_the_queue_does_what_the_model_of_it_does() -> None:
+def test_queue_agrees_with_a_simple_model() -> None:
     run_state_machine_as_test(Agreement)
 
 
@@ -165,7 +165,7 @@ def unsafe(name: str, *paths: str) -> QueueItem:
 
 
 @requirement("run.queue-barrier")
-def test_a_call_that_must_be_alone_is_a_barrier() -> None:
+def test_exclusive_call_is_a_barrier() -> None:
     queue = queue_of(safe("a"), safe("b"), unsafe("c"), safe("d"))
 
     assert queue.start() == ["a", "b"]
@@ -178,7 +178,7 @@ def test_a_call_that_must_be_alone_is_a_barrier() -> None:
 
 
 @requirement("run.queue-order")
-def test_nothing_overtakes_a_call_that_cannot_start() -> None:
+def test_blocked_call_is_not_overtaken() -> None:
     queue = queue_of(unsafe("a"), unsafe("b"), safe("c"))
 
     assert queue.start() == ["a"]
@@ -188,7 +188,7 @@ def test_nothing_overtakes_a_call_that_cannot_start() -> None:
 
 
 @requirement("run.queue-cap")
-def test_only_so_many_run_at_once() -> None:
+def test_concurrency_is_limited() -> None:
     queue = queue_of(safe("a"), safe("b"), safe("c"), cap=2)
 
     assert queue.start() == ["a", "b"]
@@ -197,12 +197,12 @@ def test_only_so_many_run_at_once() -> None:
 
 
 @requirement("run.queue-cap")
-def test_a_cap_of_nothing_still_lets_one_run() -> None:
+def test_limit_of_zero_still_runs_one_call() -> None:
     assert queue_of(unsafe("a"), safe("b"), cap=0).start() == ["a"]
 
 
 @requirement("run.queue-paths")
-def test_calls_that_write_to_different_files_overlap_when_asked_for() -> None:
+def test_writes_to_different_files_overlap_on_request() -> None:
     items = (unsafe("a", "x"), unsafe("b", "y"), unsafe("c", "x"))
 
     assert queue_of(*items, by_path=True).start() == ["a", "b"]
@@ -211,7 +211,7 @@ def test_calls_that_write_to_different_files_overlap_when_asked_for() -> None:
 
 
 @requirement("run.queue-hand-out")
-def test_an_executing_barrier_holds_back_the_results_behind_it() -> None:
+def test_running_barrier_holds_back_later_results() -> None:
     queue = queue_of(safe("a"), unsafe("b"), safe("c"))
     queue.start()
     queue.finish(CallId("a"))
@@ -225,7 +225,7 @@ def test_an_executing_barrier_holds_back_the_results_behind_it() -> None:
 
 
 @requirement("run.queue-hand-out")
-def test_an_executing_call_that_overlaps_holds_back_nobody() -> None:
+def test_running_concurrent_call_holds_back_nothing() -> None:
     queue = queue_of(safe("a"), safe("b"))
     queue.start()
     queue.finish(CallId("b"))
@@ -234,7 +234,7 @@ def test_an_executing_call_that_overlaps_holds_back_nobody() -> None:
 
 
 @requirement("run.queue-order")
-def test_an_item_is_queued_once() -> None:
+def test_item_is_queued_once() -> None:
     queue = queue_of(safe("a"))
     used = safe("b")
     used.stage = "completed"

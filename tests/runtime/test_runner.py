@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
+from tests.runtime.calls import Told, call
 from toolspan.errors import BadCall
 from toolspan.runtime.batch import RunStep
 from toolspan.runtime.context import RunnerContext, ToolContext
@@ -34,7 +34,7 @@ async def fails() -> str:
 
 
 @requirement("runner.messages")
-async def test_a_runner_takes_a_message_a_block_or_blocks() -> None:
+async def test_runner_accepts_a_message_a_block_or_blocks() -> None:
     blocks = [call("a", "quick"), call("b", "quick")]
     message = {"role": "assistant", "content": [{"type": "text", "text": "Well"}, *blocks]}
 
@@ -48,7 +48,7 @@ async def test_a_runner_takes_a_message_a_block_or_blocks() -> None:
 
 
 @requirement("runner.alone")
-async def test_a_runner_works_again_and_again_without_being_entered() -> None:
+async def test_runner_can_be_used_repeatedly_without_being_entered() -> None:
     runner = Runner([quick])
     around = asyncio.all_tasks()
 
@@ -60,7 +60,7 @@ async def test_a_runner_works_again_and_again_without_being_entered() -> None:
 
 
 @requirement("runner.alone")
-async def test_two_runs_at_once_of_a_runner_that_is_not_entered_do_not_end_each_other() -> None:
+async def test_concurrent_runs_of_a_runner_that_is_not_entered_do_not_end_each_other() -> None:
     first_done, second_inside = anyio.Event(), anyio.Event()
 
     @tool
@@ -96,7 +96,7 @@ async def test_two_runs_at_once_of_a_runner_that_is_not_entered_do_not_end_each_
 
 
 @requirement("runner.nested")
-async def test_a_tool_can_run_calls_itself() -> None:
+async def test_tool_can_run_calls() -> None:
     @tool
     async def outer() -> str:
         (result,) = await runner.run([call("inner", "quick")])
@@ -110,7 +110,7 @@ async def test_a_tool_can_run_calls_itself() -> None:
 
 
 @requirement("runner.left")
-async def test_leaving_a_runner_settles_what_still_runs() -> None:
+async def test_leaving_a_runner_finalizes_running_calls() -> None:
     told = Told()
 
     @tool
@@ -129,7 +129,7 @@ async def test_leaving_a_runner_settles_what_still_runs() -> None:
 
 
 @requirement("runner.progress")
-async def test_progress_is_passed_on_ten_times_a_second_and_the_last_always() -> None:
+async def test_progress_is_limited_to_ten_per_second_and_the_last_is_sent() -> None:
     told = Told()
     now = [1000.0]
 
@@ -166,7 +166,7 @@ class Recovering:
 
 
 @requirement("runner.recovery-steps")
-async def test_steps_of_a_recovery_are_calls_with_one_result_each_in_the_place_of_theirs() -> None:
+async def test_recovery_steps_are_calls_with_one_result_each() -> None:
     told = Told()
     ids = ["a", "a_r1", "a_rest", "b"]
     runner = Runner([quick, fails], recoveries=[Recovering()], direct=[told])
@@ -183,7 +183,7 @@ async def test_steps_of_a_recovery_are_calls_with_one_result_each_in_the_place_o
 
 
 @requirement("runner.recovery-steps")
-async def test_a_recovery_that_fails_costs_no_call_its_result() -> None:
+async def test_failing_recovery_costs_no_call_its_result() -> None:
     told = Told()
     runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[told])
 
@@ -218,7 +218,7 @@ class Endless:
 @pytest.mark.parametrize("in_step", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("way", ["one", "all", "host"])
-async def test_ending_a_call_ends_the_recovery_at_work_for_it(way: str, when: str, in_step: bool) -> None:
+async def test_cancelling_a_call_ends_its_recovery(way: str, when: str, in_step: bool) -> None:
     told, recovery = Told(), Endless(when, in_step=in_step)
 
     @tool

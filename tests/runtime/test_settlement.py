@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.requirement import requirement
-from tests.runtime.stage import faults, play
+from tests.runtime.schedules import faults, play
 from tests.strategies_run import Schedule, make_schedule, schedules
 
 SCHEDULES = int(os.environ.get("TOOLSPAN_SCHEDULES", "100000"))
@@ -28,18 +28,18 @@ def loop() -> Iterator[asyncio.Runner]:
 @requirement("run.settlement")
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(schedule=schedules)
-def test_a_schedule_settles_every_call(loop: asyncio.Runner, schedule: Schedule) -> None:
+def test_schedule_finalizes_every_call(loop: asyncio.Runner, schedule: Schedule) -> None:
     assert faults(loop.run(play(schedule))) == []
 
 
 @requirement("run.settlement")
-def test_a_fair_share_of_schedules_settles_every_call(loop: asyncio.Runner) -> None:
+def test_sample_of_schedules_finalizes_every_call(loop: asyncio.Runner) -> None:
     assert _unsettled(loop, range(FAIR_SHARE)) == []
 
 
 @pytest.mark.slow
 @requirement("run.settlement")
-def test_a_hundred_thousand_schedules_settle_every_call(loop: asyncio.Runner) -> None:
+def test_hundred_thousand_schedules_finalize_every_call(loop: asyncio.Runner) -> None:
     assert _unsettled(loop, range(FAIR_SHARE, FAIR_SHARE + SCHEDULES)) == []
 
 

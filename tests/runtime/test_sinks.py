@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
+from tests.runtime.calls import Told, call
 from toolspan.runtime import sinks
 from toolspan.runtime.isolation import IsolatedTasks, TaskSet
 from toolspan.runtime.runner import Runner
@@ -54,7 +54,7 @@ async def test_every_sink_gets_every_event_in_order() -> None:
 
 
 @requirement("sinks.order")
-async def test_a_watcher_of_some_kinds_hears_those_and_takes_nothing_from_others() -> None:
+async def test_filtered_sink_gets_only_its_kinds() -> None:
     ends, all_of_it = Told(), Told()
 
     with anyio.fail_after(5):
@@ -70,7 +70,7 @@ async def test_a_watcher_of_some_kinds_hears_those_and_takes_nothing_from_others
 
 
 @requirement("sinks.crash")
-async def test_sinks_that_raise_are_told_of_a_few_times_and_hurt_nobody() -> None:
+async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> None:
     told = Told()
 
     def crashes(event: LiveEvent) -> None:
@@ -97,7 +97,7 @@ async def test_sinks_that_raise_are_told_of_a_few_times_and_hurt_nobody() -> Non
 
 
 @requirement("sinks.blocked")
-async def test_sinks_that_never_come_back_hold_up_no_call_and_the_end_only_for_the_grace(
+async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolspan.runtime.runner.SINK_GRACE", 0.05)
@@ -121,7 +121,7 @@ async def test_sinks_that_never_come_back_hold_up_no_call_and_the_end_only_for_t
 
 
 @requirement("sinks.grace")
-async def test_all_blocked_sinks_together_get_one_grace() -> None:
+async def test_all_blocked_sinks_share_one_grace() -> None:
     go_on = threading.Event()
     closing = Emitter([lambda event: go_on.wait()] * 300, clock=lambda: 0.0)
     closing.emit(started(1))
@@ -137,7 +137,7 @@ async def test_all_blocked_sinks_together_get_one_grace() -> None:
 
 @requirement("sinks.full")
 @pytest.mark.parametrize("way", ["thread", "task"])
-async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
+async def test_full_sink_queue_drops_progress_first_then_the_oldest_and_counts(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sinks, "CAPACITY", 3)
@@ -173,7 +173,7 @@ async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
 
 
 @requirement("sinks.thread-faults")
-async def test_faults_in_threads_are_told_in_the_thread_of_the_event_loop() -> None:
+async def test_sink_errors_in_threads_are_reported_in_the_event_loop_thread() -> None:
     where: set[int] = set()
 
     def crashes(event: LiveEvent) -> None:
@@ -192,7 +192,7 @@ async def test_faults_in_threads_are_told_in_the_thread_of_the_event_loop() -> N
 
 
 @requirement("sinks.objects")
-async def test_an_object_with_an_async_call_is_a_sink() -> None:
+async def test_object_with_an_async_call_is_a_sink() -> None:
     class Keeps:
         def __init__(self) -> None:
             self.events: list[LiveEvent] = []

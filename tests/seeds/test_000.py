@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import toolspan
-from tests.runtime.hooks.stage import at, command, says
-from tests.seeds.stage import LATEST, Object, call, play, text
+from tests.runtime.hooks.hook_sessions import at, command, says
+from tests.seeds.conversation import LATEST, Object, call, play, text
 from tests.seeds.test_samples import SAMPLES, answering, asking, sample, transcript
 from toolspan import Deny, Hooks, Rules, tool
 from toolspan.formats import blocks
@@ -37,7 +37,7 @@ def told(line: Object) -> str:
 # The stages
 
 
-async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: Path) -> None:
+async def test_call_passes_its_stages_in_order(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path,
         [text("I look."), call("Read", file_path=str(prices))],
@@ -62,7 +62,7 @@ async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: P
     assert [message["role"] for message in played.session.messages] == ["user", "assistant", "user", "assistant"]
 
 
-async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_path: Path) -> None:
+async def test_call_without_hooks_goes_straight_to_the_tool(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))])
 
     assert [type(event) for event in played.events[:3]] == [Requested, Started, Finished]
@@ -73,7 +73,7 @@ async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_
 
 
 @pytest.mark.parametrize("version", ["seed", LATEST])
-async def test_a_recorded_call_has_the_fields_of_the_tables(version: str, prices: Path, tmp_path: Path) -> None:
+async def test_recorded_call_has_the_fields_of_the_tables(version: str, prices: Path, tmp_path: Path) -> None:
     given = {"file_path": str(prices), "limit": 1}
     missing = str(tmp_path / "no.csv")
     played = await play(
@@ -96,14 +96,14 @@ async def test_a_recorded_call_has_the_fields_of_the_tables(version: str, prices
     ]
 
 
-def test_a_new_request_has_an_id_of_the_known_form() -> None:
+def test_new_request_has_an_id_of_the_known_form() -> None:
     block = blocks.tool_use("Read", {"file_path": "x"})
 
     assert re.fullmatch(r"toolu_\w{20,}", block["id"])
     assert {**block, "id": ""} == call("Read", "", file_path="x")
 
 
-async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(prices: Path, tmp_path: Path) -> None:
+async def test_result_follows_its_request_and_the_next_reply_the_result(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST)
 
     request, result, reply = (line for line in played.lines[1:4])
@@ -118,7 +118,7 @@ async def test_lines_of_a_file_are_numbered_with_a_tab_and_no_padding(prices: Pa
     assert played.results[0]["content"] == "1\ttea,3\n2\tcake,4"
 
 
-async def test_reading_a_file_that_is_not_there_names_it(tmp_path: Path) -> None:
+async def test_reading_a_missing_file_names_it(tmp_path: Path) -> None:
     missing = str(tmp_path / "no.csv")
     played = await play(tmp_path, [call("Read", file_path=missing)])
 
@@ -142,7 +142,7 @@ def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
     assert (second.state, second.result.text) == ("succeeded", "one\ntwo")
 
 
-def test_words_and_thoughts_beside_a_call_are_messages_and_no_calls() -> None:
+def test_text_and_thinking_beside_a_call_are_messages() -> None:
     found = transcript(sample("S0-04.json"), sample("S0-38.json"), sample("S0-48.json"))
 
     assert [span.tool for span in found.spans] == ["Read", "Read"]
@@ -164,7 +164,7 @@ TOOLS: list[tuple[str, Object, str]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "answer"), TOOLS)
-async def test_a_tool_takes_the_inputs_of_the_table(
+async def test_tool_takes_the_inputs_of_the_table(
     name: str, given: Object, answer: str, prices: Path, tmp_path: Path
 ) -> None:
     for key in ("file_path", "path"):
@@ -178,7 +178,7 @@ async def test_a_tool_takes_the_inputs_of_the_table(
     assert played.read_span().call.arguments.items() >= given.items()
 
 
-async def test_a_command_has_its_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:
+async def test_command_has_a_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:
     late = call("Bash", command="sleep 1000", timeout=50, description="Wait for long")
     played = await play(tmp_path, [late], version=LATEST)
 
@@ -190,7 +190,7 @@ async def test_a_command_has_its_timeout_in_milliseconds_and_a_description(tmp_p
 # Hooks
 
 
-async def test_a_hook_is_told_what_the_sample_shows(prices: Path, tmp_path: Path) -> None:
+async def test_hook_receives_the_input_of_the_sample(prices: Path, tmp_path: Path) -> None:
     shape = sample("S0-23.json")
     played = await play(
         tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > told.json"))
@@ -210,7 +210,7 @@ async def test_a_hook_is_told_what_the_sample_shows(prices: Path, tmp_path: Path
     }
 
 
-async def test_hooks_leave_progress_lines_that_name_the_call(prices: Path, tmp_path: Path) -> None:
+async def test_hooks_leave_progress_records_that_name_the_call(prices: Path, tmp_path: Path) -> None:
     hooks = {**at("PreToolUse", command("true")), **at("PostToolUse", command("true"))}
     played = await play(tmp_path, [call("Read", file_path=str(prices))], hooks=hooks)
 
@@ -226,7 +226,7 @@ def asks(question: PermissionRequest) -> Ask:
     return Ask("may it?")
 
 
-async def test_the_flat_answer_of_a_hook_lets_the_call_run(prices: Path, tmp_path: Path) -> None:
+async def test_flat_hook_output_lets_the_call_run(prices: Path, tmp_path: Path) -> None:
     answer = sample("S0-33.json")
     hooks = at("PreToolUse", says(answer))
     read = call("Read", file_path=str(prices))
@@ -237,7 +237,7 @@ async def test_the_flat_answer_of_a_hook_lets_the_call_run(prices: Path, tmp_pat
     assert played.words == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
 
 
-async def test_without_the_hooks_consent_the_same_call_is_refused(prices: Path, tmp_path: Path) -> None:
+async def test_call_is_denied_without_the_approval_of_the_hook(prices: Path, tmp_path: Path) -> None:
     """What the consent above is good for: nobody else is there to give it."""
     read = call("Read", file_path=str(prices))
     (tmp_path / "a").mkdir()
@@ -309,7 +309,7 @@ STORY: list[Object] = [
 ]
 
 
-def test_the_pairing_of_the_document_finds_the_same_calls() -> None:
+def test_pairing_of_the_document_finds_the_same_calls() -> None:
     wanted = by_the_recipe(STORY)
     spans = transcript(*STORY).spans
     found = {str(span.id): span for span in spans if span.state != "orphan_result"}
@@ -324,13 +324,13 @@ def test_the_pairing_of_the_document_finds_the_same_calls() -> None:
     assert found == {}
 
 
-def test_a_result_that_nobody_asked_for_is_kept_apart_from_the_calls() -> None:
+def test_orphan_result_is_not_a_call() -> None:
     odd = [span.id for span in transcript(*STORY).spans if span.state == "orphan_result"]
 
     assert odd == ["toolu_never_asked"]
 
 
-def test_a_call_without_a_result_is_not_taken_for_completed() -> None:
+def test_call_without_a_result_is_not_completed() -> None:
     lines = [json.loads(line) for line in (SAMPLES / "session-000.jsonl").read_bytes().splitlines()]
     found = transcript(*(line for line in lines if line["type"] != "user"))
 
@@ -338,7 +338,7 @@ def test_a_call_without_a_result_is_not_taken_for_completed() -> None:
     assert {(span.state, span.result) for span in found.spans} == {("never_answered", None)}
 
 
-async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(tmp_path: Path) -> None:
+async def test_running_tools_always_get_a_result(tmp_path: Path) -> None:
     @tool(timeout=0.01)
     async def late() -> str:
         """Too long."""
@@ -382,7 +382,7 @@ def line_of(type: str, **fields: object) -> Object:
     return {"type": type, **fields}
 
 
-def test_messages_carry_model_tokens_and_parents() -> None:
+def test_messages_have_model_tokens_and_parents() -> None:
     usage = {"input_tokens": 5, "output_tokens": 7}
     asked = asking(call("Bash", "toolu_left", command="x"))
     again = asking(call("Bash", "toolu_kept", command="y"))
@@ -398,7 +398,7 @@ def test_messages_carry_model_tokens_and_parents() -> None:
     assert [(span.id, span.branch) for span in found.spans] == [("toolu_left", "abandoned"), ("toolu_kept", "active")]
 
 
-def test_a_users_content_is_a_prompt_or_results() -> None:
+def test_user_content_is_a_prompt_or_results() -> None:
     found = transcript(
         {"type": "user", "message": {"role": "user", "content": "Do it"}},
         asking(call("Bash", command="x")),
@@ -424,7 +424,7 @@ def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
     assert [event.kind for event in server.events if isinstance(event, Progress)] == ["mcp_progress"]
 
 
-def test_other_kinds_of_lines_are_known_and_no_calls() -> None:
+def test_other_record_types_are_not_calls() -> None:
     found = transcript(
         line_of("system", subtype="informational", content="hello"),
         line_of("summary", summary="Prices", leafUuid="x"),
@@ -435,7 +435,7 @@ def test_other_kinds_of_lines_are_known_and_no_calls() -> None:
     assert (found.spans, found.findings) == ([], [])
 
 
-def test_lines_that_are_no_json_and_values_of_other_types_are_survived(tmp_path: Path) -> None:
+def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) -> None:
     odd = asking(call("Bash", command="x"))
     odd["message"] |= {"usage": {"input_tokens": True, "output_tokens": 7}, "id": 12}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": 1}
@@ -459,7 +459,7 @@ def test_results_may_come_in_any_order() -> None:
     assert [(span.id, span.result.text) for span in found.spans if span.result] == [(id, id) for id in ids]
 
 
-def test_a_transcript_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_transcript_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     from toolspan.runtime.profiles import profile
     from toolspan.session.recording import Recorder, RecorderConfig
     from toolspan.types.ids import SessionId

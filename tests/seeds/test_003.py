@@ -11,8 +11,8 @@ import pytest
 
 import toolspan
 from tests.integrations.mcp_client.test_approver import SERVER
-from tests.runtime.editing import editor
-from tests.seeds.stage import LATEST, Object, Played, call, play, text
+from tests.runtime.edit_tools import editor
+from tests.seeds.conversation import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
 from toolspan import ADVICE, Permissions, Session, ToolError, coding_tools
 from toolspan.analysis.flows import flows_of
@@ -38,7 +38,7 @@ def reads(path: Path) -> Sequence[Object]:
 # The messages
 
 
-async def test_a_reply_asks_results_come_and_the_model_goes_on(prices: Path, tmp_path: Path) -> None:
+async def test_reply_calls_results_return_and_the_model_continues(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Tea is 3.")])
 
     told = [
@@ -48,7 +48,7 @@ async def test_a_reply_asks_results_come_and_the_model_goes_on(prices: Path, tmp
     assert told == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
 
 
-async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
+async def test_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))])
 
     (line,) = (line for line in played.lines if line["type"] == "assistant")
@@ -62,7 +62,7 @@ async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, 
     }
 
 
-async def test_a_session_goes_on_only_when_the_model_waits_for_results(prices: Path, tmp_path: Path) -> None:
+async def test_session_continues_only_if_the_model_waits_for_results(prices: Path, tmp_path: Path) -> None:
     read = call("Read", file_path=str(prices))
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, profile="seed", transcript=None) as session:
         session.say("Go on.")
@@ -73,7 +73,7 @@ async def test_a_session_goes_on_only_when_the_model_waits_for_results(prices: P
     assert (waits, done) == (True, False)
 
 
-async def test_the_flag_and_the_tags_tell_an_error(prices: Path, tmp_path: Path) -> None:
+async def test_flag_and_tags_mark_an_error(prices: Path, tmp_path: Path) -> None:
     edit = {"file_path": str(prices), "old_string": "tea,3", "new_string": "tea,5"}
     played = await play(tmp_path, [call("Edit", "toolu_1", **edit)], reads(prices), [call("Edit", "toolu_2", **edit)])
 
@@ -86,7 +86,7 @@ async def test_the_flag_and_the_tags_tell_an_error(prices: Path, tmp_path: Path)
     assert [parsed.is_error for parsed in blocks.parse_result([refused, done])] == [True, False]
 
 
-def test_a_success_may_say_so_or_say_nothing() -> None:
+def test_success_may_have_the_flag_or_not() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}
     for flag in ({}, {"is_error": False}):
         (span,) = transcript(asking(call("Read")), answering({**result, **flag})).spans
@@ -103,7 +103,7 @@ async def run_sample(folder: Path, path: Path, name: str, **other: object) -> Pl
     return await play(folder, reads(path), [call(request["name"], **given)])
 
 
-async def test_todos_with_ids_are_taken_and_answered_with_one_sentence(tmp_path: Path) -> None:
+async def test_todos_with_ids_are_accepted_and_answered_with_one_sentence(tmp_path: Path) -> None:
     request = sample("S3-12.json")
     played = await play(tmp_path, [call("TodoWrite", **request["input"])])
 
@@ -114,7 +114,7 @@ async def test_todos_with_ids_are_taken_and_answered_with_one_sentence(tmp_path:
     )
 
 
-async def test_only_a_todo_list_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+async def test_only_an_invalid_todo_list_is_refused(tmp_path: Path) -> None:
     item = {"id": "1", "content": "Bake"}
     played = await play(
         tmp_path,
@@ -128,7 +128,7 @@ async def test_only_a_todo_list_that_does_not_fit_is_refused(tmp_path: Path) -> 
     assert played.span("someday").error_kind == "invalid_input"
 
 
-async def test_a_read_request_is_taken_with_and_without_its_range(prices: Path, tmp_path: Path) -> None:
+async def test_read_is_accepted_with_and_without_its_range(prices: Path, tmp_path: Path) -> None:
     played = await run_sample(tmp_path, prices, "S3-16", file_path=str(prices))
     whole, sampled = played.results
 
@@ -136,7 +136,7 @@ async def test_a_read_request_is_taken_with_and_without_its_range(prices: Path, 
     assert whole["content"].splitlines()[:2] == ["     1→tea,3", "     2→cake,4"]
 
 
-async def test_limit_and_offset_choose_lines(prices: Path, tmp_path: Path) -> None:
+async def test_limit_and_offset_select_lines(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path,
         [call("Read", "toolu_1", file_path=str(prices), limit=1)],
@@ -147,7 +147,7 @@ async def test_limit_and_offset_choose_lines(prices: Path, tmp_path: Path) -> No
     assert [result["content"] for result in played.results] == ["     1→tea,3", "     2→cake,4", "     1→tea,3"]
 
 
-def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
+def test_note_below_the_lines_of_a_file_is_not_one_of_them() -> None:
     span = life(
         {"type": "tool_use", "name": "Read", "input": {"file_path": "a.go"}},
         {"type": "tool_result", "content": "     1→package main\n     2→\n\n<system-reminder>Mind</system-reminder>"},
@@ -161,7 +161,7 @@ def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
 UPDATED = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n"
 
 
-async def test_an_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
+async def test_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
     given = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
     played = await run_sample(tmp_path, prices, "S3-21", **given)
 
@@ -169,7 +169,7 @@ async def test_an_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_pa
     assert played.results[1]["content"].startswith(head + lines)
 
 
-async def test_replacing_everything_has_to_be_asked_for(prices: Path, tmp_path: Path) -> None:
+async def test_replace_all_must_be_requested(prices: Path, tmp_path: Path) -> None:
     given = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
     played = await play(
         tmp_path,
@@ -182,7 +182,7 @@ async def test_replacing_everything_has_to_be_asked_for(prices: Path, tmp_path: 
     assert prices.read_text(encoding="utf-8") == "tea;3\ncake;4\nsoup;6\n"
 
 
-async def test_several_edits_are_made_one_after_the_other(tmp_path: Path) -> None:
+async def test_several_edits_are_applied_in_order(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("first replacement\nsecond replacement second replacement\n", encoding="utf-8")
     played = await run_sample(tmp_path, path, "S3-25", file_path=str(path))
@@ -194,7 +194,7 @@ async def test_several_edits_are_made_one_after_the_other(tmp_path: Path) -> Non
     assert path.read_text(encoding="utf-8") == "text\nother content other content\n"
 
 
-async def test_a_write_is_answered_with_the_lines_that_were_written(prices: Path, tmp_path: Path) -> None:
+async def test_write_is_answered_with_the_written_lines(prices: Path, tmp_path: Path) -> None:
     played = await run_sample(tmp_path, prices, "S3-27", file_path=str(prices))
     new = str(tmp_path / "new.csv")
     (tmp_path / "b").mkdir()
@@ -204,7 +204,7 @@ async def test_a_write_is_answered_with_the_lines_that_were_written(prices: Path
     assert created.results[0]["content"] == f"File created successfully at: {new}"
 
 
-async def test_a_folder_is_listed_without_what_is_ignored(tmp_path: Path) -> None:
+async def test_folder_is_listed_without_ignored_files(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     (shop / "node_modules").mkdir(parents=True)
     for name in ("main.go", "config.json", "old.tmp", "node_modules/x.js"):
@@ -223,7 +223,7 @@ async def test_a_folder_is_listed_without_what_is_ignored(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["Edit", "Write"])
-async def test_what_was_not_read_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
+async def test_unread_file_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
     before = prices.read_text(encoding="utf-8")
     given: Object = {"file_path": str(prices)}
     given |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
@@ -233,7 +233,7 @@ async def test_what_was_not_read_is_not_changed(name: str, prices: Path, tmp_pat
     assert prices.read_text(encoding="utf-8") == before
 
 
-async def test_a_text_that_is_not_there_is_told_in_the_documents_words(prices: Path, tmp_path: Path) -> None:
+async def test_missing_text_is_reported_as_in_the_document(prices: Path, tmp_path: Path) -> None:
     edit = call("Edit", file_path=str(prices), old_string="rum", new_string="x")
     played = await play(tmp_path, reads(prices), [edit])
 
@@ -303,7 +303,7 @@ RECOVERIES: list[tuple[str, dict[str, str], list[str], str]] = [
 
 
 @pytest.mark.parametrize(("function", "answers", "calls", "after"), RECOVERIES)
-async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
+async def test_edit_falls_back_to_simpler_tools_and_loses_no_change(
     function: str, answers: Mapping[str, str], calls: list[str], after: str, prices: Path, tmp_path: Path
 ) -> None:
     assert function in {vector["function"] for vector in sample("vectors-003.json")["recovery"]}
@@ -317,7 +317,7 @@ async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
         assert result_of(played.span()).text == "the disk says no"
 
 
-async def test_a_file_is_read_before_it_is_edited_if_it_is_there(prices: Path, tmp_path: Path) -> None:
+async def test_existing_file_is_read_before_it_is_edited(prices: Path, tmp_path: Path) -> None:
     there = await recovered(tmp_path, prices, ReadFirst(), edit=True)
     (tmp_path / "b").mkdir()
     missing = await recovered(tmp_path / "b", tmp_path / "no.csv", ReadFirst(), edit=True)
@@ -326,7 +326,7 @@ async def test_a_file_is_read_before_it_is_edited_if_it_is_there(prices: Path, t
     assert (steps(missing), missing.span().state) == (["Edit"], "failed")
 
 
-async def test_a_file_that_is_known_is_not_read_again(prices: Path, tmp_path: Path) -> None:
+async def test_known_file_is_not_read_again(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path, reads(prices), [call("Edit", file_path=str(prices), **EDITS[0])], recoveries=[ReadFirst()]
     )
@@ -335,7 +335,7 @@ async def test_a_file_that_is_known_is_not_read_again(prices: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("manner", "kind"), [("silent", "permission_timeout"), ("die", "mcp_no_response")])
-async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
+async def test_unanswered_permission_question_is_not_worked_around(
     manner: str, kind: ErrorKind, prices: Path, tmp_path: Path
 ) -> None:
     seed = profile("seed")
@@ -361,7 +361,7 @@ async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
 # Chains and sequences
 
 
-async def test_what_was_read_in_one_message_can_be_edited_in_the_next(prices: Path, tmp_path: Path) -> None:
+async def test_file_read_in_one_message_can_be_edited_in_the_next(prices: Path, tmp_path: Path) -> None:
     todo = call("TodoWrite", "toolu_3", todos=[{"id": "1", "content": "x", "status": "completed"}])
     edit = call("Edit", "toolu_2", file_path=str(prices), **EDITS[0])
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [edit], [todo])
@@ -373,7 +373,7 @@ async def test_what_was_read_in_one_message_can_be_edited_in_the_next(prices: Pa
     ]
 
 
-async def test_lookups_of_one_message_are_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
+async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
     inputs = {"Read": {"file_path": str(prices)}, "LS": {"path": str(tmp_path)}, "Grep": {"pattern": "tea"}}
     asked = [call(block["name"], block["id"], **inputs[block["name"]]) for block in sample("S3-54.json")["content"]]
     played = await play(tmp_path, asked)
@@ -424,7 +424,7 @@ async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
 # The parser, the builder and the lookup
 
 
-def test_only_results_are_parsed_and_each_of_them() -> None:
+def test_results_alone_are_parsed() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x", "is_error": True}
     other = {**result, "tool_use_id": "toolu_2", "is_error": False}
     first, second = blocks.parse_result(answering(result, other))
@@ -434,7 +434,7 @@ def test_only_results_are_parsed_and_each_of_them() -> None:
     assert (second.call_id, second.is_error) == ("toolu_2", False)
 
 
-def test_every_tag_around_an_error_is_taken_away() -> None:
+def test_every_tag_around_an_error_is_removed() -> None:
     content = "<tool_use_error>one</tool_use_error> and <tool_use_error>two</tool_use_error>"
     (parsed,) = blocks.parse_result({"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True})
 
@@ -452,7 +452,7 @@ LOOKUP: list[tuple[str, ErrorKind, str]] = [
 
 
 @pytest.mark.parametrize(("words", "kind", "solution"), LOOKUP)
-def test_an_error_is_looked_up_with_cause_and_solution(words: str, kind: ErrorKind, solution: str) -> None:
+def test_error_has_a_cause_and_a_solution(words: str, kind: ErrorKind, solution: str) -> None:
     span = life(
         {"type": "tool_use", "name": "Edit", "input": {"file_path": "f"}},
         {"type": "tool_result", "content": f"<tool_use_error>{words}</tool_use_error>", "is_error": True},
@@ -464,7 +464,7 @@ def test_an_error_is_looked_up_with_cause_and_solution(words: str, kind: ErrorKi
     assert solution.lower() in span.advice.solution.lower()
 
 
-def test_the_code_of_an_internal_error_leaves_its_cause_to_the_words() -> None:
+def test_code_of_an_internal_error_does_not_determine_its_cause() -> None:
     texts = (
         f"{ASKING}request timed out after 2m0s",
         f"{ASKING}no response received",
@@ -476,7 +476,7 @@ def test_the_code_of_an_internal_error_leaves_its_cause_to_the_words() -> None:
     assert kinds == ["permission_timeout", "mcp_no_response", "network", "mcp_error"]
 
 
-def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
+def test_tools_have_a_duration_after_which_a_call_is_slow() -> None:
     slow_after = {tool.name: tool.slow_after for tool in coding_tools(profile("seed"), person=True)}
     immediate = {slow_after[name] for name in ("TodoWrite", "Read", "LS")}
     fast = {slow_after[name] for name in ("Write", "Edit", "MultiEdit")}
@@ -486,14 +486,14 @@ def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
     assert max(filter(None, immediate)) < min(filter(None, fast)) < 30.0
 
 
-def test_the_seed_has_the_fourteen_tools_of_the_list() -> None:
+def test_seed_profile_has_the_fourteen_tools_of_the_list() -> None:
     names = [one.name for one in coding_tools(profile("seed"), person=True)]
     listed = sample("S3-90.json")["tools"]
 
     assert [name for name in names if name in listed] == listed
 
 
-async def test_the_newest_client_has_no_such_tools(tmp_path: Path) -> None:
+async def test_newest_client_does_not_have_these_tools(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("LS", "toolu_1", path="."), call("MultiEdit", "toolu_2")], version=LATEST)
 
     assert [span.error_kind for span in played.session.spans] == ["unknown_tool", "unknown_tool"]

@@ -110,7 +110,7 @@ def batch(span: Span) -> str | None:
     return make_call_row(span, "").batch
 
 
-def test_s0_04_is_one_call_that_is_never_answered() -> None:
+def test_s0_04_is_one_unanswered_call() -> None:
     (span,) = transcript(sample("S0-04.json")).spans
 
     assert told(span) == ("toolu_01ReadFile123", "Read", "never_answered", None)
@@ -118,7 +118,7 @@ def test_s0_04_is_one_call_that_is_never_answered() -> None:
     assert (span.requested, span.result, span.call.message_id) == (None, None, "msg-001")
 
 
-def test_s0_30_is_a_hook_of_the_call_and_no_answer_to_it() -> None:
+def test_s0_30_is_a_hook_of_the_call_and_not_its_result() -> None:
     (span,) = transcript(sample("S0-04.json"), sample("S0-30.json")).spans
     (hook,) = span.events
 
@@ -127,7 +127,7 @@ def test_s0_30_is_a_hook_of_the_call_and_no_answer_to_it() -> None:
     assert span.state == "never_answered"
 
 
-def test_s0_38_is_a_success_whose_lines_are_numbered() -> None:
+def test_s0_38_is_a_success_with_numbered_lines() -> None:
     (span,) = transcript(sample("S0-04.json"), sample("S0-38.json")).spans
 
     assert told(span) == ("toolu_01ReadFile123", "Read", "succeeded", None)
@@ -152,7 +152,7 @@ def test_s0_46_is_a_failure_because_the_file_is_not_found() -> None:
     assert (parsed.call_id, parsed.error_kind) == ("toolu_01ReadFile123", "not_found")
 
 
-def test_s0_48_is_one_call_beside_a_thought_and_a_text() -> None:
+def test_s0_48_is_one_call_beside_thinking_and_text() -> None:
     (span,) = transcript(sample("S0-48.json")).spans
 
     assert told(span) == ("toolu_01ReadMiddleware", "Read", "never_answered", None)
@@ -186,7 +186,7 @@ def test_s0_55_is_three_successes_paired_by_id() -> None:
     ]
 
 
-def test_s0_55_alone_is_three_results_that_nobody_asked_for() -> None:
+def test_s0_55_alone_is_three_orphan_results() -> None:
     spans = transcript(sample("S0-55.json")).spans
 
     assert [told(span) for span in spans] == [
@@ -206,7 +206,7 @@ def test_s0_79_is_a_call_that_cannot_be_paired() -> None:
     assert (call.id, call.tool, call.params["timeout"]) == (None, "Bash", 120_000)
 
 
-def test_s0_81_states_the_exit_code_in_its_last_line() -> None:
+def test_s0_81_has_the_exit_code_in_its_last_line() -> None:
     span = life(sample("S0-79.json"), sample("S0-81.json"))
     (parsed,) = parse_result(sample("S0-81.json"))
 
@@ -215,7 +215,7 @@ def test_s0_81_states_the_exit_code_in_its_last_line() -> None:
     assert (parsed.call_id, parsed.is_error, parsed.exit_code) == (None, False, 0)
 
 
-def test_s0_81_states_the_exit_code_without_an_id_too() -> None:
+def test_s0_81_has_the_exit_code_without_an_id() -> None:
     (span,) = transcript(answering(sample("S0-81.json"))).spans
 
     assert result_of(span).exit_code == 0
@@ -227,7 +227,7 @@ def test_s0_81_can_be_read_without_an_id() -> None:
     assert result_of(span).text == sample("S0-81.json")["content"]
 
 
-def test_s0_83_is_a_job_for_a_subagent_of_a_type() -> None:
+def test_s0_83_is_a_task_for_a_subagent_of_a_type() -> None:
     (span,) = transcript(asking(sample("S0-83.json"))).spans
 
     assert (span.tool, span.call.kind) == ("Task", "agent")
@@ -248,7 +248,7 @@ def test_s0_84_names_the_subagent_in_its_last_line() -> None:
     assert span.agent == "abc123"  # as in agent-abc123.jsonl, the name of its transcript
 
 
-def test_session_000_is_five_calls_of_which_one_is_never_answered() -> None:
+def test_session_000_is_five_calls_one_of_them_unanswered() -> None:
     found = session("session-000.jsonl")
 
     assert [told(span) for span in found.spans] == [
@@ -270,7 +270,7 @@ def test_session_000_has_three_batches() -> None:
     assert len(set(three)) == 1
 
 
-def test_s0_61_is_one_call_whose_input_is_parsed_from_its_arguments() -> None:
+def test_s0_61_is_one_call_with_its_input_parsed_from_its_arguments() -> None:
     (span,) = transcript(sample("S0-61.json")).spans
 
     assert told(span) == ("call_abc123", "Read", "never_answered", None)
@@ -313,7 +313,7 @@ def test_s2_06_has_no_message_and_is_skipped() -> None:
     assert [entry.is_known for entry, _ in found.entries()] == [False]
 
 
-def test_session_002_is_one_success_and_one_unknown_line() -> None:
+def test_session_002_is_one_success_and_one_unknown_record() -> None:
     found = session("session-002.jsonl")
 
     assert [told(span) for span in found.spans] == [("toolu_123", "Bash", "succeeded", None)]
@@ -390,7 +390,7 @@ def structured_life(tool: str, structured: object) -> Span:
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_a_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
+def test_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
     data = (SAMPLES / f"{name}.json").read_bytes()
 
     assert narrow_result(tool, data) == expected
@@ -398,7 +398,7 @@ def test_a_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expec
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_a_structured_result_is_found_on_the_line_of_its_call(name: str, tool: str, expected: StructuredResult) -> None:
+def test_structured_result_is_found_on_the_record_of_its_call(name: str, tool: str, expected: StructuredResult) -> None:
     span = structured_life(tool, sample(f"{name}.json"))
 
     assert result_of(span).structured == expected
@@ -420,7 +420,7 @@ def test_s2_20_is_a_failure_with_exit_code_one() -> None:
     assert structured.exit_code == 1
 
 
-def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
+def test_s2_35_is_a_background_task() -> None:
     launched = sample("S2-35.json")
     span = life(sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched)
     structured = result_of(span).structured
@@ -433,7 +433,7 @@ def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
 @pytest.mark.parametrize(
     ("name", "tool", "milliseconds"), [("S2-41", "Glob", 4.2), ("S2-45", "WebSearch", 1230), ("S2-46", "WebFetch", 350)]
 )
-def test_a_duration_that_the_tool_reports_is_kept(name: str, tool: str, milliseconds: float) -> None:
+def test_duration_reported_by_the_tool_is_kept(name: str, tool: str, milliseconds: float) -> None:
     span = structured_life(tool, sample(f"{name}.json"))
 
     assert result_of(span).reported_ms == milliseconds
@@ -445,7 +445,7 @@ def hunks_of(tool: str, structured: Object) -> tuple[Hunk, ...]:
     return narrowed.structured_patch
 
 
-def test_hunks_that_promise_other_counts_than_they_have_are_reported_and_counted() -> None:
+def test_hunks_with_wrong_counts_are_reported_and_counted() -> None:
     alone = {"filePath": "f", "oldString": "", "newString": "",
              "structuredPatch": [sample("S2-51.json")]}  # fmt: skip
     created = hunks_of("Write", sample("S2-25.json"))
@@ -478,7 +478,7 @@ def test_s3_07_is_its_success() -> None:
     assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded", None)
 
 
-def test_s3_09_is_an_error_that_nobody_asked_for() -> None:
+def test_s3_09_is_an_orphan_error() -> None:
     (span,) = transcript(sample("S3-09.json")).spans
 
     assert (span.id, span.state) == ("toolu_01DDR48QUDmxRWrGSdSifpGA", "orphan_result")
@@ -493,7 +493,7 @@ def test_s3_09_is_of_the_kind_read_required() -> None:
     assert span.error_kind == "read_required"
 
 
-def test_session_003_is_one_success_and_one_result_that_nobody_asked_for() -> None:
+def test_session_003_is_one_success_and_one_orphan_result() -> None:
     found = session("session-003.jsonl")
 
     assert [told(span)[:3] for span in found.spans] == [
@@ -540,7 +540,7 @@ GO_FILE = "/private/tmp/CustomClaude/main.go"
         ("S3-29", LsInput(path="/private/tmp/CustomClaude", ignore=("*.tmp", "node_modules"))),
     ],
 )  # fmt: skip
-def test_a_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: ToolInput) -> None:
+def test_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: ToolInput) -> None:
     request = sample(f"{name}.json")
     data = json_repair.encode_document(request["input"])
     (span,) = transcript(asking(tool_use(request["name"], request["input"]))).spans
@@ -561,7 +561,7 @@ def test_a_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: Too
         ("S3-42", "Edit", "failed", "no_match", "VALIDATION_ERROR", "fail"),
     ],
 )  # fmt: skip
-def test_an_error_has_its_kind_by_itself_and_in_a_transcript(
+def test_error_has_the_same_kind_alone_and_in_a_transcript(
     name: str, tool: str, state: State, kind: ErrorKind, seed_type: SeedType, handling: Handling
 ) -> None:
     fragment = sample(f"{name}.json")
@@ -572,7 +572,7 @@ def test_an_error_has_its_kind_by_itself_and_in_a_transcript(
     assert (parsed.error_kind, parsed.seed_type, parsed.retry) == (kind, seed_type, handling)
 
 
-def test_s3_52_is_three_calls_in_order_whose_inputs_nobody_validates() -> None:
+def test_s3_52_is_three_calls_in_order_with_unvalidated_inputs() -> None:
     lines = (SAMPLES / "S3-52.jsonl").read_bytes().splitlines()
     spans = transcript(*(asking(json_repair.decode_document(line)) for line in lines)).spans
 
@@ -599,7 +599,7 @@ def test_s3_54_is_three_calls_of_one_message() -> None:
     assert {batch(span) for span in spans} == {"msg_1"}
 
 
-def test_s3_90_names_fourteen_tools_and_each_has_an_input_type() -> None:
+def test_s3_90_names_fourteen_tools_with_an_input_type_each() -> None:
     tools = sample("S3-90.json")["tools"]
     found = transcript({"type": "system", "subtype": "init", "tools": tools})
 
@@ -609,7 +609,7 @@ def test_s3_90_names_fourteen_tools_and_each_has_an_input_type() -> None:
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["results"])
-def test_a_result_is_parsed_as_the_code_does_or_was_meant_to(vector: Object) -> None:
+def test_result_is_parsed_as_in_the_document(vector: Object) -> None:
     wanted = {**vector, **vector.get("meant", {})}
     (parsed,) = parse_result({key: vector[key] for key in ("content", "is_error")})
 
@@ -621,7 +621,7 @@ def test_a_result_is_parsed_as_the_code_does_or_was_meant_to(vector: Object) -> 
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["builder"])
-def test_a_request_is_built_as_the_code_does(vector: Object) -> None:
+def test_request_is_built_as_in_the_document(vector: Object) -> None:
     arguments = vector["args"]
     match vector["call"]:
         case "buildToolUse":
@@ -635,7 +635,7 @@ def test_a_request_is_built_as_the_code_does(vector: Object) -> None:
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["extract"])
-def test_calls_are_extracted_as_the_code_does(vector: Object) -> None:
+def test_calls_are_extracted_as_in_the_document(vector: Object) -> None:
     calls = [{"id": call.id, "tool": call.tool, "params": call.params} for call in extract(vector["message"])]
 
     assert calls == vector["calls"]

@@ -8,7 +8,7 @@ import pytest
 
 import toolspan
 from tests.seeds.test_samples import result_of, sample
-from tests.session.crew import Play, troupe
+from tests.session.role_models import Play, troupe
 from toolspan import Hooks
 from toolspan.formats.claude.work_results import AgentResult
 from toolspan.runtime.hooks.events import SessionHookEvent
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(("version", "name"), [("seed", "Task"), ("2.1.325", "Agent")])
-async def test_a_subagent_is_started_by_a_call_and_its_words_are_the_result(
+async def test_subagent_is_started_by_a_call_and_its_text_is_the_result(
     version: str, name: str, tmp_path: Path
 ) -> None:
     hooks = Hooks()
@@ -58,7 +58,7 @@ async def test_a_subagent_is_started_by_a_call_and_its_words_are_the_result(
     assert heard == ["start", "stop"]
 
 
-async def test_a_subagent_that_is_sent_off_is_recorded_as_the_sample_shows(tmp_path: Path) -> None:
+async def test_background_subagent_is_recorded_as_in_the_sample(tmp_path: Path) -> None:
     asked = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
     play = Play({"Main": [[use("Agent", **asked, run_in_background=True)], say("Later.")]})
     async with troupe(tmp_path, play, version="2.1.325") as agent:

@@ -26,7 +26,7 @@ def write(folder: Path, name: str, front: str, words: str = "You help.") -> Path
 
 
 @requirement("subagents.files")
-def test_a_file_describes_an_agent(tmp_path: Path) -> None:
+def test_file_defines_an_agent(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "a",
@@ -69,7 +69,7 @@ def test_a_file_describes_an_agent(tmp_path: Path) -> None:
         ("name: a\n?!", "line 3 cannot be parsed"),
     ],
 )
-def test_a_broken_file_is_told_of_and_the_others_count(tmp_path: Path, front: str, problem: str) -> None:
+def test_invalid_agent_file_is_reported_and_the_others_are_used(tmp_path: Path, front: str, problem: str) -> None:
     write(tmp_path, "broken", front)
     (tmp_path / "none.md").write_text("just words")
     write(tmp_path, "good", "name: good\ndescription: [is, good]\nsomething: else")
@@ -84,7 +84,7 @@ def test_a_broken_file_is_told_of_and_the_others_count(tmp_path: Path, front: st
 
 
 @requirement("subagents.files")
-def test_of_two_agents_with_one_name_the_later_folder_wins(tmp_path: Path) -> None:
+def test_later_folder_overrides_an_agent_of_the_same_name(tmp_path: Path) -> None:
     write(tmp_path / "user", "one", "name: same\ndescription: mine")
     write(tmp_path / "project" / "deeper", "two", "name: same\ndescription: ours")
 
@@ -95,7 +95,7 @@ def test_of_two_agents_with_one_name_the_later_folder_wins(tmp_path: Path) -> No
 
 
 @requirement("subagents.files")
-def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> None:
+def test_agent_has_the_tools_it_names_and_asks_nothing(tmp_path: Path) -> None:
     @tool
     async def look() -> str:
         """Look."""
@@ -117,7 +117,7 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
 
 
 @requirement("subagents.permission")
-def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
+def test_agent_mode_is_never_laxer_than_the_session_mode() -> None:
     def mode(wanted: str | None, above: str) -> str:
         return subagent_mode(AgentDefinition(name="k", description="d", permission_mode=wanted), above)
 
@@ -129,7 +129,7 @@ def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
 
 
 @requirement("subagents.models")
-def test_an_agent_may_have_a_model_of_its_own() -> None:
+def test_agent_may_have_another_model() -> None:
     above, other = ScriptedModel([]), ScriptedModel([], seed="other")
     asked: list[str] = []
 

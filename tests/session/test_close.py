@@ -30,7 +30,7 @@ def reply(name: str, **given: object) -> dict[str, object]:
 
 @requirement("session.close")
 @pytest.mark.anyio
-async def test_each_step_of_a_session_may_be_in_a_task_of_its_own(tmp_path: Path) -> None:
+async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> None:
     events: list[str] = []
     hooks = Hooks()
     hooks.at("SessionEnd")(lambda event: events.append("end"))
@@ -62,7 +62,7 @@ async def test_each_step_of_a_session_may_be_in_a_task_of_its_own(tmp_path: Path
 
 @requirement("session.close")
 @pytest.mark.anyio
-async def test_closing_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
+async def test_close_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     tools = coding_tools(only=["Bash"])
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, transcript=path)
@@ -80,7 +80,7 @@ async def test_closing_from_another_task_ends_calls_and_processes_with_a_result(
 
 
 @requirement("session.asyncio-only")
-def test_under_trio_a_session_and_a_runner_are_refused_on_entry(tmp_path: Path) -> None:
+def test_session_and_runner_refuse_trio_on_entry(tmp_path: Path) -> None:
     trio = pytest.importorskip("trio")
     path = tmp_path / "t.jsonl"
 

@@ -41,7 +41,7 @@ class SdkReply:
 
 @requirement("session.foreign-reply")
 @pytest.mark.parametrize("reply", REPLIES)
-async def test_an_openai_reply_is_refused_and_the_adapter_named(reply: dict[str, object], tmp_path: Path) -> None:
+async def test_openai_reply_is_refused_and_the_adapter_named(reply: dict[str, object], tmp_path: Path) -> None:
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None)
     async with session:
         session.say("Go.")

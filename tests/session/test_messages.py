@@ -25,7 +25,7 @@ def blocks_of(session: Session) -> list[list[Any]]:
 
 
 @requirement("session.copy")
-async def test_what_is_done_to_messages_stays_out_of_the_history(tmp_path: Path) -> None:
+async def test_changing_messages_does_not_change_the_history(tmp_path: Path) -> None:
     words: list[dict[str, object]] = [{"type": "text", "text": "go"}]
     block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[peek], transcript=None) as session:
@@ -43,7 +43,7 @@ async def test_what_is_done_to_messages_stays_out_of_the_history(tmp_path: Path)
 
 
 @requirement("session.copy")
-async def test_a_history_that_was_handed_over_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_history_passed_by_the_caller_is_not_modified(tmp_path: Path) -> None:
     block: dict[str, object] = {"type": "text", "text": "before"}
     history = [{"role": "user", "content": [block]}, {"role": "assistant", "content": [block]}]
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, history=history, transcript=None) as session:
@@ -67,7 +67,7 @@ async def test_a_history_that_was_handed_over_is_left_as_it_is(tmp_path: Path) -
         ([{"type": "tool_result", "tool_use_id": "a"}], "must not contain a tool_result"),
     ],
 )
-async def test_what_is_no_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:
+async def test_invalid_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         with pytest.raises(ValueError, match=why):
             session.say(content)

@@ -31,7 +31,7 @@ async def breaks_later(event: LiveEvent) -> None:
 
 @requirement("sinks.reported")
 @pytest.mark.parametrize("way", ["direct", "thread", "task"])
-async def test_a_sink_that_raises_is_reported_once(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_raising_sink_is_reported_once(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     choices: dict[str, list[Sink]] = {"direct": [], "thread": [breaks], "task": [breaks_later]}
     sinks = choices[way]
     session = Session(

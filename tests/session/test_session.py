@@ -11,7 +11,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.runtime.waiting import Held, interrupting
+from tests.runtime.waiting_tools import Held, interrupting
 from toolspan import Hooks, Permissions, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.runtime.hooks.events import PreToolDecision
@@ -48,7 +48,7 @@ async def agent(session: Session, model: ScriptedModel) -> None:
 
 
 @requirement("session.loop")
-async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(tmp_path: Path) -> None:
+async def test_scripted_model_drives_real_tools_and_the_transcript_shows_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     model = ScriptedModel(
         [
@@ -73,7 +73,7 @@ async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(tm
 
 
 @requirement("session.sdk")
-async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> None:
+async def test_official_sdk_drives_a_session_over_http(tmp_path: Path) -> None:
     import anthropic
 
     script = ScriptedModel([[use("echo", text="over the wire")], [say("Done.")]])
@@ -100,7 +100,7 @@ async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> No
 
 
 @requirement("session.one-message")
-async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_path: Path) -> None:
+async def test_results_of_a_reply_are_one_message_in_call_order(tmp_path: Path) -> None:
     async with session_in(tmp_path, [echo], None) as session:
         session.say("go")
         assert await session.run(calls("a", "b", "c"))
@@ -111,7 +111,7 @@ async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_pat
 
 
 @requirement("session.interrupt")
-async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
+async def test_interrupted_turn_leaves_a_valid_history(tmp_path: Path) -> None:
     hang = Held("hang")
     blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
     path = tmp_path / "t.jsonl"
@@ -129,7 +129,7 @@ async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path
 
 
 @requirement("session.host-cancel")
-async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path: Path) -> None:
+async def test_cancelled_host_still_gets_every_result(tmp_path: Path) -> None:
     hang = Held("hang")
     path = tmp_path / "t.jsonl"
     block = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
@@ -146,7 +146,7 @@ async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path
 
 
 @requirement("session.cut")
-async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tmp_path: Path) -> None:
+async def test_truncated_call_is_answered_and_not_run(tmp_path: Path) -> None:
     ran: list[str] = []
 
     @tool
@@ -167,7 +167,7 @@ async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tm
 
 
 @requirement("session.duplicate")
-async def test_an_id_that_was_there_before_is_not_run_again(tmp_path: Path) -> None:
+async def test_repeated_call_id_is_not_run_again(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     async with session_in(tmp_path, [echo], path) as session:
         session.say("go")
@@ -192,7 +192,7 @@ async def test_an_id_that_was_there_before_is_not_run_again(tmp_path: Path) -> N
     ],
     ids=json.dumps,
 )
-async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(tmp_path: Path, reply: Any) -> None:
+async def test_reply_that_cannot_be_answered_is_refused_and_changes_nothing(tmp_path: Path, reply: Any) -> None:
     path = tmp_path / "t.jsonl"
     async with session_in(tmp_path, [echo], path) as session:
         session.say("go")
@@ -205,7 +205,7 @@ async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(tm
 
 
 @requirement("session.stop")
-async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(tmp_path: Path) -> None:
+async def test_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("slow")
@@ -229,7 +229,7 @@ async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_r
 
 
 @requirement("session.hook-context")
-async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
+async def test_hook_context_follows_the_results(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("echo")
@@ -247,7 +247,7 @@ async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
 
 
 @requirement("session.write-failure")
-async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(tmp_path: Path) -> None:
+async def test_unwritable_transcript_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder", encoding="utf-8")
     async with session_in(tmp_path, [echo], blocked / "t.jsonl") as session:
@@ -259,7 +259,7 @@ async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(
 
 
 @requirement("session.continue")
-async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path: Path) -> None:
+async def test_session_on_an_existing_file_continues_after_its_last_record(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     for number in ("one", "two"):
         async with session_in(tmp_path, [echo], path) as session:
@@ -275,7 +275,7 @@ async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path
 
 @requirement("session.transcript")
 @pytest.mark.parametrize("content", [b"milk\n", b"%PDF-1.7\n\xff\xfe\n", b'{"a":1}\n', b'{"type":"event_msg"}\n'])
-def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_transcript_is_left_unchanged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.md"
     path.write_bytes(content)
 
@@ -285,7 +285,7 @@ def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: 
 
 
 @requirement("session.transcript")
-async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) -> None:
+async def test_transcript_with_a_torn_first_line_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"parentUuid":null,"isSide')
     async with session_in(tmp_path, [echo], path) as session:
@@ -297,14 +297,14 @@ async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) 
 
 @requirement("session.id")
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "a\\b", "a\0"])
-def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_session_id_that_is_not_a_plain_name_is_refused(tmp_path: Path, name: str) -> None:
     for transcript in ("home", None):
         with pytest.raises(ToolspanError, match="as a file name"):
             Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, session_id=name)
 
 
 @requirement("session.arguments")
-async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path) -> None:
+async def test_hook_cannot_modify_recorded_arguments(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("echo")
@@ -321,7 +321,7 @@ async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path)
 
 
 @requirement("session.deferred-schemas")
-async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) -> None:
+async def test_deferred_tools_are_marked_on_request(tmp_path: Path) -> None:
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None)
 
     assert all("defer_loading" not in schema for schema in session.schemas())
@@ -331,7 +331,7 @@ async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) 
 
 
 @requirement("session.one-reply")
-async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
+async def test_reply_waits_for_the_results_of_the_previous_one() -> None:
     begun, finish = anyio.Event(), anyio.Event()
 
     @tool
@@ -356,7 +356,7 @@ async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
 
 
 @requirement("session.permissions")
-async def test_a_session_without_permissions_runs_only_calls_that_read(tmp_path: Path) -> None:
+async def test_session_without_permissions_runs_only_read_only_calls(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("inside\n", encoding="utf-8")
     read = {"type": "tool_use", "id": "r", "name": "Read", "input": {"file_path": str(tmp_path / "a.txt")}}
     touch = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "touch made"}}

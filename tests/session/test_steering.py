@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.waiting import Held
+from tests.runtime.waiting_tools import Held
 from toolspan import Hooks, Permissions, Session
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
 from toolspan.session.models.base import BlockDone, ModelEvent, ModelFailed, ReplyBegan, ReplyStopped, TextDelta
@@ -54,7 +54,7 @@ async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = F
 
 
 @requirement("session.steering")
-async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) -> None:
+async def test_prompt_during_calls_follows_their_results(tmp_path: Path) -> None:
     hang, path = Held("hang"), tmp_path / "t.jsonl"
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=path
@@ -75,7 +75,7 @@ async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) ->
 
 
 @requirement("session.steering")
-async def test_words_before_an_interruption_are_kept_and_the_turn_is_over(tmp_path: Path) -> None:
+async def test_prompt_before_an_interrupt_is_kept_and_the_turn_ends(tmp_path: Path) -> None:
     hang = Held("hang")
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=None
@@ -89,7 +89,7 @@ async def test_words_before_an_interruption_are_kept_and_the_turn_is_over(tmp_pa
 
 
 @requirement("session.steering")
-async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> None:
+async def test_prompt_hook_context_is_sent_with_the_prompt(tmp_path: Path) -> None:
     hang, hooks = Held("hang"), Hooks()
 
     @hooks.at("UserPromptSubmit")
@@ -108,7 +108,7 @@ async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> 
 
 
 @requirement("session.steering")
-async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_path: Path) -> None:
+async def test_prompt_during_a_deferred_call_waits_for_its_result(tmp_path: Path) -> None:
     hang, hooks, asked = Held("hang"), Hooks(), list[Call]()
     hang.go_on.set()
 
@@ -133,7 +133,7 @@ async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_pa
 
 @requirement("session.steering")
 @pytest.mark.parametrize("fails", [False, True])
-async def test_words_while_a_reply_streams_stand_behind_it(tmp_path: Path, fails: bool) -> None:
+async def test_prompt_during_a_reply_follows_it(tmp_path: Path, fails: bool) -> None:
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[], transcript=tmp_path / "t.jsonl"
     ) as session:

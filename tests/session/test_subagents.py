@@ -11,8 +11,8 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.runtime.waiting import meeting
-from tests.session.crew import Play, troupe
+from tests.runtime.waiting_tools import meeting
+from tests.session.role_models import Play, troupe
 from toolspan import Deny, Hooks, tool
 from toolspan.runtime.background import AgentTask
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
@@ -55,7 +55,7 @@ def said(agent_messages: list[dict[str, object]]) -> str:
 
 
 @requirement("subagents.parallel")
-async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> None:
+async def test_two_subagents_run_concurrently_and_both_report(tmp_path: Path) -> None:
     play = Play(
         {
             "Main": [[give("Left"), give("Right")], lambda messages: say(" | ".join(last_result_texts(messages)))],
@@ -72,7 +72,7 @@ async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> N
 
 @requirement("subagents.result")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, version: str) -> None:
+async def test_report_has_the_format_of_the_client(tmp_path: Path, version: str) -> None:
     values = profile(version).agents
     call = use(
         values.name, description="Look", prompt="Left", subagent_type="general-purpose",
@@ -107,7 +107,7 @@ async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, versi
 
 
 @requirement("subagents.context")
-async def test_an_agent_has_its_own_context_tools_and_words(tmp_path: Path) -> None:
+async def test_subagent_has_a_separate_context_tools_and_prompt(tmp_path: Path) -> None:
     kind = AgentDefinition(
         name="reader", description="Reads.", prompt="You read.", tools=("echo", "Agent"),
         disallowed_tools=("Agent",),
@@ -127,7 +127,7 @@ async def test_an_agent_has_its_own_context_tools_and_words(tmp_path: Path) -> N
 
 
 @requirement("subagents.context")
-async def test_what_an_agent_has_read_the_one_above_has_not(tmp_path: Path) -> None:
+async def test_reads_of_a_subagent_do_not_count_for_its_parent(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("alpha\n")
     edit = use("Edit", file_path=str(path), old_string="alpha", new_string="beta")
@@ -143,7 +143,7 @@ async def test_what_an_agent_has_read_the_one_above_has_not(tmp_path: Path) -> N
 
 
 @requirement("subagents.depth")
-async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
+async def test_subagents_start_subagents_down_to_a_depth(tmp_path: Path) -> None:
     play = Play(
         {
             "Main": [[give("One")]],
@@ -166,7 +166,7 @@ async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
 
 @requirement("subagents.background")
 @pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
-async def test_an_agent_in_the_background_is_told_of_when_it_is_done(tmp_path: Path, version: str) -> None:
+async def test_background_subagent_is_announced_when_it_ends(tmp_path: Path, version: str) -> None:
     go = anyio.Event()
 
     @tool
@@ -201,7 +201,7 @@ async def test_an_agent_in_the_background_is_told_of_when_it_is_done(tmp_path: P
 
 
 @requirement("subagents.background")
-async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path) -> None:
+async def test_notifications_wait_for_the_next_prompt_and_precede_it(tmp_path: Path) -> None:
     play = Play({"Main": [[send("Left")]], "Left": [say("Left is back.")]})
     async with troupe(tmp_path, play) as agent:
         await agent.prompt("Main")
@@ -216,7 +216,7 @@ async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path
 
 
 @requirement("subagents.tasks")
-async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task(tmp_path: Path) -> None:
+async def test_background_subagent_is_inspected_and_stopped_like_any_task(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def look(_: object) -> list[dict[str, object]]:
@@ -241,7 +241,7 @@ async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task
 
 
 @requirement("subagents.messages")
-async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_path: Path) -> None:
+async def test_running_subagent_reads_a_message_with_its_next_results(tmp_path: Path) -> None:
     went = anyio.Event()
 
     @tool(concurrent=True)
@@ -268,7 +268,7 @@ async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_pat
 
 @requirement("subagents.messages")
 @pytest.mark.parametrize("version", ["2.1.197", "2.1.325"])
-async def test_an_agent_that_is_done_goes_on_because_of_a_message(tmp_path: Path, version: str) -> None:
+async def test_message_resumes_a_finished_subagent(tmp_path: Path, version: str) -> None:
     def tell(_: object) -> list[dict[str, object]]:
         (span,) = agent.session.spans
         return [use("SendMessage", to=str(span.agent), message="One more thing.")]
@@ -287,7 +287,7 @@ async def test_an_agent_that_is_done_goes_on_because_of_a_message(tmp_path: Path
 
 
 @requirement("subagents.messages")
-async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path) -> None:
+async def test_subagent_of_an_earlier_process_can_be_resumed(tmp_path: Path) -> None:
     call = use("Task", description="L", prompt="Left", subagent_type="general-purpose")
     play = Play({"Main": [[call]], "Left": [say("First.")]})
     async with troupe(tmp_path, play, version="2.0.65") as agent:
@@ -305,7 +305,7 @@ async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path
 
 
 @requirement("subagents.messages")
-async def test_nobody_is_told_anything_under_an_unknown_name(tmp_path: Path) -> None:
+async def test_message_to_an_unknown_name_is_refused(tmp_path: Path) -> None:
     play = Play({"Main": [[use("SendMessage", to="a77", message="Hello?")]]})
     async with troupe(tmp_path, play) as agent:
         await agent.prompt("Main")
@@ -315,7 +315,7 @@ async def test_nobody_is_told_anything_under_an_unknown_name(tmp_path: Path) -> 
 
 
 @requirement("subagents.interrupt")
-async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path: Path) -> None:
+async def test_interrupt_ends_nested_subagents_with_results(tmp_path: Path) -> None:
     events: list[LiveEvent] = []
     play = Play(
         {
@@ -344,7 +344,7 @@ def _hangs(event: LiveEvent) -> bool:
 
 
 @requirement("subagents.limits")
-async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+async def test_subagent_past_its_timeout_is_ended(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": [[use("hang")]]})
     async with troupe(
         tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(timeout=0.05)), version="2.1.325"
@@ -359,7 +359,7 @@ async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 @requirement("subagents.limits")
-async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
+async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left"), give("Right")]], "Left": [[give("Deep")]]})
     async with troupe(tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_concurrent=1))) as agent:
         await agent.prompt("Main")
@@ -370,7 +370,7 @@ async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
 
 
 @requirement("subagents.limits")
-async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path) -> None:
+async def test_subagent_at_its_turn_limit_reports_its_partial_work(tmp_path: Path) -> None:
     brief = AgentDefinition(name="brief", description="Is brief.", max_turns=1)
     play = Play({"Main": [[give("Left", subagent_type="brief")]], "Left": [[say("So far."), use("echo", text="l")]]})
     async with troupe(tmp_path, play, staff=SubagentConfig([brief])) as agent:
@@ -382,7 +382,7 @@ async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path
 
 
 @requirement("subagents.failure")
-async def test_what_goes_wrong_below_is_told_above_and_ends_nothing_else(tmp_path: Path) -> None:
+async def test_failure_of_a_subagent_is_reported_and_ends_nothing_else(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left"), give("Right")]], "Left": [fail(400, message="no")]})
     async with troupe(tmp_path, play) as agent:
         ended = await agent.prompt("Main")
@@ -395,7 +395,7 @@ async def test_what_goes_wrong_below_is_told_above_and_ends_nothing_else(tmp_pat
 
 
 @requirement("subagents.hooks")
-async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
+async def test_hooks_run_for_subagents_and_can_block_them(tmp_path: Path) -> None:
     hooks = Hooks()
     heard: list[tuple[str, object]] = []
 
@@ -431,7 +431,7 @@ async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
 
 
 @requirement("subagents.permission")
-async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> None:
+async def test_rules_apply_to_subagents(tmp_path: Path) -> None:
     asked: list[str | None] = []
 
     def never(question: PermissionRequest) -> Deny | None:
@@ -451,7 +451,7 @@ async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> N
 
 
 @requirement("subagents.events")
-async def test_what_happens_below_is_seen_above(tmp_path: Path) -> None:
+async def test_events_of_a_subagent_reach_the_sinks_of_the_session(tmp_path: Path) -> None:
     events: list[LiveEvent] = []
     play = Play({"Main": [[give("Left")]], "Left": SECOND["Left"]})
     async with troupe(tmp_path, play, events=events) as agent:
@@ -467,7 +467,7 @@ async def test_what_happens_below_is_seen_above(tmp_path: Path) -> None:
 
 
 @requirement("subagents.tokens")
-async def test_what_agents_use_counts_above(tmp_path: Path) -> None:
+async def test_tokens_of_subagents_count_for_the_session(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": SECOND["Left"]})
     async with troupe(tmp_path, play) as agent:
         ended = await agent.prompt("Main")
@@ -483,7 +483,7 @@ async def test_what_agents_use_counts_above(tmp_path: Path) -> None:
 
 @requirement("subagents.record")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_agent_has_its_transcript_where_the_client_has_it(tmp_path: Path, version: str) -> None:
+async def test_subagent_transcript_lies_where_the_client_writes_it(tmp_path: Path, version: str) -> None:
     chosen = profile(version)
     call = use(
         chosen.agents.name, description="Look", prompt="Left", subagent_type="general-purpose",
@@ -514,7 +514,7 @@ async def test_an_agent_has_its_transcript_where_the_client_has_it(tmp_path: Pat
 
 @requirement("subagents.live-is-read")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_is_emitted_below_is_what_is_read_of_it(tmp_path: Path, version: str) -> None:
+async def test_live_events_of_a_subagent_equal_its_transcript(tmp_path: Path, version: str) -> None:
     chosen = profile(version)
 
     def start(prompt: str, *, later: bool = False) -> dict[str, object]:
@@ -556,7 +556,7 @@ async def test_what_is_emitted_below_is_what_is_read_of_it(tmp_path: Path, versi
 
 
 @requirement("subagents.settled")
-async def test_an_agent_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
+async def test_subagent_leaves_a_valid_history(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": [[use("hang"), use("echo", text="l")]]})
     async with troupe(tmp_path, play) as agent, anyio.create_task_group() as group:
         group.start_soon(agent.prompt, "Main")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.session.crew import Play, troupe
+from tests.session.role_models import Play, troupe
 from toolspan.runtime.profiles import profile
 from toolspan.testing import use
 from toolspan.tools import bash_tool
@@ -41,7 +41,7 @@ def alone(prompt: str) -> dict[str, object]:
 
 
 @requirement("subagents.worktree")
-async def test_an_agent_in_a_copy_leaves_the_repository_alone_and_its_changes_are_kept(repository: Path) -> None:
+async def test_worktree_subagent_leaves_the_repository_unchanged_and_keeps_its_changes(repository: Path) -> None:
     folder = repository / "inner"
     play = Play({"Main": [[alone("Left")]], "Left": [[use("Bash", command="echo beta > a.txt; pwd")]]})
     async with troupe(folder, play, tools=[bash_tool(profile("2.1.197"))]) as agent:
@@ -60,7 +60,7 @@ async def test_an_agent_in_a_copy_leaves_the_repository_alone_and_its_changes_ar
 
 
 @requirement("subagents.worktree")
-async def test_a_copy_without_changes_is_removed(repository: Path) -> None:
+async def test_unchanged_worktree_is_removed(repository: Path) -> None:
     play = Play({"Main": [[alone("Left")]], "Left": [[use("Bash", command="cat inner/a.txt")]]})
     async with troupe(repository, play, tools=[bash_tool(profile("2.1.197"))]) as agent:
         await agent.prompt("Main")
@@ -73,7 +73,7 @@ async def test_a_copy_without_changes_is_removed(repository: Path) -> None:
 
 
 @requirement("subagents.worktree")
-async def test_outside_a_repository_there_is_nothing_to_copy(tmp_path: Path) -> None:
+async def test_worktree_outside_a_repository_is_an_error(tmp_path: Path) -> None:
     play = Play({"Main": [[alone("Left")]]})
     async with troupe(tmp_path, play) as agent:
         await agent.prompt("Main")

@@ -46,13 +46,13 @@ def transcript(desk: Desk) -> Transcript:
     return read(ROOT / project_name(desk.cwd) / f"{desk.transcript.session_id}.jsonl")
 
 
-def test_the_archive_is_what_the_script_writes(tmp_path: Path) -> None:
+def test_archive_is_the_output_of_the_script(tmp_path: Path) -> None:
     make_sample.write(tmp_path)
 
     assert contents(tmp_path) == contents(sample.archive())
 
 
-def test_the_archive_is_small_and_nothing_in_it_is_hidden() -> None:
+def test_archive_is_small_and_has_no_hidden_files() -> None:
     files = contents(sample.archive())
 
     assert sum(map(len, files.values())) <= LIMIT
@@ -60,7 +60,7 @@ def test_the_archive_is_small_and_nothing_in_it_is_hidden() -> None:
     assert len({name.split("/")[2] for name in files}) == 3
 
 
-def test_every_call_ends_as_its_story_tells() -> None:
+def test_every_call_has_the_state_of_its_session() -> None:
     meant = {
         f"{project_name(desk.cwd)}/{name}": endings
         for desk in make_sample.sessions()
@@ -75,13 +75,13 @@ def test_every_call_ends_as_its_story_tells() -> None:
     assert found == meant
 
 
-def test_every_way_to_end_occurs() -> None:
+def test_every_state_occurs() -> None:
     ended = {span.state for found in transcripts().values() for span in found.spans}
 
     assert ended == set(STATES) - OPEN_STATES
 
 
-def test_every_whole_line_encodes_to_the_same_json() -> None:
+def test_every_complete_line_encodes_to_the_same_json() -> None:
     broken = Counter[str]()
     for path in ROOT.rglob("*.jsonl"):
         for line in path.read_bytes().removesuffix(b"\n").split(b"\n"):
@@ -96,7 +96,7 @@ def test_every_whole_line_encodes_to_the_same_json() -> None:
     assert broken == {session("broken_night").transcript.session_id: 3}
 
 
-def test_only_the_broken_night_is_damaged() -> None:
+def test_only_the_broken_session_is_damaged() -> None:
     damaged = {
         name: [finding.code for finding in found.findings] for name, found in transcripts().items() if found.findings
     }
@@ -125,7 +125,7 @@ def test_every_recorded_patch_fits_its_file() -> None:
     assert checked > 10
 
 
-def test_a_rewind_leaves_calls_on_an_abandoned_branch() -> None:
+def test_rewind_leaves_calls_on_an_abandoned_branch() -> None:
     found = transcript(session("search_box"))
 
     abandoned = [(span.tool, span.state) for span in found.spans if span.branch == "abandoned"]
@@ -133,13 +133,13 @@ def test_a_rewind_leaves_calls_on_an_abandoned_branch() -> None:
     assert abandoned == [("Edit", "succeeded"), ("Bash", "failed")]
 
 
-def test_a_compaction_parts_the_calls_of_the_nightly_load() -> None:
+def test_compaction_separates_the_calls_of_the_nightly_load() -> None:
     found = transcript(session("nightly_load"))
 
     assert Counter(span.branch for span in found.spans) == {"compacted": 7, "active": 4}
 
 
-def test_the_fork_repeats_the_lines_it_was_forked_from() -> None:
+def test_fork_repeats_the_records_of_its_origin() -> None:
     original = session("search_box")
     twin = make_sample.search_box_fork(original)
 
@@ -158,7 +158,7 @@ def test_subagents_are_named_by_the_calls_that_started_them() -> None:
     assert len(started) == 4
 
 
-def test_the_spilled_output_lies_where_its_call_says() -> None:
+def test_spilled_output_lies_where_its_call_says() -> None:
     (spilled,) = (
         span.result for span in transcript(session("gauges")).spans if span.result and span.result.persisted_path
     )
@@ -174,14 +174,14 @@ def test_repeated_token_counts_are_not_added_up() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: str(path.stem))
-def test_the_sessions_lie_in_one_week(path: Path) -> None:
+def test_sessions_lie_in_one_week(path: Path) -> None:
     times = {entry.timestamp for entry, _ in read(path).entries() if entry.timestamp}
 
     assert min(times) >= "2026-11-02"
     assert max(times) < "2026-11-09"
 
 
-def test_nobody_real_and_no_real_place_is_named() -> None:
+def test_no_real_people_or_places_are_named() -> None:
     named = {place for data in contents(sample.archive()).values() for place in PLACES.findall(data.decode())}
 
     assert named == INVENTED

@@ -17,7 +17,7 @@ from toolspan.integrations.langgraph import ToolspanNode
 
 @requirement("adapters.one-result")
 @pytest.mark.anyio
-async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_not_run_again(tmp_path: Path) -> None:
+async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_again(tmp_path: Path) -> None:
     asked = AIMessage(
         content="",
         tool_calls=[
@@ -43,7 +43,7 @@ async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_n
 @requirement("adapters.faults")
 @pytest.mark.anyio
 @pytest.mark.parametrize("state", [{}, {"messages": []}, {"messages": [HumanMessage("x")]}, 7])
-async def test_a_state_without_calls_is_told(tmp_path: Path, state: object) -> None:
+async def test_state_without_calls_is_an_error(tmp_path: Path, state: object) -> None:
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         node = ToolspanNode(session)
         assert "Bash" in str(node.schemas())

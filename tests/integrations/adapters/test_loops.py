@@ -14,7 +14,7 @@ from PIL import Image
 import toolspan
 from tests.integrations.adapters.loop import LONG, Loop, Picture, call
 from tests.requirement import requirement
-from tests.runtime.waiting import meeting
+from tests.runtime.waiting_tools import meeting
 from toolspan import Permissions, Rules, Session, coding_tools, tool
 from toolspan.runtime.permissions import PolicyStack
 
@@ -27,7 +27,7 @@ def results(request: pytest.FixtureRequest) -> Loop:
 
 
 @requirement("adapters.one-result")
-async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loop, tmp_path: Path) -> None:
+async def test_every_call_gets_one_result_in_order_and_is_recorded(results: Loop, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     transcript = tmp_path / "s.jsonl"
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
@@ -49,7 +49,7 @@ async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loo
 
 
 @requirement("adapters.one-result")
-async def test_pictures_are_pictures_and_a_runner_will_do(results: Loop, tmp_path: Path) -> None:
+async def test_images_are_passed_as_images_and_a_runner_is_accepted(results: Loop, tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png")
     async with toolspan.Runner(coding_tools(), cwd=tmp_path) as runner:
         (found,) = await results(runner, [call("Read", "r", file_path=str(tmp_path / "a.png"))])
@@ -59,7 +59,7 @@ async def test_pictures_are_pictures_and_a_runner_will_do(results: Loop, tmp_pat
 
 
 @requirement("adapters.denied")
-async def test_a_refusal_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
+async def test_denial_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
     rules = Rules(deny=["Bash(touch:*)"])
     async with Session(cwd=tmp_path, transcript=None, permissions=PolicyStack((rules,))) as session:
         (found,) = await results(session, [call("Bash", "b", command="touch made")])
@@ -69,7 +69,7 @@ async def test_a_refusal_reaches_the_model_as_a_result(results: Loop, tmp_path: 
 
 
 @requirement("adapters.faults")
-async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_path: Path) -> None:
+async def test_raising_tool_does_not_break_the_loop(results: Loop, tmp_path: Path) -> None:
     @tool
     def broken() -> str:
         """Fail."""
@@ -82,7 +82,7 @@ async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_pat
 
 
 @requirement("adapters.parallel")
-async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results: Loop, tmp_path: Path) -> None:
+async def test_concurrent_calls_overlap_and_others_wait(results: Loop, tmp_path: Path) -> None:
     inside: list[str] = []
 
     @tool
@@ -107,7 +107,7 @@ async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results:
 
 
 @requirement("adapters.parallel")
-async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(results: Loop, tmp_path: Path) -> None:
+async def test_cancelled_run_ends_and_records_its_calls(results: Loop, tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
         with anyio.fail_after(LONG):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-from tests.integrations.mcp_client.stage import LONG, talk, text
+from tests.integrations.mcp_client.connect import LONG, talk, text
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client.config import MAX_NAME_CHARS, mcp_tool_name
 from toolspan.types.events import Finished
@@ -35,7 +35,7 @@ async def test_tools_are_named_after_server_and_tool(tmp_path: Path) -> None:
 
 
 @requirement("mcp.names")
-def test_long_names_are_cut_and_stay_apart() -> None:
+def test_long_names_are_shortened_and_stay_distinct() -> None:
     names = {mcp_tool_name("server", "t" * 100 + letter) for letter in "ab"}
 
     assert len(names) == 2
@@ -43,7 +43,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 
 
 @requirement("mcp.arguments")
-async def test_arguments_go_to_the_server_as_they_are(tmp_path: Path) -> None:
+async def test_arguments_are_sent_to_the_server_unchanged(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         odd = await conversation.call("echo", n="not a number", more=[1.0, {"deep": None}])
 
@@ -52,7 +52,7 @@ async def test_arguments_go_to_the_server_as_they_are(tmp_path: Path) -> None:
 
 
 @requirement("mcp.strict")
-async def test_strict_holds_arguments_against_the_schema(tmp_path: Path) -> None:
+async def test_strict_mode_validates_arguments_against_the_schema(tmp_path: Path) -> None:
     async with talk(tmp_path, validate="strict") as conversation:
         bad = await conversation.call("echo", n="not a number")
         good = await conversation.call("echo", n=1)
@@ -64,7 +64,7 @@ async def test_strict_holds_arguments_against_the_schema(tmp_path: Path) -> None
 
 
 @requirement("mcp.meta")
-async def test_a_call_tells_the_server_its_id_and_a_progress_token(tmp_path: Path) -> None:
+async def test_call_sends_its_id_and_a_progress_token(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         meta = json.loads(text(await conversation.call("meta")))
 
@@ -88,7 +88,7 @@ async def test_progress_becomes_events_of_the_call(tmp_path: Path) -> None:
 
 
 @requirement("mcp.concurrent")
-async def test_tools_that_only_read_run_at_the_same_time(tmp_path: Path) -> None:
+async def test_read_only_tools_run_concurrently(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         met = await conversation.calls(("meet", {}), ("meet", {}))
         others = conversation.servers.tools().find("mcp__chaos__pid")
@@ -99,7 +99,7 @@ async def test_tools_that_only_read_run_at_the_same_time(tmp_path: Path) -> None
 
 
 @requirement("mcp.cancel")
-async def test_an_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+async def test_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation, anyio.create_task_group() as group:
         ended: list[Finished] = []
 
@@ -123,7 +123,7 @@ async def test_an_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) ->
         ("2.0.65", "MCP error -32001: Request timed out"),
     ],
 )
-async def test_a_call_without_an_answer_times_out(version: str, words: str, tmp_path: Path) -> None:
+async def test_unanswered_call_times_out(version: str, words: str, tmp_path: Path) -> None:
     async with talk(tmp_path, version=version, env={"MCP_TOOL_TIMEOUT": "1100"}) as conversation:
         late = await conversation.call("hang")
         await conversation.hears("notifications/cancelled")
@@ -134,7 +134,7 @@ async def test_a_call_without_an_answer_times_out(version: str, words: str, tmp_
 
 
 @requirement("mcp.timeout")
-async def test_silence_ends_a_call_and_progress_does_not_end_it_sooner(tmp_path: Path) -> None:
+async def test_silence_ends_a_call_and_progress_extends_it(tmp_path: Path) -> None:
     env = {"CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": "1000"}
     async with talk(tmp_path, env=env) as conversation:
         silent = await conversation.call("hang")
@@ -167,7 +167,7 @@ SAID = {
 
 @requirement("mcp.crash")
 @pytest.mark.parametrize("version", SAID)
-async def test_a_crash_is_told_and_the_next_call_restarts_the_server(version: str, tmp_path: Path) -> None:
+async def test_crash_is_reported_and_the_next_call_restarts_the_server(version: str, tmp_path: Path) -> None:
     said = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         died = await conversation.call("die")
@@ -180,7 +180,7 @@ async def test_a_crash_is_told_and_the_next_call_restarts_the_server(version: st
 
 @requirement("mcp.errors")
 @pytest.mark.parametrize("version", SAID)
-async def test_both_kinds_of_errors_are_told(version: str, tmp_path: Path) -> None:
+async def test_protocol_and_tool_errors_are_reported(version: str, tmp_path: Path) -> None:
     said = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         refuse, fail = await conversation.call("refuse"), await conversation.call("fail")
@@ -191,7 +191,7 @@ async def test_both_kinds_of_errors_are_told(version: str, tmp_path: Path) -> No
 
 
 @requirement("mcp.structured")
-async def test_structured_content_wins_and_is_kept_beside(tmp_path: Path) -> None:
+async def test_structured_content_replaces_text_and_is_kept(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         done = await conversation.call("structured")
 
@@ -201,7 +201,7 @@ async def test_structured_content_wins_and_is_kept_beside(tmp_path: Path) -> Non
 
 
 @requirement("mcp.blocks")
-async def test_resources_links_and_sounds_become_texts(tmp_path: Path) -> None:
+async def test_resources_links_and_audio_become_text(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         mixed, drawing = await conversation.call("mixed"), await conversation.call("picture")
 
@@ -221,7 +221,7 @@ def _saved(words: str, head: str, about: str) -> bytes:
 
 
 @requirement("mcp.blocks")
-async def test_old_clients_leave_out_what_they_cannot_show(tmp_path: Path) -> None:
+async def test_older_clients_leave_out_unsupported_content(tmp_path: Path) -> None:
     async with talk(tmp_path, version="2.0.65") as conversation:
         drawing = await conversation.call("picture")
 
@@ -229,7 +229,7 @@ async def test_old_clients_leave_out_what_they_cannot_show(tmp_path: Path) -> No
 
 
 @requirement("mcp.large")
-async def test_a_large_result_goes_to_a_file(tmp_path: Path) -> None:
+async def test_large_result_is_saved_to_a_file(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         large = await conversation.call("huge", n=60_000)
 
@@ -242,7 +242,7 @@ async def test_a_large_result_goes_to_a_file(tmp_path: Path) -> None:
 
 
 @requirement("mcp.list-changed")
-async def test_a_changed_list_is_fetched_and_told(tmp_path: Path) -> None:
+async def test_changed_tool_list_is_fetched_and_announced(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         changed = anyio.Event()
         conversation.servers.on_change = changed.set
@@ -268,14 +268,14 @@ async def test_resources_are_listed_and_read(tmp_path: Path) -> None:
 
 
 @requirement("mcp.resources")
-async def test_a_server_without_tools_and_resources_adds_nothing(tmp_path: Path) -> None:
+async def test_server_without_tools_and_resources_adds_nothing(tmp_path: Path) -> None:
     async with talk(tmp_path, "bare") as conversation:
         assert conversation.health.state == "connected"
         assert conversation.servers.tools().names == ()
 
 
 @requirement("mcp.environment")
-async def test_a_server_gets_little_of_our_environment(tmp_path: Path) -> None:
+async def test_server_gets_a_minimal_environment(tmp_path: Path) -> None:
     secret = {"OUR_SECRET": "s"}
     async with talk(tmp_path, env=secret) as conversation:
         environment = json.loads(text(await conversation.call("env")))
@@ -286,7 +286,7 @@ async def test_a_server_gets_little_of_our_environment(tmp_path: Path) -> None:
 
 
 @requirement("mcp.health")
-async def test_health_counts_what_happened(tmp_path: Path) -> None:
+async def test_health_counts_calls_and_failures(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         health = conversation.health
         assert (health.state, health.p95, health.protocol) == ("connected", None, "2025-11-25")

@@ -32,7 +32,7 @@ def test_all_kinds_of_servers_are_read() -> None:
 
 
 @requirement("mcp.config-variables")
-def test_variables_are_filled_in_everywhere() -> None:
+def test_variables_are_expanded_everywhere() -> None:
     entry = {"command": "${BIN}/run", "args": ["${A:-one}", "${B:-two}", "$B ${ }"], "env": {"K": "${A}-${EMPTY}"}}
     found = read_servers({"mcpServers": {"s": entry}}, {"BIN": "/bin", "A": "x", "EMPTY": ""})
 
@@ -67,7 +67,7 @@ def test_variables_are_filled_in_everywhere() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_file_server_and_key(config: object, words: str, tmp_path: Path) -> None:
+def test_configuration_error_names_file_server_and_key(config: object, words: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
 
@@ -79,6 +79,6 @@ def test_what_is_wrong_is_told_with_file_server_and_key(config: object, words: s
 
 
 @requirement("mcp.config-errors")
-def test_a_missing_file_is_told() -> None:
+def test_missing_configuration_file_is_reported() -> None:
     with pytest.raises(BadServers, match=r"none\.json"):
         McpServers("none.json")

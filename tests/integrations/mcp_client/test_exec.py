@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integrations.mcp_client.stage import config
+from tests.integrations.mcp_client.connect import config
 from tests.requirement import requirement
 
 COMMAND = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
@@ -58,7 +58,7 @@ def test_exec_connects_the_servers_of_a_file_and_records_their_calls(tmp_path: P
 
 
 @requirement("mcp.exec")
-def test_exec_tells_of_servers_that_are_not_there_and_goes_on(tmp_path: Path) -> None:
+def test_exec_reports_unreachable_servers_and_continues(tmp_path: Path) -> None:
     rows, done = run(
         tmp_path,
         "--mcp-config",
@@ -74,7 +74,7 @@ def test_exec_tells_of_servers_that_are_not_there_and_goes_on(tmp_path: Path) ->
 
 
 @requirement("mcp.config-errors")
-def test_exec_refuses_a_file_that_is_no_configuration(tmp_path: Path) -> None:
+def test_exec_refuses_an_invalid_configuration(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text("[]", encoding="utf-8")
     _, done = run(tmp_path, "--mcp-config", "mcp.json", calls=[])
 

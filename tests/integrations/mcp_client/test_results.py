@@ -13,7 +13,7 @@ import pytest
 
 from tests.explore import mcp_shapes
 from tests.explore.contents import png
-from tests.integrations.mcp_client.stage import Talk, talk, text
+from tests.integrations.mcp_client.connect import Talk, talk, text
 from toolspan.types.events import Finished
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def _text_block(words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-async def test_errors_have_no_blanks_around_them_and_are_never_empty(tmp_path: Path, version: str) -> None:
+async def test_errors_are_stripped_and_never_empty(tmp_path: Path, version: str) -> None:
     async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
         blank = await _give(conversation, content=[_text_block("  bad \n")], isError=True)
         empty = await _give(conversation, content=[_text_block("")], isError=True)
@@ -47,7 +47,7 @@ async def test_errors_have_no_blanks_around_them_and_are_never_empty(tmp_path: P
     assert {one.span.state for one in (blank, empty, without, named, long)} == {"failed"}
 
 
-async def test_old_clients_show_only_the_first_block_of_an_error(tmp_path: Path) -> None:
+async def test_older_clients_show_only_the_first_block_of_an_error(tmp_path: Path) -> None:
     picture = {"type": "image", "data": base64.b64encode(png(2, 2)).decode(), "mimeType": "image/png"}
     async with talk(tmp_path, version="2.0.65", servers=_SERVERS) as conversation:
         failed = await _give(conversation, content=[picture, _text_block("why")], isError=True)
@@ -58,7 +58,7 @@ async def test_old_clients_show_only_the_first_block_of_an_error(tmp_path: Path)
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-async def test_a_result_may_lack_its_content(tmp_path: Path, version: str) -> None:
+async def test_result_may_lack_its_content(tmp_path: Path, version: str) -> None:
     async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
         empty = await _give(conversation)
         structured = await _give(conversation, structuredContent={"n": 1})
@@ -79,7 +79,7 @@ async def test_structured_content_replaces_only_the_text_beside_it(tmp_path: Pat
     assert old.content == '{"n":1}'
 
 
-async def test_binary_resources_stay_encoded_with_old_clients(tmp_path: Path) -> None:
+async def test_binary_resources_stay_encoded_with_older_clients(tmp_path: Path) -> None:
     blob = {"type": "resource", "resource": {"uri": "mem://b", "blob": "AAEC"}}
     async with talk(tmp_path, version="2.0.65", servers=_SERVERS) as conversation:
         done = await _give(conversation, content=[blob])
@@ -87,7 +87,7 @@ async def test_binary_resources_stay_encoded_with_old_clients(tmp_path: Path) ->
     assert text(done) == "[Resource from shapes at mem://b] Base64 data (unknown type) AAEC"
 
 
-async def test_an_image_that_cannot_be_read_is_not_sent(tmp_path: Path) -> None:
+async def test_unreadable_image_is_not_sent(tmp_path: Path) -> None:
     broken = {"type": "image", "data": base64.b64encode(b"not an image").decode(), "mimeType": "image/png"}
     async with talk(tmp_path, servers=_SERVERS) as conversation:
         done = await _give(conversation, content=[broken])
@@ -97,7 +97,7 @@ async def test_an_image_that_cannot_be_read_is_not_sent(tmp_path: Path) -> None:
     assert source.startswith("[Image source: ")
 
 
-async def test_a_result_with_far_too_many_tokens_is_replaced_by_a_notice(tmp_path: Path) -> None:
+async def test_oversized_result_is_replaced_by_a_notice(tmp_path: Path) -> None:
     async with talk(tmp_path, servers=_SERVERS) as conversation:
         plain = await _give(conversation, content=[_text_block("line\n" * 90_000)])
         shaped = await _give(conversation, structuredContent={"t": "x" * 500_000, "a": [{"b": {"c": 1}}], "n": None})

@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.integrations.mcp_client.stage import LONG, Talk, talk, text
+from tests.integrations.mcp_client.connect import LONG, Talk, talk, text
 from tests.integrations.mcp_client.web_server import WebServer
 from tests.requirement import requirement
 from toolspan.types.events import Finished
@@ -45,7 +45,7 @@ async def in_flight(web: WebServer, number: int) -> None:
 
 @requirement("mcp.remote")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_server_elsewhere_is_called(wire: str, web: WebServer, tmp_path: Path) -> None:
+async def test_remote_server_is_called(wire: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, wire) as conversation:
         done = await conversation.call("echo", words="hi")
 
@@ -54,7 +54,7 @@ async def test_a_server_elsewhere_is_called(wire: str, web: WebServer, tmp_path:
 
 
 @requirement("mcp.remote")
-async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -> None:
+async def test_progress_is_streamed(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web) as conversation:
         done = await conversation.call("news", n=1)
 
@@ -65,7 +65,7 @@ async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -
 @requirement("mcp.remote-settles")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tool", ["hang", "drop", "crash"])
-async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
+async def test_unanswered_remote_call_ends_and_the_next_one_works(
     tool: str, wire: str, web: WebServer, tmp_path: Path
 ) -> None:
     async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="1000") as conversation:
@@ -80,7 +80,7 @@ async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
 @requirement("mcp.misfit-answer")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tool", ["empty", "broken"])
-async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
+async def test_invalid_remote_answer_ends_its_call_at_once(
     tool: str, wire: str, web: WebServer, tmp_path: Path
 ) -> None:
     async with online(tmp_path, web, wire) as conversation:
@@ -94,7 +94,7 @@ async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
 
 
 @requirement("mcp.settles-once")
-async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(web: WebServer, tmp_path: Path) -> None:
+async def test_split_character_in_a_stream_costs_no_call(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         done = await conversation.call("halves")
 
@@ -103,9 +103,7 @@ async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(web: We
 
 @requirement("mcp.in-flight")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
-    wire: str, web: WebServer, tmp_path: Path
-) -> None:
+async def test_calls_in_flight_end_when_the_remote_server_dies(wire: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, wire) as conversation:
         ended: list[Finished] = []
 
@@ -125,7 +123,7 @@ async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
 
 
 @requirement("mcp.in-flight")
-async def test_a_call_whose_connection_is_dropped_takes_no_other_along(web: WebServer, tmp_path: Path) -> None:
+async def test_dropped_connection_ends_only_its_call(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, MCP_TOOL_TIMEOUT="1000") as conversation:
         ended: dict[str, Finished] = {}
 
@@ -145,7 +143,7 @@ async def test_a_call_whose_connection_is_dropped_takes_no_other_along(web: WebS
 
 @requirement("mcp.remote-settles")
 @pytest.mark.parametrize("tool", ["drop", "crash"])
-async def test_a_message_that_does_not_arrive_is_not_waited_for(tool: str, web: WebServer, tmp_path: Path) -> None:
+async def test_undelivered_message_is_not_awaited(tool: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", n=1)
@@ -155,7 +153,7 @@ async def test_a_message_that_does_not_arrive_is_not_waited_for(tool: str, web: 
 
 
 @requirement("mcp.session-lost")
-async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(web: WebServer, tmp_path: Path) -> None:
+async def test_lost_session_is_renewed_and_the_call_succeeds(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web) as conversation:
         web.forget()
         done = await conversation.call("echo", n=2)
@@ -166,7 +164,7 @@ async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(web: WebSe
 
 
 @requirement("mcp.connect")
-async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
+async def test_refused_connection_is_reported(tmp_path: Path) -> None:
     with WebServer() as server:
         pass  # it is gone, and has an address
     async with online(tmp_path, server) as conversation:
@@ -176,7 +174,7 @@ async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
 
 @requirement("mcp.nothing-left")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_nothing_of_a_connection_is_left(wire: str, web: WebServer, tmp_path: Path) -> None:
+async def test_closed_connection_leaves_nothing_behind(wire: str, web: WebServer, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="300") as conversation:
         await conversation.call("hang")

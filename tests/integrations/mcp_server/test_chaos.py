@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integrations.mcp_server.stage import COMMAND, HELLO, LONG, READY, recorded, request, until
+from tests.integrations.mcp_server.client import COMMAND, HELLO, LONG, READY, recorded, request, until
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
@@ -62,7 +62,7 @@ def call(number: int, tool: str, **given: object) -> str:
 
 
 @requirement("serve.garbage")
-def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: Path) -> None:
+def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY)
         assert hear(process)["id"] == 0
@@ -82,12 +82,12 @@ def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: 
 @requirement("serve.garbage")
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
-def test_no_line_is_too_strange_to_be_read(line: bytes) -> None:
+def test_any_line_can_be_read(line: bytes) -> None:
     _parse_line(line.replace(b"\n", b""))
 
 
 @requirement("serve.garbage")
-def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder: Path) -> None:
+def test_lone_surrogate_does_not_leave_a_call_unanswered(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY)
         hear(process)
@@ -98,7 +98,7 @@ def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder
 
 
 @requirement("serve.garbage")
-def test_a_message_that_is_none_is_complained_of_under_its_id(folder: Path) -> None:
+def test_invalid_message_is_answered_under_its_id(folder: Path) -> None:
     strange = [b'{"id":1,"method":7}', b'{"id":"x","jsonrpc":"3"}', b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}']
     with server(folder) as process:
         say(process, HELLO, READY)
@@ -110,7 +110,7 @@ def test_a_message_that_is_none_is_complained_of_under_its_id(folder: Path) -> N
 
 
 @requirement("serve.garbage")
-def test_requests_that_make_no_sense_get_an_error_each(folder: Path) -> None:
+def test_invalid_requests_get_an_error_each(folder: Path) -> None:
     strange = [
         request(1, "tools/call"),
         request(2, "tools/call", name=7),
@@ -141,7 +141,7 @@ async def set_to_work(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 @requirement("serve.end")
-async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Path) -> None:
+async def test_end_of_input_ends_running_calls_and_the_server(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         assert process.stdin is not None
@@ -156,7 +156,7 @@ async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Pa
 
 @requirement("serve.end")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
+async def test_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         process.send_signal(number)
@@ -166,7 +166,7 @@ async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: 
 
 
 @requirement("serve.end")
-async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) -> None:
+async def test_client_that_stops_reading_cannot_block_the_server(folder: Path) -> None:
     (folder / "big").write_text("x" * 79 + "\n", encoding="utf-8")
     with server(folder) as process:
         say(process, HELLO, READY)
@@ -180,7 +180,7 @@ async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) 
 
 
 @requirement("serve.end")
-async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
+async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         assert process.stdout is not None
@@ -191,7 +191,7 @@ async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
 
 
 @requirement("serve.end")
-def test_nothing_but_the_protocol_is_printed(folder: Path) -> None:
+def test_only_protocol_messages_are_printed(folder: Path) -> None:
     settings_file = folder / "settings.json"
     hook = {"type": "command", "command": "echo noise; echo more >&2"}
     settings_file.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}), encoding="utf-8")
@@ -204,7 +204,7 @@ def test_nothing_but_the_protocol_is_printed(folder: Path) -> None:
 
 
 @requirement("serve.end")
-def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
+def test_invalid_option_is_reported_before_serving(folder: Path) -> None:
     with server(folder, "--settings", "nowhere.json") as process:
         out, err = process.communicate(HELLO.encode() + b"\n", timeout=LONG)
     assert (process.returncode, out) == (2, b"")
@@ -212,7 +212,7 @@ def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
 
 
 @requirement("serve.garbage")
-async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
+async def test_concurrent_calls_get_one_answer_each(folder: Path) -> None:
     (folder / "a").write_text("a\n", encoding="utf-8")
     calls = [call(n, *(("Read",) if n % 2 else ("Nothing",)), file_path=str(folder / "a")) for n in range(1, 101)]
     with server(folder) as process:
@@ -225,7 +225,7 @@ async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
 
 
 @requirement("serve.end")
-async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: Path) -> None:
+async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo one"))
         say(process, call(2, "Bash", command="echo $$ > pid; exec sleep 1000"))
@@ -244,7 +244,7 @@ async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: 
 
 
 @requirement("serve.recorded")
-def test_two_servers_in_one_folder_record_a_session_each(folder: Path) -> None:
+def test_two_servers_in_one_folder_record_separate_sessions(folder: Path) -> None:
     command = [sys.executable, *COMMAND, *FREE]
     home = {**os.environ, "HOME": str(folder.parent)}
     home.pop("CLAUDE_CONFIG_DIR", None)

@@ -12,7 +12,7 @@ import pytest
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from PIL import Image
 
-from tests.integrations.mcp_server.stage import ERAS, Person, client, recorded, text, until
+from tests.integrations.mcp_server.client import ERAS, Person, client, recorded, text, until
 from tests.requirement import requirement
 from toolspan.integrations.mcp_server.service import ApprovalForm
 from toolspan.types.decision import Deny
@@ -25,7 +25,7 @@ FREE = ("--permission-mode", "bypassPermissions")
 
 @requirement("serve.tools")
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -> None:
+async def test_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -> None:
     async with client(folder, era=era) as found:
         tools = {one.name: one for one in (await found.list_tools()).tools}
 
@@ -40,7 +40,7 @@ async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: st
 
 
 @requirement("serve.tools")
-async def test_only_the_tools_that_were_named_are_there(folder: Path) -> None:
+async def test_only_the_named_tools_are_served(folder: Path) -> None:
     async with client(folder, "--tools", "Read,Grep") as found:
         assert [one.name for one in (await found.list_tools()).tools] == ["Grep", "Read"]
         gone = await found.call_tool("Bash", {"command": "echo hi"})
@@ -50,7 +50,7 @@ async def test_only_the_tools_that_were_named_are_there(folder: Path) -> None:
 
 @requirement("serve.results")
 @pytest.mark.parametrize("era", ERAS)
-async def test_results_and_errors_have_the_texts_of_every_other_host(folder: Path, era: str) -> None:
+async def test_results_and_errors_have_the_texts_of_other_hosts(folder: Path, era: str) -> None:
     (folder / "a.txt").write_text("hello\n", encoding="utf-8")
     async with client(folder, *FREE, era=era) as found:
         read = await found.call_tool("Read", {"file_path": "a.txt"})
@@ -66,7 +66,7 @@ async def test_results_and_errors_have_the_texts_of_every_other_host(folder: Pat
 
 
 @requirement("serve.recorded")
-async def test_a_server_process_records_one_session(folder: Path) -> None:
+async def test_server_process_records_one_session(folder: Path) -> None:
     async with client(folder, *FREE) as found:
         first = await found.call_tool("Bash", {"command": "echo one"})
         await found.call_tool("Nothing", {})
@@ -77,7 +77,7 @@ async def test_a_server_process_records_one_session(folder: Path) -> None:
 
 
 @requirement("serve.images")
-async def test_a_picture_is_image_content(folder: Path) -> None:
+async def test_image_is_image_content(folder: Path) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(picture, "PNG")
     (folder / "a.png").write_bytes(picture.getvalue())
@@ -90,7 +90,7 @@ async def test_a_picture_is_image_content(folder: Path) -> None:
 
 @requirement("serve.structured")
 @pytest.mark.parametrize("era", ERAS)
-async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path, era: str) -> None:
+async def test_structured_values_fit_the_declared_schema(folder: Path, era: str) -> None:
     calls: list[tuple[str, dict[str, object]]] = [
         ("Write", {"file_path": str(folder / "a.txt"), "content": "one\ntwo\n"}),
         ("Read", {"file_path": str(folder / "a.txt")}),
@@ -113,7 +113,7 @@ async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path,
 
 
 @requirement("serve.exclusive")
-async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(folder: Path) -> None:
+async def test_exclusive_calls_wait_and_others_overlap(folder: Path) -> None:
     (folder / "f").write_text("x\n", encoding="utf-8")
     lock = "mkdir busy && touch seen && sleep 0.2 && rmdir busy"  # fails if another is inside
     results = []
@@ -130,7 +130,7 @@ async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(
 
 
 @requirement("serve.exclusive")
-async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None:
+async def test_failing_call_does_not_affect_the_others(folder: Path) -> None:
     results = {}
     async with client(folder, *FREE) as found:
 
@@ -145,7 +145,7 @@ async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None
 
 @requirement("serve.cancel")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_cancelled_request_ends_the_process_and_is_on_record(folder: Path, era: str) -> None:
+async def test_cancelled_request_ends_the_process_and_is_recorded(folder: Path, era: str) -> None:
     async with client(folder, *FREE, era=era) as found:
         async with anyio.create_task_group() as group:
             command = "echo $$ > pid; exec sleep 1000"
@@ -160,7 +160,7 @@ async def test_a_cancelled_request_ends_the_process_and_is_on_record(folder: Pat
 
 
 @requirement("serve.cancel")
-async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(folder: Path) -> None:
+async def test_cancelled_request_in_the_queue_is_recorded(folder: Path) -> None:
     async with client(folder, *FREE) as found, anyio.create_task_group() as first:
         first.start_soon(found.call_tool, "Bash", {"command": "touch up; until [ -e go ]; do :; done"})
         await until((folder / "up").exists)
@@ -176,7 +176,7 @@ async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(fold
 
 @requirement("serve.progress")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know(folder: Path, era: str) -> None:
+async def test_long_command_sends_its_last_line_as_progress(folder: Path, era: str) -> None:
     news: list[tuple[float, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -194,7 +194,7 @@ async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> None:
+async def test_user_of_the_client_is_asked(folder: Path, era: str) -> None:
     person = Person(answer="once")
     async with client(folder, era=era, person=person) as found:
         result = await found.call_tool("Bash", {"command": "touch made"})
@@ -209,7 +209,7 @@ async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> 
 
 
 @requirement("serve.consent")
-async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder: Path) -> None:
+async def test_question_begins_with_the_request_however_long_it_is(folder: Path) -> None:
     hidden = "make " + "x" * 500 + "\nmake \x1b[2Khidden"
     person = Person(answer="deny")
     async with client(folder, person=person) as found:
@@ -227,7 +227,7 @@ async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder:
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_consent_for_the_session_is_asked_for_once(folder: Path, era: str) -> None:
+async def test_approval_for_the_session_is_requested_once(folder: Path, era: str) -> None:
     person = Person(answer="session")
     async with client(folder, era=era, person=person) as found:
         await found.call_tool("Bash", {"command": "npm run build"})
@@ -238,7 +238,7 @@ async def test_consent_for_the_session_is_asked_for_once(folder: Path, era: str)
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_no_is_a_result_with_the_persons_words(folder: Path, era: str) -> None:
+async def test_denial_is_a_result_with_the_users_message(folder: Path, era: str) -> None:
     person = Person(answer="deny", comment="use make")
     async with client(folder, era=era, person=person) as found:
         result = await found.call_tool("Bash", {"command": "touch made"})
@@ -250,7 +250,7 @@ async def test_no_is_a_result_with_the_persons_words(folder: Path, era: str) -> 
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_form_that_is_declined_is_no_consent(folder: Path, era: str) -> None:
+async def test_declined_form_is_a_denial(folder: Path, era: str) -> None:
     async with client(folder, era=era, person=Person()) as found:
         result = await found.call_tool("Bash", {"command": "touch made"})
     assert result.is_error
@@ -261,7 +261,7 @@ async def test_a_form_that_is_declined_is_no_consent(folder: Path, era: str) -> 
 @pytest.mark.parametrize(
     ("action", "seconds", "nobody"), [("decline", 0.01, True), ("decline", 3.0, False), ("cancel", 3.0, True)]
 )
-def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
+def test_immediate_decline_is_not_attributed_to_the_user(
     action: Literal["decline", "cancel"], seconds: float, nobody: bool
 ) -> None:
     asked = ElicitRequestFormParams(message="May it?", requested_schema={"type": "object"})
@@ -275,7 +275,7 @@ def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
 
 @requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(folder: Path, era: str) -> None:
+async def test_client_without_elicitation_gets_a_denial_with_advice(folder: Path, era: str) -> None:
     async with client(folder, era=era) as found:
         denied = await found.call_tool("Bash", {"command": "touch made"})
         ruled = await found.call_tool("Bash", {"command": "ls"})
@@ -288,7 +288,7 @@ async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(fold
 
 @requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_question_that_nobody_answers_is_no_consent(folder: Path, era: str) -> None:
+async def test_unanswered_question_is_a_denial(folder: Path, era: str) -> None:
     person = Person()
     person.without_answer = "cancel"
     async with client(folder, era=era, person=person) as found:

@@ -43,7 +43,7 @@ def recorded_by(version: str, folder: Path) -> Path:
         ("unknown", "2.1.325"),
     ],
 )
-def test_a_version_is_replayed_with_the_newest_profile_that_is_not_newer(
+def test_version_is_replayed_with_the_newest_profile_that_is_not_newer(
     version: str, expected: str, tmp_path: Path
 ) -> None:
     path = recorded_by(version, tmp_path)
@@ -52,7 +52,7 @@ def test_a_version_is_replayed_with_the_newest_profile_that_is_not_newer(
 
 
 @requirement("replay.profile")
-def test_the_command_says_which_version_it_imitates(tmp_path: Path) -> None:
+def test_replay_prints_the_version_it_imitates(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "toolspan", "replay", str(recorded_by("2.1.7", tmp_path))]
     done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert "client 2.0.65, recorded by 2.1.7" in done.stdout

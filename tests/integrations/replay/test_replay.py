@@ -82,7 +82,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @requirement("replay.same")
-async def test_a_replayed_session_gives_the_same_results(project: Path) -> None:
+async def test_replayed_session_gives_the_same_results(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -118,7 +118,7 @@ async def test_files_are_first_restored_to_their_recorded_state(project: Path) -
 
 
 @requirement("replay.differs")
-async def test_a_different_result_is_reported_with_a_diff(project: Path) -> None:
+async def test_different_result_is_reported_with_a_diff(project: Path) -> None:
     a, b = str(project / "a.txt"), str(project / "b.txt")
     path = await record(
         project,
@@ -147,7 +147,7 @@ async def test_a_different_result_is_reported_with_a_diff(project: Path) -> None
 
 
 @requirement("replay.bash")
-async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -> None:
+async def test_commands_run_only_on_request_and_in_the_copy(project: Path) -> None:
     made = project / "made.txt"
     command = f"echo made > {made}; pwd; date +%s.%N > stamp; date"
     path = await record(project, [("Bash", {"command": command})], [("Read", {"file_path": str(made)})])
@@ -169,7 +169,7 @@ async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -
 
 
 @requirement("replay.catch-up")
-async def test_a_file_changed_by_a_skipped_command_is_restored_for_the_next_call(project: Path) -> None:
+async def test_file_changed_by_a_skipped_command_is_restored_for_the_next_call(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -186,7 +186,7 @@ async def test_a_file_changed_by_a_skipped_command_is_restored_for_the_next_call
 
 
 @requirement("replay.confined")
-async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(tmp_path: Path, project: Path) -> None:
+async def test_no_file_outside_the_copy_is_written(tmp_path: Path, project: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "victim.txt").write_text("mine\n")
@@ -226,7 +226,7 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
 
 
 @requirement("replay.confined")
-async def test_a_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: Path, project: Path) -> None:
+async def test_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: Path, project: Path) -> None:
     victim = tmp_path / "victim.txt"
     victim.write_text("mine\n")
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
@@ -243,7 +243,7 @@ async def test_a_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: 
 
 
 @requirement("replay.limit")
-async def test_a_folder_that_is_too_large_is_not_copied(project: Path) -> None:
+async def test_folder_over_the_size_limit_is_not_copied(project: Path) -> None:
     (project / "big").write_bytes(b"x" * 5000)
     too_much = pytest.raises(ToolspanError, match="too much to copy")
     with too_much, open_scratch(project, max_bytes=4096):
@@ -251,7 +251,7 @@ async def test_a_folder_that_is_too_large_is_not_copied(project: Path) -> None:
 
 
 @requirement("replay.copy")
-async def test_the_copy_has_modes_and_times_and_no_git(project: Path) -> None:
+async def test_copy_keeps_modes_and_times_but_not_git(project: Path) -> None:
     script = project / "run.sh"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
@@ -269,7 +269,7 @@ async def test_the_copy_has_modes_and_times_and_no_git(project: Path) -> None:
 
 
 @requirement("replay.copy")
-async def test_the_files_of_a_commit_can_be_used_instead(project: Path) -> None:
+async def test_files_of_a_commit_can_be_used_instead(project: Path) -> None:
     git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e@e"]
     subprocess.run(["git", "init", "-q", str(project)], check=True)
     subprocess.run([*git, "add", "."], check=True)
@@ -284,7 +284,7 @@ async def test_the_files_of_a_commit_can_be_used_instead(project: Path) -> None:
 
 
 @requirement("replay.codex")
-async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path) -> None:
+async def test_codex_patches_are_applied_again(tmp_path: Path, project: Path) -> None:
     rollout = RolloutBuilder(cwd=str(project)).prompt("Go on.")
     patch = (
         "*** Begin Patch\n*** Update File: a.txt\n@@\n one\n-two\n+three\n"
@@ -339,7 +339,7 @@ def test_volatile_details_are_ignored_in_commands_only() -> None:
     assert len(short_diff("\n".join(map(str, range(99))), "")) == 21
 
 
-def test_a_recorded_folder_is_distinguished_from_similar_paths() -> None:
+def test_recorded_folder_is_distinguished_from_similar_paths() -> None:
     ground = PathMapping("/home/m/app", Path("/copy"))
     assert ground.to_copy_path("/home/m/app/a/../b") == Path("/copy/b")
     assert ground.to_copy_path("a.txt") == Path("/copy/a.txt")

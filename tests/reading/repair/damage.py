@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.session.recording.story import SESSION, error, finished, message, recorder, use
+from tests.session.recording.emitted import SESSION, error, finished, message, recorder, use
 
 TOOLS = ("Bash", "Edit", "Read", "mcp__a__b")
 Turn = tuple[list[list[tuple[str, int]]], bool]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.reading.repair.damage import Turn, calls_in, damaged, harms, recorded, turns, versions
 from tests.requirement import requirement
-from tests.session.recording.story import SESSION
+from tests.session.recording.emitted import SESSION
 from toolspan.errors import ToolspanError
 from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import source_for_path
@@ -75,7 +75,7 @@ def is_whole(story: list[Turn]) -> bool:
 @requirement("past.any-damage")
 @settings(max_examples=150)
 @given(any_damage)
-def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(broken: Broken) -> None:
+def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken: Broken) -> None:
     with broken.transcript() as path:
         calls, results = told(path)
         _, there = calls_in(path)
@@ -88,7 +88,7 @@ def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(b
 @requirement("past.any-cut")
 @settings(max_examples=100)
 @given(turns, st.integers(0, 1_000_000), versions)
-def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
+def test_transcript_cut_anywhere_is_resumed_with_all_complete_records(
     story: list[Turn], cut: int, version: str
 ) -> None:
     with session(story, version) as path:
@@ -104,7 +104,7 @@ def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
 @requirement("repair.any-damage")
 @settings(max_examples=150)
 @given(any_damage)
-def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(broken: Broken) -> None:
+def test_any_damaged_session_is_repaired_without_loss(broken: Broken) -> None:
     with broken.transcript() as path:
         before = path.read_bytes()
         if detect_dialect(source_for_path(path)) != "claude":

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.oracle.defects import DEFECTS, Lines, base
 from tests.requirement import requirement
-from tests.session.recording.story import SESSION, finished, message, recorder, use
+from tests.session.recording.emitted import SESSION, finished, message, recorder, use
 from toolspan.cli.app import app
 from toolspan.reading.diagnostics import check, repair
 from toolspan.session.recording.writer import results_folder
@@ -50,7 +50,7 @@ def told(path: Path) -> list[tuple[str, object]]:
 
 
 @requirement("repair.copy")
-def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_path: Path) -> None:
+def test_repair_writes_a_copy_and_leaves_the_original_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
     whole = told(path)
     data = path.read_bytes()
@@ -75,7 +75,7 @@ def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_pat
 
 @requirement("repair.defects")
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
-def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(defect: Any, tmp_path: Path) -> None:
+def test_each_defect_is_repaired_and_nothing_else_removed(defect: Any, tmp_path: Path) -> None:
     path = session(tmp_path)
     lines: Lines = path.read_bytes().splitlines()
     path.write_bytes(defect(lines))
@@ -91,7 +91,7 @@ def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(defect: Any,
 @requirement("repair.odd-fields")
 @pytest.mark.parametrize("odd", [["x"], {"x": 1}, 7, True])
 @pytest.mark.parametrize("field", ["message.id", "agentId", "toolUseID", "tool_use.id"])
-def test_a_field_of_another_type_stops_no_repair(field: str, odd: object, tmp_path: Path) -> None:
+def test_field_of_another_type_does_not_stop_repair(field: str, odd: object, tmp_path: Path) -> None:
     path = session(tmp_path)
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     replies = [line for line in lines if line["type"] == "assistant"]
@@ -118,7 +118,7 @@ def test_a_field_of_another_type_stops_no_repair(field: str, odd: object, tmp_pa
 
 
 @requirement("repair.nothing")
-def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
+def test_sound_session_is_left_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
     done = asked(path)
 
@@ -128,7 +128,7 @@ def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @requirement("repair.cli")
-def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_prints_the_changes_and_the_resume_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "it's mine"
     project.mkdir()
     monkeypatch.chdir(project)
@@ -152,7 +152,7 @@ def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monk
 
 
 @requirement("repair.elsewhere")
-def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(tmp_path: Path) -> None:
+def test_session_outside_the_client_folder_must_be_moved_first(tmp_path: Path) -> None:
     keeper = recorder(tmp_path / f"{SESSION}.jsonl")
     keeper.record_prompt("go")
     keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
@@ -167,7 +167,7 @@ def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(tmp
 
 @requirement("repair.cli")
 @pytest.mark.parametrize("what", ["missing", "codex", "folder"])
-def test_what_cannot_be_repaired_gets_one_line(what: str, tmp_path: Path) -> None:
+def test_session_that_cannot_be_repaired_is_reported_in_one_line(what: str, tmp_path: Path) -> None:
     place = tmp_path / "rollout-2026-01-01T00-00-00-0d6a1a0e-7f5e-4f0b-9a54-0d9f5a1c2b3d.jsonl"
     meta = {"timestamp": "x", "type": "session_meta", "payload": {"id": "x", "cwd": "/"}}
     if what == "codex":

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, hooks, says, tool_event
+from tests.runtime.hooks.hook_sessions import at, command, decides, hooks, says, tool_event
 from toolspan.runtime.hooks.configured import ConfiguredHooks
 from toolspan.runtime.hooks.events import ReplacedOutput, SessionHookEvent
 from toolspan.types.decision import Allow, Ask, Deny
@@ -43,7 +43,7 @@ OTHERS = {"Bash": ["bash", "Bas", "Bas|Foo"], "mcp__memory__add": ["mcp__memory"
         for matcher in matchers
     ],
 )
-async def test_a_matcher_is_a_list_of_names_or_a_pattern_searched_anywhere(
+async def test_matcher_is_a_list_of_names_or_a_pattern_searched_anywhere(
     tmp_path: Path, matcher: str, tool: str, matches: bool
 ) -> None:
     async with hooks(tmp_path, at("PreToolUse", command("true"), matcher=matcher)) as runner:
@@ -121,7 +121,7 @@ async def test_defer_takes_precedence_over_ask_and_deny_over_defer(tmp_path: Pat
 
 
 @requirement("hooks.settings-input")
-async def test_of_several_new_inputs_the_last_one_that_goes_with_the_decision_is_used(tmp_path: Path) -> None:
+async def test_last_new_input_that_goes_with_the_decision_is_used(tmp_path: Path) -> None:
     block = at(
         "PreToolUse",
         decides("allow", updatedInput={"command": "one"}),
@@ -136,7 +136,7 @@ async def test_of_several_new_inputs_the_last_one_that_goes_with_the_decision_is
 
 
 @requirement("hooks.chain")
-async def test_in_a_chain_each_handler_sees_the_changes_of_the_one_before(tmp_path: Path) -> None:
+async def test_each_handler_of_a_chain_sees_earlier_changes(tmp_path: Path) -> None:
     grow = (
         'python3 -c \'import json,sys; given = json.load(sys.stdin)["tool_input"]["command"];'
         ' print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse",'
@@ -151,7 +151,7 @@ async def test_in_a_chain_each_handler_sees_the_changes_of_the_one_before(tmp_pa
 
 
 @requirement("hooks.chain")
-async def test_a_denial_ends_a_chain(tmp_path: Path) -> None:
+async def test_denial_ends_a_chain(tmp_path: Path) -> None:
     block = at("PreToolUse", decides("deny"), command("touch ran"))
 
     async with hooks(tmp_path, block, compose="chain") as runner:
@@ -163,7 +163,7 @@ async def test_a_denial_ends_a_chain(tmp_path: Path) -> None:
 
 @requirement("hooks.settings-if")
 @pytest.mark.parametrize(("line", "runs"), [("git push", True), ("echo hi", False), ("ls && git push", True)])
-async def test_a_handler_with_a_rule_runs_only_for_calls_that_match_it(tmp_path: Path, line: str, runs: bool) -> None:
+async def test_handler_with_a_rule_runs_only_for_matching_calls(tmp_path: Path, line: str, runs: bool) -> None:
     block = at("PreToolUse", command("true", **{"if": "Bash(git *)"}))
 
     async with hooks(tmp_path, block) as runner:
@@ -188,7 +188,7 @@ async def test_a_handler_with_a_rule_runs_only_for_calls_that_match_it(tmp_path:
         ("Read", "Read", "s.env", True),
     ],
 )
-async def test_a_handler_with_a_file_rule_runs_only_for_the_tool_it_names(
+async def test_handler_with_a_file_rule_runs_only_for_the_tool_it_names(
     tmp_path: Path, rule: str, tool: str, path: str, runs: bool
 ) -> None:
     (tmp_path / "src").mkdir()
@@ -203,7 +203,7 @@ async def test_a_handler_with_a_file_rule_runs_only_for_the_tool_it_names(
 
 
 @requirement("hooks.settings-if")
-async def test_a_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -> None:
+async def test_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", command("true", **{"if": "Bash"}))
 
     async with hooks(tmp_path, block) as runner:
@@ -213,7 +213,7 @@ async def test_a_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -
 
 
 @requirement("hooks.told")
-async def test_a_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> None:
+async def test_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> None:
     keep = command("cat > told.json; env > env; pwd > where")
 
     async with hooks(tmp_path, at("PreToolUse", keep)) as runner:
@@ -251,7 +251,7 @@ async def test_older_clients_send_fewer_fields(tmp_path: Path) -> None:
 
 
 @requirement("hooks.output")
-async def test_a_handler_can_replace_the_output_of_an_mcp_tool(tmp_path: Path) -> None:
+async def test_handler_can_replace_the_output_of_an_mcp_tool(tmp_path: Path) -> None:
     given_output = {"hookEventName": "PostToolUse", "updatedMCPToolOutput": "other words"}
     block = at("PostToolUse", says({"hookSpecificOutput": given_output}))
 
@@ -264,7 +264,7 @@ async def test_a_handler_can_replace_the_output_of_an_mcp_tool(tmp_path: Path) -
 
 
 @requirement("hooks.long-words")
-async def test_a_context_that_is_too_long_is_saved_to_a_file(tmp_path: Path) -> None:
+async def test_long_context_is_saved_to_a_file(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", command("head -c 20000 /dev/zero | tr '\\0' x"))
 
     async with hooks(tmp_path, block) as runner:
@@ -277,7 +277,7 @@ async def test_a_context_that_is_too_long_is_saved_to_a_file(tmp_path: Path) -> 
 
 
 @requirement("hooks.long-words")
-async def test_a_message_that_is_too_long_is_saved_to_a_file(tmp_path: Path) -> None:
+async def test_long_message_is_saved_to_a_file(tmp_path: Path) -> None:
     block = at("PostToolUse", says({"systemMessage": "y" * 20_000}))
     async with hooks(tmp_path, block) as runner:
         after = await runner.run_post_tool_use(tool_event("Bash", tmp_path))
@@ -289,7 +289,7 @@ async def test_a_message_that_is_too_long_is_saved_to_a_file(tmp_path: Path) -> 
 
 
 @requirement("hooks.unknown-points")
-async def test_an_unknown_hook_point_disables_all_hooks_of_the_file_in_older_clients(tmp_path: Path) -> None:
+async def test_unknown_hook_point_disables_all_hooks_of_the_file_in_older_clients(tmp_path: Path) -> None:
     block = {**at("PreToolUse", command("true")), **at("NoSuchPoint", command("true"))}
 
     async with hooks(tmp_path, block, version="2.0.65") as old:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import call
+from tests.runtime.calls import call
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.runner import Runner
@@ -69,7 +69,7 @@ WRONG = [
 @pytest.mark.anyio
 @pytest.mark.parametrize("handler", WRONG)
 @pytest.mark.parametrize(("closed", "wanted"), [(True, "hook"), (False, "done")])
-async def test_a_failing_function_denies_the_call_only_with_fail_closed(
+async def test_failing_function_denies_the_call_only_with_fail_closed(
     handler: Callable[[Call], None], closed: bool, wanted: str
 ) -> None:
     hooks = Hooks(fail_closed=closed)
@@ -84,7 +84,7 @@ async def test_a_failing_function_denies_the_call_only_with_fail_closed(
 @requirement("hooks.answers-per-point")
 @pytest.mark.anyio
 @pytest.mark.parametrize("handler", WRONG)
-async def test_an_invalid_answer_to_a_permission_request_denies_the_call(handler: Callable[[Call], None]) -> None:
+async def test_invalid_answer_to_a_permission_request_denies_the_call(handler: Callable[[Call], None]) -> None:
     hooks = Hooks(fail_closed=True)
     hooks.pre_tool_use("act")(lambda call: Ask())
     hooks.permission_request("act")(handler)
@@ -100,7 +100,7 @@ async def test_an_invalid_answer_to_a_permission_request_denies_the_call(handler
 @pytest.mark.parametrize(
     "answer", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
 )
-async def test_an_invalid_answer_after_a_call_is_reported_and_the_result_stays(answer: object) -> None:
+async def test_invalid_answer_after_a_call_is_reported_and_the_result_kept(answer: object) -> None:
     hooks, events = Hooks(), list[LiveEvent]()
     hooks.post_tool_use("act")(lambda call, event: cast("str", answer))
     with anyio.fail_after(5):
@@ -112,7 +112,7 @@ async def test_an_invalid_answer_after_a_call_is_reported_and_the_result_stays(a
 
 
 @requirement("hooks.brackets")
-def test_a_decorator_without_parentheses_is_rejected_at_once() -> None:
+def test_decorator_without_parentheses_is_rejected_at_once() -> None:
     hooks = Hooks()
     with pytest.raises(ToolspanError, match="parentheses"):
         hooks.pre_tool_use(crash)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, hooks, says, tool_event
+from tests.runtime.hooks.hook_sessions import at, command, hooks, says, tool_event
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.hooks.handlers import COMMAND_OUTPUT_LIMIT
@@ -45,7 +45,7 @@ async def report_on(tmp_path: Path, handler: dict[str, object]) -> HookReport:
 
 @requirement("hooks.fail-open")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, name: str) -> None:
+async def test_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, name: str) -> None:
     report = await report_on(tmp_path, BROKEN[name])
 
     assert report.outcome == ("cancelled" if name == "hang" else "error")
@@ -54,7 +54,7 @@ async def test_a_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, 
 
 @requirement("hooks.settings-fail-closed")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path, name: str) -> None:
+async def test_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path, name: str) -> None:
     handler = {**BROKEN[name], "onFailure": "block"}
 
     async with hooks(tmp_path, at("PreToolUse", handler)) as runner:
@@ -66,7 +66,7 @@ async def test_a_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Pa
 
 
 @requirement("hooks.exit-codes")
-async def test_an_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
+async def test_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
     flood = f"yes | head -c {COMMAND_OUTPUT_LIMIT + 1}; echo not this one >&2; exit 2"
     block = {**at("PreToolUse", command(flood)), **at("PermissionRequest", command(flood))}
 
@@ -109,7 +109,7 @@ async def test_fail_closed_rejects_settings_with_a_handler_that_would_be_ignored
 
 
 @requirement("hooks.time-limit")
-async def test_a_timed_out_handler_is_terminated_with_its_children(tmp_path: Path) -> None:
+async def test_timed_out_handler_is_terminated_with_its_children(tmp_path: Path) -> None:
     hang = command("sleep 1000 & echo $! > child; sleep 1000", timeout=0.3)
 
     report = await report_on(tmp_path, hang)
@@ -119,7 +119,7 @@ async def test_a_timed_out_handler_is_terminated_with_its_children(tmp_path: Pat
 
 
 @requirement("hooks.time-limit")
-async def test_a_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> None:
+async def test_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> None:
     block = at("PreToolUse", command("touch begun; sleep 1000"))
 
     async with hooks(tmp_path, block) as runner:
@@ -134,7 +134,7 @@ async def test_a_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> N
 
 
 @requirement("hooks.daemons")
-async def test_a_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
+async def test_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
     daemon = command("sleep 1000 & echo words")
 
     async with hooks(tmp_path, at("PreToolUse", daemon)) as runner:
@@ -147,7 +147,7 @@ async def test_a_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp
 
 
 @requirement("hooks.async")
-async def test_an_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
+async def test_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
     block = at("PreToolUse", {**command("sleep 1000; exit 2"), "async": True})
 
     async with hooks(tmp_path, block) as runner:

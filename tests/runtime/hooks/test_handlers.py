@@ -12,7 +12,7 @@ import anyio.abc
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, hooks, tool_event
+from tests.runtime.hooks.hook_sessions import at, hooks, tool_event
 from toolspan.errors import ToolError
 from toolspan.runtime.hooks.events import PreToolDecision
 from toolspan.runtime.hooks.load import HookServices
@@ -70,7 +70,7 @@ async def before(
 
 
 @requirement("hooks.http")
-async def test_an_http_handler_posts_the_input_and_returns_the_body(tmp_path: Path) -> None:
+async def test_http_handler_posts_the_input_and_returns_the_body(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as request:
         decision = await before(tmp_path, {"type": "http", "url": request.url})
 
@@ -88,7 +88,7 @@ async def test_an_http_handler_posts_the_input_and_returns_the_body(tmp_path: Pa
         ("302 Found", "", ("location: http://127.0.0.1:1/",)),
     ],
 )
-async def test_a_response_that_is_not_json_is_a_failure(
+async def test_response_that_is_not_json_is_a_failure(
     tmp_path: Path, status: str, body: str, more: tuple[str, ...]
 ) -> None:
     async with server(status, body, *more) as request:
@@ -111,7 +111,7 @@ async def test_only_allowed_variables_are_expanded_in_headers(tmp_path: Path) ->
 
 
 @requirement("hooks.http-limits")
-async def test_a_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> None:
+async def test_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as request:
         decision = await before(
             tmp_path, {"type": "http", "url": request.url}, allowedHttpHookUrls=["https://ok.test/*"]
@@ -122,7 +122,7 @@ async def test_a_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> Non
 
 
 @requirement("hooks.mcp")
-async def test_the_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
+async def test_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
     calls: list[object] = []
 
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
@@ -143,7 +143,7 @@ async def test_the_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
 
 
 @requirement("hooks.mcp")
-async def test_a_failing_mcp_tool_blocks_nothing(tmp_path: Path) -> None:
+async def test_failing_mcp_tool_blocks_nothing(tmp_path: Path) -> None:
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
         raise ToolError("it broke")
 
@@ -165,7 +165,7 @@ class Mute(Exception):  # noqa: N818 - it has no words
     [{"type": "mcp_tool", "server": "db", "tool": "check"}, {"type": "prompt", "prompt": "Fine?"}],
     ids=["mcp_tool", "prompt"],
 )
-async def test_a_model_or_tool_that_fails_without_a_message_is_reported(
+async def test_model_or_tool_that_fails_without_a_message_is_reported(
     tmp_path: Path, handler: dict[str, object]
 ) -> None:
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
@@ -189,7 +189,7 @@ async def test_a_model_or_tool_that_fails_without_a_message_is_reported(
         ("no idea", False, None),
     ],
 )
-async def test_a_model_can_be_asked_whether_a_call_may_run(
+async def test_model_can_decide_whether_a_call_may_run(
     tmp_path: Path, verdict: str, refused: bool, stop: str | None
 ) -> None:
     request: list[str] = []
@@ -207,7 +207,7 @@ async def test_a_model_can_be_asked_whether_a_call_may_run(
 
 
 @requirement("hooks.prompt")
-async def test_a_models_refusal_can_let_the_turn_continue(tmp_path: Path) -> None:
+async def test_refusal_of_a_model_can_let_the_turn_continue(tmp_path: Path) -> None:
     async def ask(_prompt: str, _model: str | None) -> str:
         return '{"ok": false, "reason": "risky"}'
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import run_agent
+from tests.runtime.hooks.hook_sessions import run_agent
 from toolspan.testing import say, use
 
 
@@ -32,7 +32,7 @@ def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]
 
 
 @requirement("hooks.asked-model")
-def test_a_prompt_is_judged_by_the_model_of_the_run(tmp_path: Path) -> None:
+def test_prompt_hook_uses_the_model_of_the_run(tmp_path: Path) -> None:
     no = say('{"ok": false, "reason": "not today"}')
     yes = say('Of course: {"ok": true}')
     script = [
@@ -46,7 +46,7 @@ def test_a_prompt_is_judged_by_the_model_of_the_run(tmp_path: Path) -> None:
 
 
 @requirement("hooks.asked-model")
-def test_an_agent_hook_can_read_files_but_not_change_them(tmp_path: Path) -> None:
+def test_agent_hook_can_read_files_but_not_change_them(tmp_path: Path) -> None:
     script = [
         [use("Bash", command="touch a")],
         [use("Read", file_path="rules.txt"), use("Write", file_path="b", content="x")],

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, says
+from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from toolspan import Permissions, tool
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import Hooks, combine_hooks
@@ -90,7 +90,7 @@ def put_off(made: Session) -> str | None:
 
 
 @requirement("hooks.prompt-submit")
-async def test_the_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -> None:
+async def test_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -> None:
     payload = {"hookEventName": "UserPromptSubmit", "additionalContext": "json words"}
     block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": payload}))
 
@@ -110,7 +110,7 @@ async def test_the_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Pat
 
 
 @requirement("hooks.prompt-submit")
-async def test_a_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
+async def test_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", says({"decision": "block", "reason": "not now"}))
 
     async with session(tmp_path, block) as made:
@@ -127,7 +127,7 @@ async def test_a_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
 
 
 @requirement("hooks.prompt-submit")
-async def test_a_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
+async def test_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
     async with session(tmp_path, at("UserPromptSubmit", command("exit 2"))) as made:
         with pytest.raises(ToolspanError, match="submit"):
             made.say("Go")
@@ -136,7 +136,7 @@ async def test_a_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
 
 
 @requirement("hooks.stop")
-async def test_a_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
+async def test_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
     once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > told.json"
 
     async with session(tmp_path, at("Stop", command(once))) as made:
@@ -153,7 +153,7 @@ async def test_a_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None
 
 
 @requirement("hooks.stop")
-async def test_the_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
+async def test_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
     refused = 0
 
     async with session(tmp_path, at("Stop", command("exit 2"))) as made:
@@ -166,7 +166,7 @@ async def test_the_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> No
 
 
 @requirement("hooks.stop")
-async def test_a_hook_can_stop_the_turn(tmp_path: Path) -> None:
+async def test_hook_can_stop_the_turn(tmp_path: Path) -> None:
     block = at("Stop", says({"continue": False, "stopReason": "enough"}))
 
     async with session(tmp_path, block) as made:
@@ -197,7 +197,7 @@ async def test_hooks_run_when_a_session_begins_and_ends(tmp_path: Path) -> None:
 
 
 @requirement("hooks.defer")
-async def test_a_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
+async def test_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     block = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
 
@@ -231,7 +231,7 @@ async def test_one_of_several_calls_cannot_be_deferred(tmp_path: Path) -> None:
 
 
 @requirement("hooks.permission-request")
-async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: Path) -> None:
+async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Path) -> None:
     def permit(**decision: object) -> dict[str, object]:
         given = {"hookEventName": "PermissionRequest", "decision": decision}
         return says({"hookSpecificOutput": given})
@@ -252,7 +252,7 @@ async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: P
 
 
 @requirement("hooks.permission-request")
-async def test_a_hooks_new_input_is_checked_against_deny_rules(tmp_path: Path) -> None:
+async def test_new_input_of_a_hook_is_checked_against_deny_rules(tmp_path: Path) -> None:
     decision = {"behavior": "allow", "updatedInput": {"word": "secret"}}
     given = {"hookEventName": "PermissionRequest", "decision": decision}
     block = at("PermissionRequest", says({"hookSpecificOutput": given}))
@@ -268,7 +268,7 @@ async def test_a_hooks_new_input_is_checked_against_deny_rules(tmp_path: Path) -
 
 
 @requirement("hooks.permission-request")
-async def test_an_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
+async def test_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
     decision = {"behavior": "allow", "updatedPermissions": [{**rule, "destination": "session"}]}
     given = {"hookEventName": "PermissionRequest", "decision": decision}
@@ -300,7 +300,7 @@ async def test_batch_hooks_can_add_context_or_end_the_turn(tmp_path: Path) -> No
 
 
 @requirement("hooks.recorded")
-async def test_an_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Path) -> None:
+async def test_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Path) -> None:
     block = at("PostToolUse", says({"decision": "block", "reason": "look again"}))
 
     async with session(tmp_path, block) as made:
@@ -315,7 +315,7 @@ async def test_an_objection_after_a_call_is_recorded_with_its_handler(tmp_path: 
 
 
 @requirement("hooks.recorded")
-async def test_a_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
+async def test_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
     async with session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
@@ -333,7 +333,7 @@ async def test_a_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) 
 
 
 @requirement("hooks.recorded")
-async def test_a_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_path: Path) -> None:
+async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_path: Path) -> None:
     @tool()
     def facts() -> dict[str, int]:
         """Give some."""
@@ -383,7 +383,7 @@ async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None
 
 
 @requirement("hooks.defer")
-async def test_a_function_can_defer_a_call(tmp_path: Path) -> None:
+async def test_function_can_defer_a_call(tmp_path: Path) -> None:
     functions, ready = Hooks(), list[str]()
     functions.pre_tool_use()(lambda call: PreToolDecision(defer=not ready))
 
@@ -404,7 +404,7 @@ async def test_a_function_can_defer_a_call(tmp_path: Path) -> None:
 
 
 @requirement("hooks.permission-request")
-async def test_a_functions_approval_can_set_the_input_and_change_the_rules(tmp_path: Path) -> None:
+async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp_path: Path) -> None:
     functions, asked = Hooks(), list[str]()
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
 
@@ -425,7 +425,7 @@ async def test_a_functions_approval_can_set_the_input_and_change_the_rules(tmp_p
 
 
 @requirement("hooks.points")
-async def test_a_host_can_fire_hook_points_itself(tmp_path: Path) -> None:
+async def test_host_can_fire_hook_points(tmp_path: Path) -> None:
     block = at("Notification", command("cat > told.json"), matcher="idle_prompt")
     fields = {"message": "waiting", "notification_type": "idle_prompt"}
 
@@ -440,7 +440,7 @@ async def test_a_host_can_fire_hook_points_itself(tmp_path: Path) -> None:
 
 
 @requirement("hooks.points")
-async def test_a_function_at_a_point_without_a_call_can_object() -> None:
+async def test_function_at_a_point_without_a_call_can_object() -> None:
     functions = Hooks()
     functions.at("UserPromptSubmit")(lambda event: Deny("no prompts today"))
     functions.at("PreCompact", "manual")(lambda event: HookEffects(contexts=("keep it",)))

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command
+from tests.runtime.hooks.hook_sessions import at, command
 from toolspan import Permissions, Session, tool
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.profiles import profile
@@ -81,7 +81,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 @requirement("hooks.rewake")
-async def test_a_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
+async def test_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="a")], going(tmp_path), say("I mend it.")])  # type: ignore[list-item]
     async with talking(tmp_path, script, waker(tmp_path)) as agent:
         ended = await agent.run_to_completion("Go.")
@@ -94,7 +94,7 @@ async def test_a_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Pat
 
 
 @requirement("hooks.rewake")
-async def test_a_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path) -> None:
+async def test_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path) -> None:
     @tool()
     async def until_woken() -> str:
         """Return once the handler has ended."""
@@ -115,7 +115,7 @@ async def test_a_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Pa
 
 
 @requirement("hooks.rewake")
-async def test_a_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
+async def test_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
     done = {"role": "assistant", "content": [say("Done.")]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.made import asked_for
+from tests.runtime.calls import asked_for
 from toolspan.runtime.permissions import Permissions
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.types.decision import Allow, Decision

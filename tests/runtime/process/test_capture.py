@@ -14,7 +14,7 @@ from toolspan.runtime.process import Capture, Spill
 
 @requirement("process.bounded-memory")
 @given(st.lists(st.binary(max_size=30)), st.integers(2, 50))
-def test_a_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[bytes], limit: int) -> None:
+def test_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[bytes], limit: int) -> None:
     whole = b"".join(pieces)
     with TemporaryDirectory() as folder:
         capture = Capture(limit, Spill(lambda: Path(folder) / "all"))

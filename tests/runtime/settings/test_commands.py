@@ -107,7 +107,7 @@ def test_control_characters_in_settings_are_escaped_for_the_terminal(world: Worl
 
 
 @requirement("settings.errors")
-def test_an_invalid_settings_file_ends_the_command_with_one_line(world: World) -> None:
+def test_invalid_settings_file_ends_the_command_with_one_line(world: World) -> None:
     named = world.write("bad.json", {"hooks": {"Stop": 3}})
 
     done = world.toolspan("exec", "--settings", str(named))
@@ -181,7 +181,7 @@ def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: Worl
     [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
     ids=["exec", "mcp", "run"],
 )
-def test_an_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, command: tuple[str, ...]) -> None:
+def test_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, command: tuple[str, ...]) -> None:
     world.write("steps.json", [[{"type": "text", "text": "Done."}]])
 
     done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")

@@ -20,7 +20,7 @@ def write_settings(tmp_path: Path, value: object) -> Path:
 
 
 @requirement("settings.read")
-def test_a_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
+def test_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
     settings = load_settings(
         write_settings(
             tmp_path,
@@ -64,7 +64,7 @@ def test_a_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) ->
         ({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": 1}]}]}}, "`hooks.Stop[0].hooks[0].command`"),
     ],
 )
-def test_an_invalid_value_is_reported_with_file_and_key(tmp_path: Path, value: object, prefix: str) -> None:
+def test_invalid_value_is_reported_with_file_and_key(tmp_path: Path, value: object, prefix: str) -> None:
     path = write_settings(tmp_path, value)
 
     with pytest.raises(SettingsError) as raised:
@@ -75,7 +75,7 @@ def test_an_invalid_value_is_reported_with_file_and_key(tmp_path: Path, value: o
 
 @requirement("settings.errors")
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "nul", "\ufeff{,}"])
-def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
+def test_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
     path = write_settings(tmp_path, text)
 
     with pytest.raises(SourceError, match=r"settings\.json: "):
@@ -84,5 +84,5 @@ def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) ->
 
 @requirement("settings.read")
 @pytest.mark.parametrize("text", ["", "  \n", "{}", "\ufeff{}"])
-def test_an_empty_file_has_no_settings(tmp_path: Path, text: str) -> None:
+def test_empty_file_has_no_settings(tmp_path: Path, text: str) -> None:
     assert load_settings(write_settings(tmp_path, text)).hooks == {}

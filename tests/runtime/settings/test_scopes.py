@@ -86,7 +86,7 @@ def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
 
 
 @requirement("settings.scopes")
-def test_a_file_that_is_named_and_also_the_projects_is_loaded_once_and_trusted(tmp_path: Path) -> None:
+def test_named_project_file_is_loaded_once_and_trusted(tmp_path: Path) -> None:
     paths = write_scopes(tmp_path, project=hook("p"))
 
     layers = load_layers(paths, named=paths.project / ".claude" / "settings.json")
@@ -118,7 +118,7 @@ def test_managed_settings_can_restrict_hooks_and_rules_to_their_own(tmp_path: Pa
 
 
 @requirement("settings.trust")
-def test_an_untrusted_project_can_only_deny_and_ask(tmp_path: Path) -> None:
+def test_untrusted_project_can_only_deny_and_ask(tmp_path: Path) -> None:
     wishes = {
         **hook("p"),
         "env": {"LD_PRELOAD": "x"},
@@ -169,7 +169,7 @@ def test_any_change_of_a_trust_request_revokes_the_trust(tmp_path: Path) -> None
 
 
 @requirement("settings.trust")
-def test_an_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
+def test_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
     paths = write_scopes(tmp_path, project={"permissions": {"deny": ["Bash"]}, "model": "x"})
 
     assert TrustStore(tmp_path / "none.json").is_trusted(build_trust_request(paths, load_layers(paths)))
@@ -177,7 +177,7 @@ def test_an_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
 
 @requirement("settings.trust")
 @pytest.mark.parametrize("text", ["{", "[]", '{"folders": 3}'])
-def test_an_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -> None:
+def test_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -> None:
     paths = write_scopes(tmp_path, project=hook("p"))
     store = TrustStore(tmp_path / "trust.json")
     store.path.write_text(text, encoding="utf-8")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
-from tests.session.recording import story as made
+from tests.session.recording import emitted
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Recorder
 from toolspan.types.events import Finished, HookContext
@@ -67,9 +67,9 @@ def _finish(plan: Plan, at: float) -> Finished:
     if plan.context is not None:
         contexts = (HookContext(point="PostToolUse", name="PostToolUse", text=plan.context),)
     if plan.fails:
-        return made.error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
+        return emitted.error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
     content = f"fine: {plan.text}"
-    return made.finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
+    return emitted.finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
 
 
 def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
@@ -77,15 +77,15 @@ def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bo
     ended: list[str] = []
     recording.record_prompt("words of a person")
     for number, (words, plans) in enumerate(story):
-        at = made.START + number
+        at = emitted.START + number
         rest = plans
-        asked = [made.use(plan.id, plan.tool, **plan.input) for plan in plans]
-        whole = made.message(words, *asked, id=f"msg_{number}")
+        asked = [emitted.use(plan.id, plan.tool, **plan.input) for plan in plans]
+        whole = emitted.message(words, *asked, id=f"msg_{number}")
         if streamed and plans:
             early = plans[0]
             recording.record_reply_block(whole, whole["content"][0], last=False, at=at)  # type: ignore[index]
             recording.record_reply_block(whole, asked[0], last=False, at=at)
-            recording.record_hook(made.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
+            recording.record_hook(emitted.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
             recording.record_result(_finish(early, at + 0.1))
             for block in asked[1:]:
                 recording.record_reply_block(whole, block, last=block is asked[-1], at=at + 0.2)
@@ -102,12 +102,12 @@ def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bo
 
 @requirement("record.round-trip")
 @given(story=batches(), version=st.sampled_from(VERSIONS), streamed=st.booleans())
-def test_any_conversation_is_read_as_it_was_recorded(
+def test_any_conversation_is_read_back_as_recorded(
     story: list[tuple[str, list[Plan]]], version: str, streamed: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        ended = _tell(made.recorder(path, version=version), story, streamed)
+        ended = _tell(emitted.recorder(path, version=version), story, streamed)
         found = toolspan.read(path)
         plans = [plan for _, batch in story for plan in batch]
 
@@ -121,28 +121,28 @@ def test_any_conversation_is_read_as_it_was_recorded(
         assert [span.id for span in results] == ended
         assert [said.text for said in found.messages() if said.voice == "text"] == [words for words, _ in story]
         assert found.counts.malformed == 0
-        assert made.wrong(path) == []
+        assert emitted.wrong(path) == []
 
 
 @requirement("record.resume")
 @given(story=batches(), version=st.sampled_from(VERSIONS), data=st.data())
-def test_a_conversation_cut_anywhere_can_be_taken_up_again(
+def test_conversation_cut_at_any_byte_can_be_resumed(
     story: list[tuple[str, list[Plan]]], version: str, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        _tell(made.recorder(path, version=version), story, streamed=False)
+        _tell(emitted.recorder(path, version=version), story, streamed=False)
         whole = path.read_bytes()
         path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
 
-        again = Recorder.resume(path, made.origin(path.parent, version=version), made.Failures())
+        again = Recorder.resume(path, emitted.origin(path.parent, version=version), emitted.Failures())
         for call_id in sorted(again.open_calls):
-            again.record_result(made.error(call_id, "Any", "was cut off"))
+            again.record_result(emitted.error(call_id, "Any", "was cut off"))
         again.record_prompt("where were we?")
         again.close()
 
         found = toolspan.read(path)
         assert {span.state for span in found.spans} <= {"succeeded", "failed"}
         assert found.counts.malformed <= 1
-        codes = {finding.code for finding in made.wrong(path)}
+        codes = {finding.code for finding in emitted.wrong(path)}
         assert codes <= {"torn_line", "invalid_utf8"}  # a cut may go through a character

@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 
 import toolspan
 from tests.requirement import requirement
-from tests.session.recording.story import (
+from tests.session.recording.emitted import (
     SESSION,
     START,
     Failures,
@@ -62,7 +62,7 @@ def what(line: dict[str, Any]) -> str:
 
 @requirement("record.round-trip")
 @every_version
-def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
+def test_recorded_conversation_is_read_back(path: Path, version: str) -> None:
     with_all = recorder(path, version=version)
     with_all.record_prompt("Look")
     with_all.record_reply(
@@ -107,7 +107,7 @@ def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
 
 
 @requirement("record.one-line-per-block")
-def test_each_block_of_a_message_is_a_line_with_the_message_around_it(path: Path) -> None:
+def test_each_block_of_a_message_is_one_record(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message("a", use("toolu_a", "Read"), use("toolu_b", "Read")), request_id="r1")
 
@@ -121,7 +121,7 @@ def test_each_block_of_a_message_is_a_line_with_the_message_around_it(path: Path
 
 
 @requirement("record.one-line-per-block")
-def test_older_clients_tell_the_stop_reason_only_with_the_last_block(path: Path) -> None:
+def test_older_clients_record_the_stop_reason_with_the_last_block_only(path: Path) -> None:
     recorder(path, version="2.1.80").record_reply(message("a", use("toolu_a", "Read")))
 
     assert [line["message"]["stop_reason"] for line in lines(path)] == [None, "tool_use"]
@@ -129,7 +129,7 @@ def test_older_clients_tell_the_stop_reason_only_with_the_last_block(path: Path)
 
 @requirement("record.tree")
 @every_version
-def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(path: Path, version: str) -> None:
+def test_result_follows_its_call_and_the_reply_the_last_result(path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")))
@@ -150,7 +150,7 @@ def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(path: P
 
 
 @requirement("record.completion-order")
-def test_a_result_may_stand_between_two_blocks_of_one_message(path: Path) -> None:
+def test_result_may_come_between_two_blocks_of_a_message(path: Path) -> None:
     recording = recorder(path)
     whole = message(use("toolu_a", "Read"), use("toolu_b", "Read"))
     recording.record_reply_block(whole, use("toolu_a", "Read"), last=False)
@@ -167,7 +167,7 @@ def test_a_result_may_stand_between_two_blocks_of_one_message(path: Path) -> Non
 
 
 @requirement("record.is-error-as-told")
-def test_the_error_flag_is_written_only_as_it_was_told(path: Path) -> None:
+def test_error_flag_is_recorded_only_if_set(path: Path) -> None:
     recording = recorder(path)
     recording.record_result(finished("toolu_a", "Read", "x"))
     recording.record_result(finished("toolu_b", "Bash", "x", is_error=False))
@@ -184,7 +184,7 @@ def test_the_error_flag_is_written_only_as_it_was_told(path: Path) -> None:
 
 
 @requirement("record.consent")
-def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
+def test_permission_decisions_are_recorded_and_read_back(path: Path) -> None:
     recording = recorder(path)
     ids = ("toolu_a", "toolu_b", "toolu_c")
     recording.record_reply(message(*(use(name, "Bash", command="x") for name in ids)))
@@ -218,7 +218,7 @@ def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
 
 @requirement("record.consent")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197"])
-def test_older_clients_do_not_tell_of_consent(path: Path, version: str) -> None:
+def test_older_clients_do_not_record_permission_decisions(path: Path, version: str) -> None:
     no = decided("toolu_a", allowed=False)
     refused = error("toolu_a", "Bash", "no", denial_kind="permission-rule", decision=no)
     recorder(path, version=version).record_result(refused)
@@ -227,7 +227,7 @@ def test_older_clients_do_not_tell_of_consent(path: Path, version: str) -> None:
 
 
 @requirement("record.hooks")
-def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(path: Path) -> None:
+def test_hook_records_before_and_after_the_call_surround_its_result(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "success", text="ok", stdout="ok\n", exit_code=0))
@@ -271,7 +271,7 @@ def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(pa
 
 
 @requirement("record.hooks")
-def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_own(path: Path) -> None:
+def test_silent_and_denying_hooks_leave_no_record(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "success"))
@@ -282,7 +282,7 @@ def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_ow
 
 
 @requirement("record.hooks")
-def test_each_way_a_hook_can_end_has_its_attachment(path: Path) -> None:
+def test_each_hook_outcome_has_its_attachment(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "message", text="to the user"))
@@ -338,7 +338,7 @@ def test_each_way_a_hook_can_end_has_its_attachment(path: Path) -> None:
 
 
 @requirement("record.hooks")
-def test_2_1_80_tells_of_hooks_by_progress_and_2_0_65_not_at_all(tmp_path: Path) -> None:
+def test_2_1_80_records_hooks_as_progress_and_2_0_65_not_at_all(tmp_path: Path) -> None:
     kinds = {}
     for version in ("2.0.65", "2.1.80"):
         path = tmp_path / f"{version}.jsonl"
@@ -354,7 +354,7 @@ def test_2_1_80_tells_of_hooks_by_progress_and_2_0_65_not_at_all(tmp_path: Path)
 
 @requirement("record.companions")
 @every_version
-def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(path: Path, version: str) -> None:
+def test_notes_after_a_result_are_not_prompts(path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("look")
     recording.record_reply(message(use("toolu_a", "Read", file_path="x.png")))
@@ -368,7 +368,7 @@ def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(path: Pat
 
 
 @requirement("record.interrupt")
-def test_an_interrupted_turn_ends_with_the_words_of_the_client(path: Path) -> None:
+def test_interrupted_turn_ends_with_the_marker_of_the_client(path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Bash", command="sleep 9")))
@@ -394,7 +394,7 @@ def test_an_interrupted_turn_ends_with_the_words_of_the_client(path: Path) -> No
 
 
 @requirement("record.prompt")
-def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) -> None:
+def test_records_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("one")
     recording.record_reply(message(use("toolu_a", "Read")))
@@ -416,7 +416,7 @@ def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) ->
 
 
 @requirement("record.prompt")
-def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path, path: Path) -> None:
+def test_last_record_names_the_session(tmp_path: Path, path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("a\nlong " + "word " * 60)
     recording.close()
@@ -435,7 +435,7 @@ def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path, path: Pat
 
 
 @requirement("record.thinking")
-def test_thinking_is_recorded_only_with_its_signature(path: Path) -> None:
+def test_thinking_without_a_signature_is_not_recorded(path: Path) -> None:
     signed = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
     recorder(path).record_reply(message({"type": "thinking", "thinking": "hm"}, signed, "said"))
 
@@ -443,7 +443,7 @@ def test_thinking_is_recorded_only_with_its_signature(path: Path) -> None:
 
 
 @requirement("record.message-defaults")
-def test_a_bare_message_gets_what_readers_need(path: Path) -> None:
+def test_bare_message_gets_the_required_fields(path: Path) -> None:
     recorder(path).record_reply({"role": "assistant", "content": "hello", "container": {"id": "c"}})
 
     recorded = lines(path)[0]["message"]
@@ -455,7 +455,7 @@ def test_a_bare_message_gets_what_readers_need(path: Path) -> None:
 
 
 @requirement("record.place")
-def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Path, path: Path) -> None:
+def test_records_name_the_working_folder_and_its_branch(tmp_path: Path, path: Path) -> None:
     repository = tmp_path / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / ".git" / "HEAD").write_text("ref: refs/heads/topic/one\n")
@@ -482,7 +482,7 @@ def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Pat
 
 
 @requirement("record.place")
-def test_a_branch_that_changes_is_told_from_the_next_prompt_on(tmp_path: Path, path: Path) -> None:
+def test_changed_branch_is_recorded_from_the_next_prompt(tmp_path: Path, path: Path) -> None:
     head = tmp_path / ".git" / "HEAD"
     head.parent.mkdir()
     head.write_text("ref: refs/heads/one\n")
@@ -495,7 +495,7 @@ def test_a_branch_that_changes_is_told_from_the_next_prompt_on(tmp_path: Path, p
 
 
 @requirement("record.files")
-def test_a_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> None:
+def test_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> None:
     project = tmp_path / "my_project.x"
     project.mkdir()
     config = tmp_path / "config"
@@ -510,7 +510,7 @@ def test_a_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> 
 
 
 @requirement("record.files")
-def test_a_very_long_folder_name_is_cut_and_found_again(tmp_path: Path) -> None:
+def test_long_folder_name_is_shortened_and_found(tmp_path: Path) -> None:
     cwd = tmp_path / ("x" * 120) / ("y" * 120)
     first = transcript_path(SESSION, cwd, tmp_path)
     first.parent.mkdir(parents=True)
@@ -522,7 +522,7 @@ def test_a_very_long_folder_name_is_cut_and_found_again(tmp_path: Path) -> None:
 
 @requirement("record.agents")
 @every_version
-def test_a_subagent_has_a_file_of_its_own(tmp_path: Path, version: str) -> None:
+def test_subagent_is_recorded_in_a_separate_file(tmp_path: Path, version: str) -> None:
     path = tmp_path / f"{SESSION}.jsonl"
     recording = recorder(path, version=version)
     recording.record_prompt("go")
@@ -550,7 +550,7 @@ def test_a_subagent_has_a_file_of_its_own(tmp_path: Path, version: str) -> None:
 
 
 @requirement("record.sink")
-def test_a_recorder_takes_the_runners_events(path: Path) -> None:
+def test_recorder_accepts_the_events_of_a_runner(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     done = finished("toolu_a", "Bash", "hi", is_error=False)
@@ -568,7 +568,7 @@ def test_a_recorder_takes_the_runners_events(path: Path) -> None:
 
 @requirement("record.resume")
 @every_version
-def test_a_resumed_transcript_goes_on_where_it_ended(tmp_path: Path, path: Path, version: str) -> None:
+def test_resumed_transcript_continues_after_its_last_record(tmp_path: Path, path: Path, version: str) -> None:
     first = recorder(path, version=version)
     first.record_prompt("go")
     first.record_reply(message(use("toolu_a", "Read", file_path="a"), use("toolu_b", "Read")))
@@ -591,7 +591,7 @@ def test_a_resumed_transcript_goes_on_where_it_ended(tmp_path: Path, path: Path,
 
 
 @requirement("times.edge")
-def test_what_goes_on_after_the_last_instant_there_is_has_times_of_its_own(tmp_path: Path) -> None:
+def test_resume_after_the_latest_representable_time_still_gets_times(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     Recorder.resume(path, origin(tmp_path), Failures()).record_prompt("first")
     late = b'"timestamp":"9999-12-31T23:59:59.999Z"'
@@ -604,7 +604,7 @@ def test_what_goes_on_after_the_last_instant_there_is_has_times_of_its_own(tmp_p
 
 
 @requirement("record.resume")
-def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
+def test_resuming_a_missing_transcript_creates_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "session.jsonl"
     Recorder.resume(path, origin(tmp_path), Failures()).record_prompt("first")
 
@@ -613,7 +613,7 @@ def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
 
 @requirement("record.times")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80"])
-def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, path: Path, version: str) -> None:
+def test_times_increase_for_clients_that_resume_by_time(tmp_path: Path, path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")), at=START + 70)
@@ -628,7 +628,7 @@ def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, path: Path, 
 
 
 @requirement("record.bytes")
-def test_lines_are_compact_and_in_the_clients_order_of_keys(path: Path) -> None:
+def test_records_are_compact_with_the_key_order_of_the_client(path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("é\u2028")
 
