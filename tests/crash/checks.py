@@ -1,4 +1,4 @@
-"""What must hold of a session that died, whatever is left of its files."""
+"""Checks for the files of a session that died."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def content(place: Path, name: str) -> str | None:
 
 
 def results(path: Path) -> dict[str, str]:
-    """The results that a file holds, whole."""
     found: dict[str, str] = {}
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
@@ -37,7 +36,6 @@ def results(path: Path) -> dict[str, str]:
 
 
 def verdicts(place: Path, boot: str | None) -> dict[str, CallEvidence]:
-    """What is said of every call without a result, the subagent's too."""
     path = transcript(place)
     agent = agent_path(path, "helper", "nested")
     spans = [span for file in (path, agent) if file.exists() for span in read(file).spans]
@@ -46,7 +44,6 @@ def verdicts(place: Path, boot: str | None) -> dict[str, CallEvidence]:
 
 
 def check_verdict(place: Path, call: str, verdict: CallEvidence) -> None:
-    """A verdict is never wrong; unknown is never wrong."""
     if call in FILES:
         there = content(place, FILES[call])
         before = OLD if call == "toolu_edit" else None
@@ -59,7 +56,6 @@ def check_verdict(place: Path, call: str, verdict: CallEvidence) -> None:
 
 
 def check_history_of(place: Path) -> list[dict[str, object]]:
-    """The session goes on: each call once, each result that is there as it is."""
     messages = load_history(transcript(place))
     assert not messages or check_history(messages) == []
     calls: Counter[str] = Counter()
@@ -79,7 +75,6 @@ def check_history_of(place: Path) -> list[dict[str, object]]:
 
 
 async def check_resumed(place: Path) -> None:
-    """Somebody goes on with it: nothing is run again, and what was said of open calls stays."""
     before = {name: content(place, name) for name in (*FILES.values(), "log")}
     history = check_history_of(place)
     async with Session(
@@ -98,6 +93,5 @@ async def check_resumed(place: Path) -> None:
 
 
 def flat(messages: list[dict[str, object]]) -> list[tuple[object, str]]:
-    """The blocks that were said, results without what only one form of them has."""
     blocks = [b for m in messages for b in (m["content"] if isinstance(m["content"], list) else ())]
     return sorted((b["type"], str(b.get("text") or b.get("content") or b.get("id"))) for b in blocks)

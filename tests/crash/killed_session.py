@@ -1,4 +1,4 @@
-"""A session that dies: run in processes of its own, under a file layer that kills or notes.
+"""A session in a separate process, with a file layer that kills it or logs its operations.
 
     python -m tests.crash.killed_session kill FOLDER FSYNC HALF     dies after the 1st, 2nd, … operation
     python -m tests.crash.killed_session note FOLDER FSYNC          lives, and notes every operation
@@ -32,7 +32,6 @@ from toolspan.types.events import Finished
 SESSION = "5e551011-0000-4000-8000-000000000000"
 OLD, NEW = "first line\n", "changed line\n"
 Operation = tuple[str, str, str]
-"""What, on which file, and the bytes in base64."""
 
 
 def use(name: str, kind: str, **given: object) -> dict[str, object]:
@@ -40,8 +39,6 @@ def use(name: str, kind: str, **given: object) -> dict[str, object]:
 
 
 def replies(project: Path) -> list[dict[str, object]]:
-    """What the model says: calls side by side, edits, a subagent."""
-
     def at(name: str) -> str:
         return str(project / name)
 
@@ -68,7 +65,6 @@ def sub_reply(project: Path) -> dict[str, object]:
 
 
 def prepared(place: Path) -> Path:
-    """A project to work in."""
     project = place / "project"
     project.mkdir(parents=True)
     (project / "edited.txt").write_text(OLD, encoding="utf-8")
@@ -84,7 +80,6 @@ def tools() -> list[Tool]:
 
 
 async def live(place: Path, fsync: Fsync, told: Callable[[Finished], None]) -> None:
-    """The whole session."""
     project = place / "project"
 
     @tool(name="Helper")
@@ -161,8 +156,6 @@ class Layer:
         return self._named(real)
 
     def _named(self, real: Callable[..., None]) -> Callable[..., None]:
-        """A file gets its name: its content comes with it."""
-
         def named(source: Any, target: Any, **more: Any) -> None:
             real(source, target, **more)
             folder = Path(_name(more["dst_dir_fd"])) if "dst_dir_fd" in more else Path()

@@ -1,4 +1,4 @@
-"""A process that is killed after any of its writes: nothing is lost, nothing is said wrongly."""
+"""A process killed after any of its writes loses nothing and gives no wrong evidence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def killed(folder: Path, fsync: Fsync, *, half: bool) -> list[Path]:
-    """A place for each number of operations after which the session died; the last one lived."""
     program = [sys.executable, "-m", "tests.crash.killed_session", "kill", str(folder), fsync]
     done = subprocess.run([*program, str(int(half))], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

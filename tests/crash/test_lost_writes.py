@@ -1,4 +1,4 @@
-"""The machine goes down: what the disk was not asked to keep may be gone, in any combination."""
+"""Writes that were not synced may be lost in any combination when the machine goes down."""
 
 from __future__ import annotations
 
@@ -26,29 +26,21 @@ Operations = list[tuple[str, str, bytes]]
 
 @dataclass
 class File:
-    """What may be left of a file."""
-
     data: bytes = b""
     kept: int = 0
-    """So much of it is on the disk for sure."""
     named: bool = False
-    """So is its name."""
 
     def ends(self) -> list[int]:
-        """How much may be left if only whole lines are."""
         ends = [n + 1 for n, byte in enumerate(self.data) if byte == ord("\n")]
         return [end for end in ends if end >= self.kept]
 
     def lengths(self) -> st.SearchStrategy[int]:
-        """How much may be left; often whole lines, which are the harder to tell from the truth."""
         whole = st.sampled_from([self.kept, *self.ends(), len(self.data)])
         return st.one_of(whole, whole, st.integers(self.kept, len(self.data)))
 
 
 @dataclass
 class Disk:
-    """What may be left of everything."""
-
     grown: dict[str, File] = field(default_factory=dict)
     """Files that were written to, piece by piece."""
     versions: dict[str, list[bytes | None]] = field(default_factory=dict)
@@ -77,7 +69,6 @@ class Disk:
 
 
 def noted(folder: Path, fsync: Fsync) -> Operations:
-    """Everything that the session did to files, in order."""
     program = [sys.executable, "-m", "tests.crash.killed_session", "note", str(folder), fsync]
     subprocess.run(program, cwd=ROOT, check=True, capture_output=True)
     found = json.loads((folder / "operations.json").read_text(encoding="utf-8"))
@@ -85,13 +76,10 @@ def noted(folder: Path, fsync: Fsync) -> Operations:
 
 
 Choice = Callable[[File], int | None]
-"""How much is left of a file; None: not even its name."""
 Version = Callable[[list[bytes | None]], bytes | None]
 
 
 def left(disk: Disk, place: Path, origin: Path, much: Choice, which: Version) -> None:
-    """One of the states that the disk may be in."""
-
     def put(path: str, data: bytes) -> None:
         target = place / Path(path).relative_to(origin)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +106,6 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def died(operations: Operations, until: int) -> tuple[Disk, set[str]]:
-    """What may be left after so many operations, and the calls that were told as ended."""
     disk = Disk()
     for what, path, written in operations[:until]:
         disk.take(what, path, written)

@@ -1,4 +1,4 @@
-"""What a session emits while it runs equals what is read from its transcript afterwards."""
+"""Live events of a session equal the spans read from its transcript."""
 
 from __future__ import annotations
 
@@ -215,7 +215,6 @@ def facts(span: Span) -> dict[str, object]:
 
 
 def happened(span: Span) -> list[tuple[object, ...]]:
-    """What was decided and added, in the words that both sides have."""
     found: list[tuple[object, ...]] = []
     for event in span.events:
         if isinstance(event, Permission):

@@ -1,4 +1,4 @@
-"""Content blocks in an agent loop: builders, calls of a reply, what results say."""
+"""Content blocks in an agent loop: builders, calls of a reply, parsed results."""
 
 from __future__ import annotations
 
@@ -223,7 +223,6 @@ def test_reader_and_parser_agree_on_errors() -> None:
 
 
 def input_of(block: ToolUse, name: str) -> dict[str, Any]:
-    """The input of a built block, whose envelope is as it should be."""
     assert list(block) == ["type", "id", "name", "input"]
     assert (block["type"], block["name"]) == ("tool_use", name)
     assert re.fullmatch(r"toolu_[0-9A-Za-z]{24}", block["id"])

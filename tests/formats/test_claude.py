@@ -1,4 +1,4 @@
-"""Claude Code's lines: what is read of them, what survives, what is named as odd."""
+"""Claude Code records: decoding, encoding and odd values."""
 
 from __future__ import annotations
 
@@ -44,14 +44,12 @@ def blocks(entry: Entry) -> list[MessageBlock]:
 
 
 def whole(data: bytes) -> Entry:
-    """The entry of a line with nothing odd about it."""
     entry, odd = decode_entry(data)
     assert odd == ()
     return entry
 
 
 def shown(value: Any) -> Any:
-    """An entry as plain values; bodies by what they mean, not by how they are spelled."""
     if isinstance(value, msgspec.Raw):
         return json_repair.decode_document(bytes(value)) if bytes(value) else None
     if isinstance(value, msgspec.Struct):
@@ -369,7 +367,6 @@ def test_bodies_and_records_have_the_same_blocks(record: dict[str, Any]) -> None
 
 
 def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
-    """Line by line, with starts and ends, each whole and as expected; None when one is not."""
     if data and not data.endswith(b"\n"):
         return None
     found = []

@@ -1,4 +1,4 @@
-"""The shapes of structured results, each through the door that chooses it."""
+"""Shapes of structured results."""
 
 from __future__ import annotations
 

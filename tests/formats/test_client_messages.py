@@ -1,4 +1,4 @@
-"""Messages from clients that are easy to misread, each in a transcript of one call."""
+"""Client messages that are easy to misread, each in a transcript of one call."""
 
 from __future__ import annotations
 

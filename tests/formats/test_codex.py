@@ -1,4 +1,4 @@
-"""Codex's lines: typed views of every age, and back to equal JSON."""
+"""Codex records of every version, decoded and encoded to equal JSON."""
 
 from __future__ import annotations
 

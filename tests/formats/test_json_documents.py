@@ -1,4 +1,4 @@
-"""JSON of any quality: exact where it is whole, recovered where it is not."""
+"""JSON documents: exact if complete, recovered if damaged."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ bytes_with_newlines = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\0", b"bc"
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Reading in pieces of eight bytes."""
     monkeypatch.setattr(jsonl, "CHUNK_SIZE", 8)
     return 8
 
@@ -39,7 +38,6 @@ def compressed(*frames: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[JsonLine]:
-    """The lines as anyone would find them in memory."""
     found = []
     offset = 0
     for number, piece in enumerate(data.split(b"\n"), start=1):

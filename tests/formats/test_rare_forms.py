@@ -1,4 +1,4 @@
-"""Forms that are seldom seen: long first lines, pipes, odd values, texts cut or spilled."""
+"""Rare forms: long first lines, pipes, odd values, truncated and spilled texts."""
 
 from __future__ import annotations
 

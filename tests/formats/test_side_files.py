@@ -1,4 +1,4 @@
-"""Small files and lines beside the conversation: kept copies, running processes, names of files."""
+"""Files beside the conversation: backups, running processes, paths."""
 
 from __future__ import annotations
 

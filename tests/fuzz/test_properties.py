@@ -1,4 +1,4 @@
-"""What holds of every transcript: pairing by id, prefixes, copies, and damage that never raises."""
+"""Properties of every transcript: pairing by id, prefixes, copies, and damage that never raises."""
 
 from __future__ import annotations
 
@@ -202,17 +202,14 @@ def test_any_bytes_never_raise(data: bytes) -> None:
 
 
 def call(old: bytes = b"", new: bytes = b"") -> bytes:
-    """A line with a call, something in it replaced."""
     return CALL.replace(old, new) if old else CALL
 
 
 def result(old: bytes = b"", new: bytes = b"") -> bytes:
-    """A line with its result, something in it replaced."""
     return RESULT.replace(old, new) if old else RESULT
 
 
 def spilled(path: bytes) -> bytes:
-    """A result that names a file with the rest of its output."""
     return result(b'"message"', b'"toolUseResult":{"persistedOutputPath":"' + path + b'"},"message"')
 
 

@@ -1,4 +1,4 @@
-"""Inputs and results, read again from the file when somebody asks; also when it has changed."""
+"""Inputs and results read from the file on demand, also after it changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def spans_of(data: bytes, name: str = "s.jsonl") -> list[Span]:
 
 
 def rewritten(path: Path, *changes: tuple[bytes, bytes]) -> None:
-    """The same file with other bytes of the same length."""
     data = path.read_bytes()
     for old, new in changes:
         assert old in data

@@ -1,4 +1,4 @@
-"""Branches: what the model still saw, what lies before a compaction, what a rewind left behind."""
+"""Active, compacted and abandoned branches."""
 
 from __future__ import annotations
 
@@ -88,7 +88,6 @@ def test_record_with_a_missing_parent_follows_the_previous_record(tmp_path: Path
 
 
 def looped(links: dict[int, int | None]) -> Iterator[bytes]:
-    """Six lines with a call each, the parents of some of them changed to other lines."""
     story = TranscriptBuilder(version="2.0.65").prompt("go")
     for name in "abcde":
         story.call("Bash", {"command": name}, id=name)

@@ -1,4 +1,4 @@
-"""What lines around a call say of it: progress, hooks, notices, the end of a stream."""
+"""Events of a call from the records around it."""
 
 from __future__ import annotations
 

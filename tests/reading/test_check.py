@@ -1,4 +1,4 @@
-"""`toolspan.check`: every finding that a transcript can give, and what it means."""
+"""`toolspan.check`: every finding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from toolspan.types.span import Note
 
 
 def healthy() -> TranscriptBuilder:
-    """One call that went well, and a last word."""
     story = TranscriptBuilder(session_id="s").prompt("go")
     story.result(story.call("Bash", {"command": "ls"}, id="toolu_1"), claude_results.ran("a"))
     return story.text("done")

@@ -1,4 +1,4 @@
-"""Codex rollouts read as the same spans, messages, tokens and facts as Claude's."""
+"""Codex rollouts are read as the same spans, messages and tokens as Claude transcripts."""
 
 from __future__ import annotations
 
@@ -563,7 +563,6 @@ FIELDS = (
 
 
 def changed(value: object, field: str, put: object) -> object:
-    """The same with another value wherever a field of that name stands."""
     if isinstance(value, dict):
         return {k: put if k == field else changed(v, field, put) for k, v in value.items()}
     return [changed(each, field, put) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What a rollout tells beside its calls: ends, forks, subagents, names, odd lines."""
+"""Codex rollouts beside their calls: end events, forks, subagents, titles, rare records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def only(made: RolloutBuilder) -> Span:
 
 
 def ran(code: int | None = None, **end: object) -> Span:
-    """One command whose output says nothing of its end, and an event that does."""
     made = RolloutBuilder()
     call = made.call("exec_command", {"cmd": "make"})
     made.output(call, "some words")

@@ -1,4 +1,4 @@
-"""Rollouts that grow are followed like other transcripts."""
+"""Growing Codex rollouts are followed like other transcripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files below a folder are transcripts."""
+"""Transcript files below a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` finds line by line: what nobody has described, is no text, or does not fit."""
+"""Findings of `check` per record: unknown keys, invalid text, patches that do not fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def told(found: DiagnosticReport) -> list[tuple[str, int]]:
 
 
 def about(found: DiagnosticReport, code: str) -> list[str]:
-    """What stands in brackets after the sentence that all findings of a code share."""
     told = [each.explanation for each in found.findings if each.code == code]
     return [text.rpartition(" (")[2].removesuffix(")") for text in told]
 

@@ -1,4 +1,4 @@
-"""The short way to judge a success says what the long way says, or nothing."""
+"""The fast path for successful results agrees with the full inference."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ def append(path: Path, data: bytes) -> None:
 
 
 def told(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
-    """Updates in short: what happened, to which call, and its states."""
     found: list[tuple[str, ...]] = []
     for update in updates:
         match update:
@@ -59,12 +58,10 @@ def told(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
 
 
 def everything(span: Span) -> tuple[object, ...]:
-    """All that a span says; its shelf apart."""
     return (make_call_row(span, ""), span.events, span.copies)
 
 
 def one_call(**kwargs: str) -> list[bytes]:
-    """A prompt, a call `c1` and its result, as lines with their newlines."""
     session = TranscriptBuilder(**kwargs).prompt("Go on.")  # type: ignore[arg-type]
     session.call("Bash", {"command": "make"}, id="c1")
     session.result("c1", "fine", after_ms=1500)
@@ -78,7 +75,6 @@ def ended(session: TranscriptBuilder) -> list[bytes]:
 def in_two_steps(
     session: TranscriptBuilder, at: int, path: Path
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """What is told of a file that has its lines up to one, and then of its rest."""
     lines = ended(session)
     follower = Follower(path)
     append(path, b"".join(lines[:at]))
@@ -88,14 +84,12 @@ def in_two_steps(
 
 
 def under_way() -> TranscriptBuilder:
-    """A session in which a command has begun."""
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
     session.call("Bash", {"command": "make"}, id="c1")
     return session.progress("c1", "bash_progress", output="")
 
 
 def eventful() -> bytes:
-    """A session in which much happens: batches, hooks, progress, an interrupt, a rewind."""
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
     session.call("Read", {"file_path": "/w/é.py"}, id="c1")
     session.call("Bash", {"command": "make"}, id="c2")
@@ -113,7 +107,6 @@ def eventful() -> bytes:
 
 
 def polled(data: bytes, cuts: Iterable[int]) -> tuple[list[Span], list[Span]]:
-    """The last span of each call when a file grows in these steps, and what `read` says of it."""
     spans: dict[str, Span] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.jsonl"

@@ -1,4 +1,4 @@
-"""The same calls, told by Claude Code and by Codex, are the same to us."""
+"""The same calls recorded by Claude Code and by Codex are read alike."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ FATES: dict[str, tuple[Callable[[Told], claude_results.Body], Callable[[Told], O
         lambda _: codex_builder.patch_mismatch_output("/a.txt", "x"),
     ),
 }
-"""What may become of a call, as each client tells it; None for a call without an answer."""
 
 WORDS = st.text(st.characters(categories=["L", "N", "P"], include_characters=" \n"), max_size=60)
 CALLS = st.builds(Told, st.sampled_from(sorted(FATES)), WORDS, st.integers(1, 100))

@@ -1,4 +1,4 @@
-"""Calls added up: errors by what they are, tools and servers by how they fare."""
+"""Calls grouped by error, tool and server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def rows_of(story: TranscriptBuilder) -> list[CallRow]:
 
 
 def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:
-    """Calls of one tool, one after the other, that took so long."""
     story = TranscriptBuilder().prompt("go")
     for ms in took_ms:
         story.result(story.call(tool, {"command": "x"}), body or claude_results.ran("ok"), after_ms=ms)

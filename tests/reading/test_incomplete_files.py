@@ -1,4 +1,4 @@
-"""Files that end before their time, are forks of others, or tell what few files tell."""
+"""Truncated files, forks and rare records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from toolspan.testing.codex_builder import RolloutBuilder
 
 
 def cut(path: Path, data: bytes, kept: int) -> Path:
-    """Two frames, of which the second one is cut."""
     first, second = data[:kept], data[kept:]
     packed = zstandard.compress(second)
     path.write_bytes(zstandard.compress(first) + packed[: len(packed) // 2])

@@ -1,4 +1,4 @@
-"""How calls ended: every text the clients write, and what stands around it."""
+"""States of calls: every result text of the clients, and the records around it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def only(story: TranscriptBuilder, tmp_path: Path) -> Span:
 
 
 def asked(version: str = NEW) -> tuple[TranscriptBuilder, str]:
-    """A story that has come to a command, and the id of its call."""
     story = TranscriptBuilder(version=version).prompt("go")
     return story, story.call("Bash", {"command": "x"})
 
@@ -263,7 +262,6 @@ def test_exit_codes_are_read_from_the_first_or_the_last_line(text: str, code: in
 
 
 def rejected(prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool) -> TranscriptBuilder:
-    """A call that was rejected, perhaps because the person stopped the turn."""
     story, call = asked("2.1.80")
     prepare(story, call)
     return story.interrupt() if stop else story.result(call, claude_results.rejected()).prompt("why?")

@@ -94,8 +94,6 @@ class Archive:
 
 
 def sums(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
-    """The numbers of each command, by what they measure."""
-
     def ask(*command: str | Path) -> Any:
         return run(*command, *words, "--json", env=NO_CACHE)
 

@@ -1,4 +1,4 @@
-"""Whose words they are: a person's, the model's, or the client's in their name."""
+"""Roles of messages: user, model, or client."""
 
 from __future__ import annotations
 

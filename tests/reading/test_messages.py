@@ -1,4 +1,4 @@
-"""What was said between the calls: who speaks, in which order, whatever the lines are."""
+"""Messages between calls: roles and order."""
 
 from __future__ import annotations
 

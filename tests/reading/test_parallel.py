@@ -1,4 +1,4 @@
-"""Many files at once: one process and many return the same facts in the same order."""
+"""Parallel and serial reads return the same facts in the same order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from toolspan.testing import TranscriptBuilder, claude_results
 
 
 def archive(root: Path) -> list[Path]:
-    """Thirty files: calls of all sorts, damage, a subagent, an empty and an unreadable file."""
     paths = []
     for n in range(28):
         story = TranscriptBuilder(session_id=f"s{n:02}").prompt("go")

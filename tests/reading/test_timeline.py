@@ -1,4 +1,4 @@
-"""The timeline: turns, lanes, and subagents under their calls, whatever layout the client had."""
+"""The timeline: turns, lanes, and subagents under their calls, in every client layout."""
 
 from __future__ import annotations
 

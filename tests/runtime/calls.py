@@ -1,4 +1,4 @@
-"""Short words for tests of the runner: calls, and what was told."""
+"""Short builders of calls, and a sink that keeps events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ E = TypeVar("E")
 
 
 def call(name: str, tool: str, **given: object) -> dict[str, object]:
-    """A `tool_use` block."""
     return {"type": "tool_use", "id": name, "name": tool, "input": given}
 
 
 def asked_for(tool: str, given: Mapping[str, object] | None = None) -> Call:
-    """A call `a` of a tool, as a runner has it."""
     shelf = LiveBodyStore(given or {})
     return Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
 
@@ -35,10 +33,8 @@ class Told:
         self.events.append(event)
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
     def states(self) -> dict[str, str]:
-        """How each call ended, in the order in which they did."""
         return {str(one.call_id): one.span.state for one in self.of(Finished)}

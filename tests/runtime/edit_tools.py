@@ -1,4 +1,4 @@
-"""Editing tools that do not edit: what a call of theirs is given is what the real ones take."""
+"""Edit tools with the inputs of the real ones and another effect."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ Act = Callable[[Path], Awaitable[str]]
 
 
 def editor(name: str, act: Act, timeout: float = 0.001) -> Tool:
-    """An editing tool of this name, which does something else with the file."""
-
     @tool(name=name, timeout=timeout)
     async def edit(
         file_path: str,

@@ -1,4 +1,4 @@
-"""Mutation testing of the scheduler: do the tests notice a fault in any statement of it?
+"""Mutation testing of the scheduler.
 
 Each mutant changes one node of one module's syntax tree: a condition is negated, a comparison is shifted, a call whose
 value is not used is dropped, or `and` becomes `or`. The quick tests of the runtime run against a copy of the package

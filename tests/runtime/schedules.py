@@ -1,4 +1,4 @@
-"""Plays a schedule on a real runner, and says what was wrong with it.
+"""Play a schedule on a real runner and report violations.
 
 No clock and no sleep: tools wait for gates that the schedule opens. `play` returns what happened;
 `faults` compares it with what must hold for every schedule.
@@ -47,7 +47,6 @@ SCHEMA: Mapping[str, object] = {
 PATIENCE = 20.0
 """Seconds after which a schedule counts as stuck."""
 GRACE = 0.005
-"""Seconds that code which is told to stop gets for it."""
 
 
 class Odd(str):
@@ -65,12 +64,9 @@ class MuteError(Exception):
 
 @dataclass
 class Stage:
-    """What a schedule is played on, and what happened there."""
-
     schedule: Schedule
     events: list[LiveEvent] = field(default_factory=list)
     gates: dict[str, anyio.Event] = field(default_factory=dict)
-    """What a call waits for wherever its plan says so; the driver opens it."""
     accepted: list[str] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
     """The calls whose tool began."""
@@ -100,7 +96,6 @@ class Stage:
                 await self.gate(call_id)
 
     async def say_nothing(self, call_id: str, way: Silence) -> None:
-        """Do what somebody does who is asked and has no answer."""
         match way:
             case "waits":
                 await self.gate(call_id)
@@ -112,11 +107,9 @@ class Stage:
                 pass
 
     def is_over(self, call_id: str) -> bool:
-        """Whether the call has its result."""
         return any(isinstance(one, Finished) and one.call_id == call_id for one in self.events)
 
     def is_left(self, call_id: str) -> bool:
-        """Whether its tool did not stop in time, and what it gives is nobody's result."""
         left = _faulted(self, "is left to itself")
         return any(one.where == "tool" and one.call_id == call_id for one in left)
 
@@ -126,7 +119,6 @@ def name_of(position: int) -> str:
 
 
 def is_exclusive(plan: Plan) -> bool:
-    """Whether the call must be alone, by what the model asked for."""
     known = plan.tool not in ("off", "missing")
     valid = plan.input in ("good", "surrogate")
     return known and not (plan.tool in ("safe", "limited", "asks") and valid)
@@ -568,7 +560,6 @@ async def _perform(stage: Stage) -> None:
 
 
 async def _let_tasks_of_hooks_end(stage: Stage) -> None:
-    """What code that was left has started itself, as hooks beside each other, is its own."""
     for gate in stage.gates.values():
         gate.set()
     for _ in range(5):
@@ -585,7 +576,6 @@ def _look_around(stage: Stage, runner: Runner) -> None:
 
 
 def _shared_out(schedule: Schedule) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """The steps of the host, and those somebody else takes while it drains."""
     if not schedule.drains:
         return schedule.steps, ()
     last = max(n for n, step in enumerate(schedule.steps) if step.act == "add")
@@ -650,14 +640,12 @@ def _take(stage: Stage, finished: list[Finished]) -> None:
 
 
 def _let_stubborn_ones_end(stage: Stage) -> None:
-    """A host that goes away opens no more gates, and some calls do not end without."""
     for position, plan in enumerate(stage.schedule.plans):
         if plan.tool == "block":
             stage.gates[name_of(position)].set()
 
 
 def _open_all(stage: Stage, batch: Batch) -> None:
-    """Let everything come to its end."""
     for gate in stage.gates.values():
         gate.set()
     for call_id in stage.accepted:
@@ -671,7 +659,6 @@ def _open_all(stage: Stage, batch: Batch) -> None:
 
 
 def faults(stage: Stage) -> list[str]:
-    """What must not be; empty when the schedule was settled."""
     return [
         *stage.wrong,
         *(f"a task was left: {task}" for task in stage.left),
@@ -736,14 +723,12 @@ def _faulted(stage: Stage, words: str) -> list[live.Faulted]:
 
 
 def _modifying(stage: Stage) -> list[str]:
-    """The calls whose output carried a modifier to its end."""
     giving = ("text", "blank", "surrogates", "huge", "failure")
     return [one for one in stage.accepted
             if one in stage.returned and stage.plan(one).outcome in giving]  # fmt: skip
 
 
 def _order_faults(stage: Stage) -> list[str]:
-    """Starts are in call order, and an exclusive call is alone between its start and its end."""
     found: list[str] = []
     begun: list[str] = []
     done: set[str] = set()
@@ -875,7 +860,6 @@ def _reasons_not_to(stage: Stage, plan: Plan) -> list[str]:
 
 
 def _wrong_words(stage: Stage, finished: Finished, plan: Plan) -> list[str]:
-    """What an undisturbed call told the model."""
     call_id = str(finished.call_id)
     hooked = stage.schedule.hooks and plan.after == "replaces"
     if call_id not in stage.returned or hooked:

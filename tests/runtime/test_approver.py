@@ -1,4 +1,4 @@
-"""Asking for consent: who is asked, what is told, and that doubt means no."""
+"""Permission questions: a missing or failing answer denies."""
 
 from __future__ import annotations
 

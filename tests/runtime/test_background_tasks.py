@@ -1,4 +1,4 @@
-"""Work in the background of a session."""
+"""Background tasks of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls side by side and one after the other, proved with barriers: no clock is read."""
+"""Concurrent and exclusive calls, proved with barriers and without a clock."""
 
 from __future__ import annotations
 

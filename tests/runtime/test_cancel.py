@@ -1,4 +1,4 @@
-"""Ending calls: each still gets its result, and nothing goes on behind it."""
+"""Cancelled calls still get their result and leave nothing running."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.anyio
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie, which only its parent can take away, runs no more."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -43,7 +42,6 @@ def is_alive(pid: int) -> bool:
 
 
 def endless() -> Held:
-    """A tool that runs until it is ended, and has half of what it would give."""
     return Held("endless", concurrent=True, partial=lambda: "half of it")
 
 
@@ -55,7 +53,6 @@ async def quick() -> str:
 
 @asynccontextmanager
 async def at_work(told: Told) -> AsyncIterator[tuple[Runner, Batch]]:
-    """A batch whose call `a` runs until it is ended, and `b` waits for it."""
     running = endless()
     with anyio.fail_after(5):
         async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:

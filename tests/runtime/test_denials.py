@@ -1,4 +1,4 @@
-"""What the model is told when a call may not run, in the words of the client's version."""
+"""Denial messages, per client version."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ GIVEN: Mapping[str, dict[str, object]] = {
 
 
 def idle(name: str) -> Tool:
-    """A tool that does nothing with what it is given."""
-
     @tool(name=name)
     async def nothing(command: str = "", file_path: str = "", path: str = "") -> str:
         return command or file_path or path
@@ -51,7 +49,6 @@ TOOLS = [*map(idle, ("Bash", "Read", "Write", "Grep")), halve]
 async def refused(
     policy: Policy, name: str, version: str = "2.1.325", hooks: Hooks | None = None
 ) -> tuple[str, str, str]:
-    """How a call ended, why, and in which words; nothing of it ran."""
     told = Told()
     runner = Runner(TOOLS, cwd="/p", policies=[policy], profile=profile(version), hooks=hooks, direct=[told])
     with anyio.fail_after(10):

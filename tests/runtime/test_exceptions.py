@@ -1,4 +1,4 @@
-"""What code may raise or ask for without harm to anybody but its own call."""
+"""Exceptions and invalid options in user code affect only their own call."""
 
 from __future__ import annotations
 
@@ -227,8 +227,6 @@ def test_async_direct_sink_is_refused() -> None:
 
 
 class WordlessError(Exception):
-    """It cannot say what it is."""
-
     def __str__(self) -> str:
         raise ValueError("no words")
 

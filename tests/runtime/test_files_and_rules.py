@@ -1,4 +1,4 @@
-"""Files that rules deny, links, and the messages about them, as the client versions do it."""
+"""Denied files, links, and the messages about them, per client version."""
 
 from __future__ import annotations
 

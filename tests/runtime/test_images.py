@@ -1,4 +1,4 @@
-"""Images of users' tools: what no API accepts becomes a sentence for the model."""
+"""Images of user tools: an unsupported image becomes a sentence for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that does not stop when it is told to: its call ends without it, and so does the runner."""
+"""Code that ignores cancellation: its call and the runner end without it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ GRACE = 0.05
 
 
 class Stubborn:
-    """Waits for a gate, whatever it is told."""
-
     def __init__(self) -> None:
         self.inside = anyio.Event()
         self.gate = anyio.Event()
@@ -58,7 +56,6 @@ class Stubborn:
                 self.told += 1
 
     async def shield(self) -> None:
-        """Let nothing through."""
         self.inside.set()
         with anyio.CancelScope(shield=True):
             await self.gate.wait()

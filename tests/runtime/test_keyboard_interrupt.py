@@ -1,4 +1,4 @@
-"""A KeyboardInterrupt inside user code reaches the host, after every call has its result."""
+"""A KeyboardInterrupt in user code reaches the host after every call has its result."""
 
 from __future__ import annotations
 

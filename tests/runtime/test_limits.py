@@ -1,4 +1,4 @@
-"""Outputs too large for the conversation."""
+"""Outputs over the size limit."""
 
 from __future__ import annotations
 

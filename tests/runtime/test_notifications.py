@@ -1,4 +1,4 @@
-"""Work in the background that has ended: how the conversation is told."""
+"""Notifications about finished background work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def agent(name: str = "a1") -> AgentTask:
 
 
 def line(text: str, tag: str) -> str:
-    """What stands between a tag of a notice."""
     return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
 
 

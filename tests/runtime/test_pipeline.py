@@ -1,4 +1,4 @@
-"""The order of things in the life of one call, and who wins when several have a say."""
+"""The stages of a call, and the precedence of decisions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ async def run(runner: Runner, *blocks: dict[str, object]) -> list[Finished]:
 
 
 def listening(fired: list[str], **answers: object) -> Hooks:
-    """Hooks that note what they hear and give the answers they are told to."""
     hooks = Hooks()
 
     @hooks.pre_tool_use()

@@ -1,4 +1,4 @@
-"""Which calls may start, and which may be handed out: the queue against a slow, obvious model."""
+"""The queue against a simple model."""
 
 from __future__ import annotations
 
@@ -75,8 +75,6 @@ class Model:
 
 
 class Agreement(RuleBasedStateMachine):
-    """Queue and model, told the same, say the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.queue = Queue()

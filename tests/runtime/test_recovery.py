@@ -1,4 +1,4 @@
-"""Recoveries: failed calls mended by further ones, each of them visible, none an evasion."""
+"""Recoveries: failed calls followed by visible further calls, never around a denial."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ async def run(
 
 
 def edit_of_new_file(folder: Path, old: str = "one") -> dict[str, object]:
-    """The input of an edit, in a file that says `one` and that nobody has read."""
     path = folder / "a.txt"
     path.write_text("one\n", encoding="utf-8")
     return {"file_path": str(path), "old_string": old, "new_string": "two"}
@@ -150,8 +149,6 @@ async def test_denied_call_is_never_recovered(tmp_path: Path) -> None:
 
 
 def silent(name: str, harm: Callable[[Path], None] | None = None) -> Tool:
-    """An editing tool that never answers; with `harm`, it did something before."""
-
     async def hang(path: Path) -> str:
         if harm is not None:
             harm(path)

@@ -1,4 +1,4 @@
-"""A runner from outside: with and without a context manager, once and again."""
+"""Runners with and without a context manager."""
 
 from __future__ import annotations
 

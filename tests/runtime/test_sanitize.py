@@ -1,4 +1,4 @@
-"""What goes back to the model can be sent, whatever a tool gave."""
+"""Tool output is sanitized before it is sent to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session without a record leaves on the disk: for a while, and for nobody else."""
+"""Temporary files of sessions without a transcript."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ def much() -> str:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where sessions of this user keep such things."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / f"toolspan-{os.getuid()}"
 
 
 async def spilled() -> Path:
-    """The file that a large result was kept in, after the runner has ended."""
     async with Runner([much]) as runner:
         folder = runner.runner_context.workspace.results_folder
         (result,) = await runner.run({"type": "tool_use", "id": "a", "name": "much", "input": {}})
@@ -40,7 +38,6 @@ async def spilled() -> Path:
 
 
 def made(home: Path, letter: str, days: float, *, inside: float | None = None) -> Path:
-    """A folder of an earlier session that was last written to so many days ago."""
     folder = home / (letter * 32) / "tool-results"
     folder.mkdir(parents=True)
     file = folder / "toolu_1.txt"

@@ -1,4 +1,4 @@
-"""Every accepted call gets exactly one result, whatever happens: proved by generated schedules."""
+"""Every accepted call gets exactly one result, for generated schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ FAIR_SHARE = 400
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[asyncio.Runner]:
-    """One event loop for all schedules; it is empty between them, which is part of the proof."""
     with asyncio.Runner() as runner:
         yield runner
 
@@ -44,7 +43,6 @@ def test_hundred_thousand_schedules_finalize_every_call(loop: asyncio.Runner) ->
 
 
 def _unsettled(loop: asyncio.Runner, seeds: range) -> list[tuple[int, list[str], Schedule]]:
-    """The seeds whose schedules were not settled, and why; the first few are enough."""
     found: list[tuple[int, list[str], Schedule]] = []
     for seed in seeds:
         schedule = make_schedule(random.Random(seed))

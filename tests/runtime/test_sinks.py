@@ -1,4 +1,4 @@
-"""Sinks of every kind of badness: calls do not notice."""
+"""Misbehaving sinks do not affect calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call may know and change of its surroundings: paths, files, rules, its own bodies."""
+"""The tool context: paths, files, rules and bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools made of functions."""
+"""Tools defined by functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ async def finish(one: Tool, **given: object) -> Finished:
 
 
 def complaint(one: Tool, **given: object) -> list[str]:
-    """What the model reads about an input, line by line."""
     found = one.parse(given)
     assert isinstance(found, Invalid)
     return explain_issues(one.name, found, style=profile().issues).text.splitlines()[1:]

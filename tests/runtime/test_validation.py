@@ -1,4 +1,4 @@
-"""What is found before a call starts: no such tool, an input that does not fit, the tool's veto."""
+"""Failures before a call starts: unknown tool, invalid input, check of the tool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def ended(*tools: Tool, name: str, version: str = "2.1.325") -> tuple[str, str, str]:
-    """How a call ended and in which words; nothing of it ran."""
     told = Told()
     runner = Runner(tools, profile=profile(version), direct=[told])
     with anyio.fail_after(10):

@@ -1,4 +1,4 @@
-"""Tools that wait, and hosts that do not wait for them.
+"""Tools that wait, and hosts that are cancelled.
 
 A tool here says when it has begun; what it waits for is opened by the test, or never.
 """
@@ -37,7 +37,6 @@ class Held:
 
 
 def meeting() -> Tool:
-    """A tool `meet` whose first call waits for the second."""
     inside = 0
     met = anyio.Event()
 

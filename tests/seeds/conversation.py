@@ -1,4 +1,4 @@
-"""A conversation to try a document's statement on: real tools, a real file, nothing faked."""
+"""A real conversation to test a statement of a document."""
 
 from __future__ import annotations
 
@@ -30,25 +30,20 @@ LATEST = "2.1.325"
 
 
 def call(name: str, id: str = "toolu_1", /, **given: object) -> Object:
-    """A request block."""
     return {"type": "tool_use", "id": id, "name": name, "input": given}
 
 
 def text(words: str) -> Object:
-    """A text block."""
     return {"type": "text", "text": words}
 
 
 def settings_hooks(folder: Path, version: str, block: Mapping[str, object]) -> HookRunner:
-    """The handlers of a settings file."""
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     return load_hooks(merge_settings([layer], trusted=True), profile(version)).hooks
 
 
 @dataclass
 class Played:
-    """What is left of a conversation: live, on disk, and read back."""
-
     session: Session
     events: list[LiveEvent]
     lines: list[Object]
@@ -56,7 +51,6 @@ class Played:
 
     @property
     def results(self) -> list[Object]:
-        """The result blocks that the model was sent, in order."""
         return [
             block
             for message in self.session.messages
@@ -67,7 +61,6 @@ class Played:
 
     @property
     def words(self) -> list[str]:
-        """What the model was told beside prompts and results."""
         return [
             block["text"]
             for message in self.session.messages[1:]
@@ -78,21 +71,17 @@ class Played:
 
     @property
     def records(self) -> list[Object]:
-        """The lines of the transcript that carry results."""
         return [line for line in self.lines if "toolUseResult" in line]
 
     def span(self, id: str = "toolu_1") -> Span:
-        """The call as the session lived it."""
         (found,) = (span for span in self.session.spans if span.id == id)
         return found
 
     def read_span(self, id: str = "toolu_1") -> Span:
-        """The call as it is read back."""
         (found,) = (span for span in self.found.spans if span.id == id)
         return found
 
     def told(self, kind: type[LiveEvent]) -> list[Any]:
-        """The events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -108,7 +97,6 @@ async def play(
     recoveries: Sequence[Recovery] = (),
     model: str | None = None,
 ) -> Played:
-    """Say something, run the replies one after the other, and read the transcript."""
     events: list[LiveEvent] = []
     fired = settings_hooks(folder, version, hooks) if isinstance(hooks, Mapping) else hooks
     session = Session(

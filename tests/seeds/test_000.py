@@ -1,4 +1,4 @@
-"""The life of a call, as documents 000 and 001 tell it: run, recorded, and read back."""
+"""The life of a call in documents 000 and 001: run, recorded and read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.anyio
 
 
 def told(line: Object) -> str:
-    """What a line of a transcript is about."""
     if line["type"] == "progress":
         return str(line["data"]["hookEvent"])
     content = line["message"]["content"]
@@ -238,7 +237,6 @@ async def test_flat_hook_output_lets_the_call_run(prices: Path, tmp_path: Path) 
 
 
 async def test_call_is_denied_without_the_approval_of_the_hook(prices: Path, tmp_path: Path) -> None:
-    """What the consent above is good for: nobody else is there to give it."""
     read = call("Read", file_path=str(prices))
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -280,7 +278,6 @@ async def test_grep_counts_files_and_not_matches(prices: Path, tmp_path: Path) -
 
 
 def by_the_recipe(lines: list[Object]) -> dict[str, Object]:
-    """Calls and results put together in the three steps that the document names."""
     calls: dict[str, Object] = {}
     for line in lines:
         if line["type"] not in ("assistant", "user"):

@@ -1,4 +1,4 @@
-"""What stands beside a result, as document 002 shows it for each tool: written, and read back."""
+"""Structured results of each tool in document 002: recorded and read."""
 
 from __future__ import annotations
 
@@ -37,13 +37,11 @@ pytestmark = pytest.mark.anyio
 
 
 def record(played: Played, id: str = "toolu_1") -> object:
-    """What stands beside a call's result."""
     (found,) = (line["toolUseResult"] for line in played.records if line["message"]["content"][0]["tool_use_id"] == id)
     return found
 
 
 def has_shape(found: object, name: str) -> bool:
-    """Whether a record has the keys of a sample, with values of the same types."""
     return _fits(found, json.loads((SAMPLES / f"{name}.json").read_bytes()))
 
 
@@ -60,7 +58,6 @@ def _fits(found: object, shape: object) -> bool:
 
 
 def both(name: str, given: Object, text: str, **fields: object) -> object:
-    """What is read of a result with something beside it."""
     span = life({"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields)
     return result_of(span).structured
 

@@ -1,4 +1,4 @@
-"""Requests, answers, errors and ways out of them, as document 003 tells them."""
+"""Requests, results, errors and recoveries in document 003."""
 
 from __future__ import annotations
 
@@ -97,7 +97,6 @@ def test_success_may_have_the_flag_or_not() -> None:
 
 
 async def run_sample(folder: Path, path: Path, name: str, **other: object) -> Played:
-    """A sample request on a file of ours, which was read before."""
     request = sample(f"{name}.json")
     given = {**request["input"], **other}
     return await play(folder, reads(path), [call(request["name"], **given)])
@@ -252,8 +251,6 @@ WANTED = "tea,5\ncake,6\nsoup,6\n"
 
 
 def stubborn(name: str, answer: str) -> Tool:
-    """An editing tool that never answers, or fails."""
-
     async def refuse(_path: Path) -> str:
         if answer == "timeout":
             await anyio.sleep_forever()
@@ -263,7 +260,6 @@ def stubborn(name: str, answer: str) -> Tool:
 
 
 def seed_tools(answers: Mapping[str, str]) -> list[Tool]:
-    """The seed's tools, some of which answer so."""
     own = [stubborn(name, answer) for name, answer in answers.items()]
     return [*own, *(one for one in coding_tools(profile("seed")) if one.name not in answers)]
 
@@ -271,7 +267,6 @@ def seed_tools(answers: Mapping[str, str]) -> list[Tool]:
 async def recovered(
     folder: Path, path: Path, *recoveries: Recovery, answers: Mapping[str, str] | None = None, edit: bool = False
 ) -> Played:
-    """An edit by tools that answer so, with these recoveries; the seed's other tools are there."""
     tools = seed_tools(answers or {})
     given: Object = {"file_path": str(path)}
     asked = call("Edit", **given, **EDITS[0]) if edit else call("MultiEdit", **given, edits=EDITS)
@@ -385,7 +380,6 @@ async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: P
 
 
 async def sequence(folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]) -> list[str]:
-    """The names of the known flows in a session of the seed's tools."""
     played = await play(folder, *replies, tools=seed_tools(answers))
     return [flow.name for flow in flows_of(played.found).flows]
 

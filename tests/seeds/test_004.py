@@ -1,4 +1,4 @@
-"""Between a request and its result, as document 004 tells it: queue, checks, hooks, consent."""
+"""Queue, validation, hooks and permissions in document 004."""
 
 from __future__ import annotations
 
@@ -346,7 +346,6 @@ async def test_call_cancelled_before_its_start_gets_a_fixed_answer() -> None:
 
 
 async def hooked(folder: Path, block: Object, **more: object) -> Played:
-    """One call of a tool beside these handlers, as the newest client has them."""
     calls = [call("echo", word="hello")]
     return await play(folder, calls, tools=[echo], hooks=block, version=LATEST, **more)  # type: ignore[arg-type]
 

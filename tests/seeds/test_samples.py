@@ -1,4 +1,4 @@
-"""What the reader makes of every sample in the documents this project started from.
+"""Every sample of the documents, read.
 
 `samples/` has them one by one, named by document and statement, and as whole sessions in the order
 of the documents. Comments are removed and elisions filled with as little as possible; `…` and `...`
@@ -90,7 +90,6 @@ def answering(*blocks: object, **fields: object) -> Object:
 
 
 def life(request: Object, result: Object, **fields: object) -> Span:
-    """The span of a call and its result; the same id is put into both."""
     (span,) = transcript(
         asking({**request, "id": "toolu_1"}), answering({**result, "tool_use_id": "toolu_1"}, **fields)
     ).spans
@@ -384,7 +383,6 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
 
 
 def structured_life(tool: str, structured: object) -> Span:
-    """A call whose result has these data beside it."""
     asked: Object = {"type": "tool_use", "name": tool, "input": {}}
     return life(asked, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
 

@@ -1,4 +1,4 @@
-"""Subagents, as documents 000 to 002 tell of them: started, heard of by hooks, on record."""
+"""Subagents in documents 000 to 002: started, seen by hooks, recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that plays every part: what it says hangs on who was asked, and how often."""
+"""A scripted model for several agents: the first prompt of a conversation selects its script."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ from toolspan.types.events import LiveEvent
 
 Step = Any
 Part = Sequence[Step]
-"""What one agent says, reply by reply."""
 
 
 def first_words(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What a conversation began with."""
     content = messages[0]["content"]
     return content if isinstance(content, str) else str(content[-1]["text"])
 
@@ -48,7 +46,6 @@ class Play:
         return step(messages) if callable(step) else step
 
     def requests(self, name: str) -> list[dict[str, Any]]:
-        """The requests of one agent."""
         found: list[dict[str, Any]] = []
         for request in self.model.requests:
             messages: Any = request["messages"]
@@ -72,7 +69,6 @@ async def hang(ctx: ToolContext) -> str:
 
 
 def tools_of(version: Profile) -> list[Tool]:
-    """The tools around agents, and two of no use."""
     makers: list[Callable[[Profile], Tool]] = [
         agent_tool, send_message_tool, task_output_tool, task_stop_tool,
     ]  # fmt: skip
@@ -90,10 +86,6 @@ async def troupe(
     tools: Sequence[Tool] = (),
     **around: Any,
 ) -> AsyncIterator[Agent]:
-    """An agent with agents below it; its transcript is `t.jsonl`.
-
-    `around` is what else its session is given: hooks, permissions.
-    """
     heard: list[LiveEvent] = [] if events is None else events
     chosen = profile(version)
     session = Session(

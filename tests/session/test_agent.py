@@ -1,4 +1,4 @@
-"""An agent: the loop between a model and the tools, and what becomes of it when things go wrong."""
+"""The loop between a model and the tools, and its failures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ async def talking(
     hooks: HookRunner | None = None,
     version: str = "2.1.325",
 ) -> AsyncIterator[Agent]:
-    """An agent in a folder, whose transcript is `t.jsonl`."""
     path = folder / "t.jsonl"
     session = Session(
         permissions=Permissions.allow_all(), cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version
@@ -77,7 +76,6 @@ async def talking(
 
 
 def joined(messages: Sequence[dict[str, object]]) -> list[tuple[object, list[object]]]:
-    """Neighbours of one role are one message to a server."""
     made: list[tuple[object, list[object]]] = []
     for message in messages:
         if not made or made[-1][0] != message["role"]:

@@ -1,4 +1,4 @@
-"""Agents that people describe in files."""
+"""Agents defined in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as lines: the same signs wherever they are shown."""
+"""Printed call lines and their symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session below a session: what agents below an agent are built on."""
+"""Child sessions, on which subagents are built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session is entered and left by any task of an asyncio program, and by no other program."""
+"""Sessions and tasks: a session can be entered and left by any task of an asyncio program."""
 
 from __future__ import annotations
 

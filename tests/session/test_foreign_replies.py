@@ -1,4 +1,4 @@
-"""A reply of another API is refused with a message that names the adapter; its calls are not lost in silence."""
+"""Replies of other APIs are refused with a message that names the adapter."""
 
 from __future__ import annotations
 

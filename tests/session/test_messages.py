@@ -1,4 +1,4 @@
-"""The history of a session: whose it is, and what gets into it."""
+"""The message history of a session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def peek() -> list[dict[str, object]]:
 
 
 def blocks_of(session: Session) -> list[list[Any]]:
-    """The blocks of each message, to be changed."""
     return [content for one in session.messages if isinstance(content := one["content"], list)]
 
 

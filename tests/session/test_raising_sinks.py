@@ -1,4 +1,4 @@
-"""A sink that raises is reported, and once."""
+"""A sink that raises is reported once."""
 
 from __future__ import annotations
 

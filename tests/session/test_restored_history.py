@@ -1,4 +1,4 @@
-"""What was said before, read from transcripts of any quality: always a history that can go on."""
+"""Histories restored from transcripts of any quality are valid."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ class Lines:
 
 
 def said(path: Path) -> list[tuple[object, list[object]]]:
-    """Roles, and the kinds or words of blocks."""
     messages = load_history(path)
     assert not messages or check_history(messages) == []
     told = []

@@ -1,4 +1,4 @@
-"""A session goes on with what its folder has on record, in one word."""
+"""`Session.resume` continues the newest session of a folder."""
 
 from __future__ import annotations
 

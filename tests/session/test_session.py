@@ -1,4 +1,4 @@
-"""A session: the conversation, live, and what is left of it on disk."""
+"""Sessions: the live conversation and its transcript."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ async def echo(text: str) -> str:
 
 
 def session_in(folder: Path, tools: list[Tool], transcript: Path | None, hooks: Hooks | None = None) -> Session:
-    """A session that may do everything."""
     return Session(permissions=Permissions.allow_all(), cwd=folder, tools=tools, transcript=transcript, hooks=hooks)
 
 
@@ -39,7 +38,6 @@ def calls(*names: str, text: str = "hi") -> dict[str, object]:
 
 
 async def agent(session: Session, model: ScriptedModel) -> None:
-    """The loop of an agent."""
     with anyio.fail_after(30):
         while True:
             reply = await model.create(messages=session.messages, tools=session.schemas())

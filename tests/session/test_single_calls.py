@@ -1,4 +1,4 @@
-"""Calls that come one by one, from a loop that is not ours."""
+"""Single calls from a loop outside toolspan."""
 
 from __future__ import annotations
 

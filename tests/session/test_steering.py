@@ -1,4 +1,4 @@
-"""Words that come while a reply is under way: they stand behind its results."""
+"""Prompts sent while a reply is in progress follow its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ REPLY: dict[str, object] = {"role": "assistant", "content": [CALL]}
 
 
 def told(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
-    """Each block of a history: who it comes from, and its text, or what else it is."""
     return [
         (str(one["role"]), block.get("text", block["type"]))
         for one in messages

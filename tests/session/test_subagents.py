@@ -1,4 +1,4 @@
-"""Agents below an agent: their work, their results, their transcripts, their ends."""
+"""Subagents: work, results, transcripts and endings."""
 
 from __future__ import annotations
 
@@ -33,12 +33,10 @@ SECOND = {"Main": [], "Left": [[use("echo", text="l")], say("Left is back.")]}
 
 
 def give(prompt: str, **more: object) -> dict[str, object]:
-    """A call for an agent that is waited for."""
     return use("Agent", description=prompt, prompt=prompt, run_in_background=False, **more)
 
 
 def send(prompt: str, **more: object) -> dict[str, object]:
-    """A call for an agent that is sent off."""
     return use("Agent", description=prompt, prompt=prompt, run_in_background=True, **more)
 
 

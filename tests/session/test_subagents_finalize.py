@@ -1,4 +1,4 @@
-"""Whatever agents do and whenever somebody interrupts: every call of every one has one result."""
+"""Every call of every subagent has one result, for any schedule and interrupt."""
 
 from __future__ import annotations
 
@@ -25,12 +25,9 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(frozen=True)
 class Job:
-    """What one agent does: calls side by side, some of them further agents."""
-
     calls: tuple[str, ...]
     below: tuple[Job, ...] = ()
     later: bool = False
-    """It is sent off."""
     dies: bool = False
     """Its model fails at the end."""
 
@@ -54,7 +51,6 @@ jobs = st.recursive(
 
 
 def parts_of(job: Job, name: str) -> dict[str, list[object]]:
-    """The part of an agent and those of all below it."""
     blocks: list[object] = []
     for call in job.calls:
         given = {"text": "t"} if call == "echo" else {}

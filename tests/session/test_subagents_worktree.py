@@ -1,4 +1,4 @@
-"""Agents in a copy of the repository."""
+"""Subagents in a git worktree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transcript has one writer, and what a killed writer left torn is repaired before more is written."""
+"""A transcript has one writer, and a torn last line is repaired before more is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted model over HTTP: the official client sees what the script says."""
+"""The scripted model over HTTP, used by the official client."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ SCRIPTS: dict[str, ScriptStep] = {
 
 @asynccontextmanager
 async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
-    """A client of a server that follows the script."""
     with anyio.fail_after(20):
         async with (
             ModelServer(ScriptedModel(script)) as server,
@@ -143,7 +142,6 @@ def test_any_reply_is_the_same_complete_and_streamed() -> None:
 
 
 def anonymous(message: Json) -> Json:
-    """A message without what differs from one reply to the next."""
     unlike = {"id", "signature"}
     blocks = [{k: block[k] for k in block.keys() - unlike} for block in message["content"]]
     return {**without_nulls(message), "id": None, "content": blocks}

@@ -1,4 +1,4 @@
-"""The sample archive: what the script writes, read back as it was meant."""
+"""The sample archive and the script that writes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ INVENTED = {"/home/mira", "https://contrast.example"}
 
 
 def transcripts() -> dict[str, Transcript]:
-    """Every transcript of the archive, by its path below the projects."""
     return {str(path.relative_to(ROOT)): read(path) for path in sorted(ROOT.rglob("*.jsonl"))}
 
 
@@ -37,7 +36,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def session(story: str) -> Desk:
-    """One session, told again, by its story's name."""
     (found,) = (told() for told in make_sample.STORIES if told.__name__ == story)
     return found
 

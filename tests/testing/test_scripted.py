@@ -1,4 +1,4 @@
-"""The scripted model says its script and refuses what the API refuses."""
+"""The scripted model follows its script and refuses invalid requests like the API."""
 
 from __future__ import annotations
 
@@ -274,7 +274,6 @@ def test_results_in_adjacent_user_messages_are_one_answer() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Json]:
-    """Valid conversations; the second message always asks for tools, and the third answers."""
     words = st.text(min_size=1).filter(str.strip)
     said = st.builds(say, words)
     thought = st.just(THOUGHT)
@@ -301,7 +300,6 @@ THOUGHT: Json = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 
 
 def with_results(history: list[Json], *before: Json, after: tuple[Json, ...] = (), skip: int = 0) -> list[Json]:
-    """The history with other blocks around those of its first results."""
     results = user(*before, *history[2]["content"][skip:], *after)
     return [*history[:2], results, *history[3:]]
 

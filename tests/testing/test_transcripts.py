@@ -1,4 +1,4 @@
-"""The builder writes what clients write: lines that decode, read back as told, per version."""
+"""The transcript builder writes the records of each client version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ TEXT = "one\ntwo\n"
 
 
 def story(version: str = "2.1.325") -> TranscriptBuilder:
-    """A bit of everything."""
     b = TranscriptBuilder(version=version)
     b.prompt("Go on").thinking("Hm.", after_ms=900).text("I will.", after_ms=100)
     first = b.call("Read", {"file_path": "/home/dev/project/a"}, after_ms=10)

@@ -1,4 +1,4 @@
-"""A graph of LangGraph's whose tool node is toolspan's, with a scripted model."""
+"""A LangGraph graph with the toolspan tool node and a scripted model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ _FAILED = {"success": False, "error": True}
 
 
 def block(asked: Asked) -> dict[str, object]:
-    """A call as LangChain's messages have it."""
     return {"name": asked.tool, "args": asked.given, "id": asked.id, "type": "tool_call"}
 
 
 def told(message: ToolMessage) -> Told:
-    """What a message says of its call."""
     content = message.content
     if isinstance(content, str):
         return Told(message.tool_call_id, _FAILED[message.status], content)
@@ -35,7 +33,6 @@ def told(message: ToolMessage) -> Told:
 
 
 async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:
-    """The results in a graph whose model asks for these calls, a turn each."""
     left = list(turns)
 
     async def model(state: MessagesState) -> dict[str, list[AnyMessage]]:

@@ -1,4 +1,4 @@
-"""A loop of another library: what all of them are given, and what comes back."""
+"""The common interface of the loops of other libraries."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ class Picture(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the model of a loop is told of a call."""
-
     id: str
     failed: bool
     content: str | Picture
@@ -41,5 +39,4 @@ class Loop(Protocol):
 
 
 def call(tool: str, call_id: str, **given: object) -> Asked:
-    """A call by its tool, its id and its input."""
     return Asked(tool, call_id, given)

@@ -1,4 +1,4 @@
-"""An agent of pydantic-ai's that has toolspan's tools, with a scripted model."""
+"""A pydantic-ai agent with toolspan tools and a scripted model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _FAILED = {"success": False, "failed": True}
 
 
 def script(*turns: Sequence[Asked]) -> FunctionModel:
-    """A model that asks for these calls, a turn each, and then is done."""
     left = list(turns)
 
     def say(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
@@ -29,7 +28,6 @@ def script(*turns: Sequence[Asked]) -> FunctionModel:
 
 
 def told(part: ToolReturnPart) -> Told:
-    """What a part of a message says of its call."""
     content = part.content
     if isinstance(content, BinaryContent):
         shown: str | Picture = Picture(content.media_type, content.data)
@@ -40,7 +38,6 @@ def told(part: ToolReturnPart) -> Told:
 
 
 async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:
-    """The results in the loop of an agent whose model asks for these calls, a turn each."""
     agent = Agent(script(*turns), toolsets=[ToolspanToolset(host)])
     with anyio.fail_after(LONG):
         ran = await agent.run("go")

@@ -1,4 +1,4 @@
-"""Toolspan in the place of LangGraph's own tool node, with a scripted model."""
+"""The toolspan tool node in a LangGraph graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds in the loop of every other library."""
+"""Guarantees in the loops of all supported libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An MCP server over stdio that does what servers should not.
+"""An MCP server over stdio that misbehaves on request.
 
 Started as `chaos_server.py LOG [habit...]`; every message it gets is a line of LOG. Habits are
 about its whole life: `mute`, `dead`, `noisy`, `chatty`, `stubborn`, `gate=FILE`, `bare`. Its tools
@@ -219,7 +219,6 @@ def answer_to(method: str, params: Message) -> Message | None:
 
 
 def pages(params: Message) -> Message:
-    """The tools, in two pages."""
     all_tools = tools()
     if params.get("cursor") == "rest":
         return {"tools": all_tools[5:]}

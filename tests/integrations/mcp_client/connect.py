@@ -1,4 +1,4 @@
-"""A conversation with the chaos server: its tools in a runner, and what came of the calls."""
+"""A runner with the tools of the chaos server."""
 
 from __future__ import annotations
 
@@ -57,11 +57,9 @@ class Talk:
             return await self.runner.finish(blocks)
 
     def heard(self) -> list[dict[str, object]]:
-        """What the server was sent so far."""
         return [json.loads(line) for line in self._log.read_bytes().splitlines()]
 
     async def hears(self, method: str) -> dict[str, object]:
-        """The first message of this kind that the server is sent, now or later."""
         with anyio.fail_after(LONG):
             while True:
                 found = [one for one in self.heard() if one.get("method") == method]
@@ -90,7 +88,6 @@ async def talk(
     validate: InputCheck = "none",
     servers: dict[str, object] | None = None,
 ) -> AsyncIterator[Talk]:
-    """A conversation; nothing may be left of it."""
     log = folder / "log"
     log.touch()
     client = profile(version)

@@ -1,4 +1,4 @@
-"""An MCP server with one tool, `ask`, that answers the question of consent as it is told to.
+"""An MCP server with one tool, `ask`, that answers permission questions as configured.
 
 Started as `prompt_server.py MANNER`; what it was asked is the line `asked` of its folder.
 """

@@ -1,4 +1,4 @@
-"""Consent by an MCP tool."""
+"""Permission decisions by an MCP tool."""
 
 from __future__ import annotations
 

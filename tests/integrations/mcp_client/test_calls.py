@@ -1,4 +1,4 @@
-"""Calls of MCP tools, told in the words of the client versions."""
+"""Calls of MCP tools, per client version."""
 
 from __future__ import annotations
 
@@ -145,8 +145,6 @@ async def test_silence_ends_a_call_and_progress_extends_it(tmp_path: Path) -> No
 
 
 class Words(NamedTuple):
-    """What a client says of a call that a server did not answer well."""
-
     crashed: str
     afterwards: str
     refused: str

@@ -1,4 +1,4 @@
-"""Whatever a server does, every call settles once and nothing of the server is left."""
+"""Every call is finalized once and no process is left, whatever a server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations of servers: what is taken from them, and what is told when they cannot be used."""
+"""MCP server configurations and their errors."""
 
 from __future__ import annotations
 

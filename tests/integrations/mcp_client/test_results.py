@@ -1,4 +1,4 @@
-"""Results of every shape, as the client versions show them."""
+"""MCP results of every shape, per client version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers at an address: streamable HTTP and legacy SSE."""
+"""MCP servers over streamable HTTP and legacy SSE."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def web() -> Iterator[WebServer]:
 
 @asynccontextmanager
 async def online(folder: Path, web: WebServer, wire: str = "http", **env: str) -> AsyncIterator[Talk]:
-    """A conversation with a server elsewhere."""
     address = {"type": wire, "url": web.url + WIRES[wire], "headers": {"X-Key": "${KEY}"}}
     servers: dict[str, object] = {"mcpServers": {"chaos": address}}
     async with talk(folder, servers=servers, env={"KEY": "k", **env}) as conversation:

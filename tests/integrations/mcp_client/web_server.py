@@ -67,7 +67,6 @@ class WebServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
-        """Know no session any more."""
         self.sessions.clear()
 
 

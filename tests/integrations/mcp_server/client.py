@@ -1,4 +1,4 @@
-"""A server process and the official client, over a real pipe."""
+"""A server process and the official client over a real pipe."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ ERAS = ("legacy", "2026-07-28")
 
 
 class Person:
-    """Somebody behind a client, who says the same to every question."""
-
     def __init__(self, **answer: str | int | float | bool) -> None:
         self._answer = answer
         self.asked: list[str] = []
@@ -45,7 +43,6 @@ class Person:
 async def client(
     folder: Path, *options: str, era: str = "legacy", person: Person | None = None
 ) -> AsyncIterator[Client]:
-    """A client of a server that works in a folder."""
     transcript = folder.parent / f"{folder.name}.jsonl"
     place = () if "--transcript" in options else ("--transcript", str(transcript))
     server = StdioServerParameters(
@@ -61,12 +58,10 @@ async def client(
 
 
 def recorded(folder: Path) -> Transcript:
-    """What the server has recorded."""
     return toolspan.read(folder.parent / f"{folder.name}.jsonl")
 
 
 def text(result: CallToolResult) -> str:
-    """All texts of a result."""
     return "\n".join(one.text for one in result.content if one.type == "text")
 
 
@@ -78,7 +73,6 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def request(number: int, method: str, **params: object) -> str:
-    """A request as a line."""
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 

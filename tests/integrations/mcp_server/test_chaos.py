@@ -1,4 +1,4 @@
-"""`toolspan mcp` and clients that do not behave."""
+"""`toolspan mcp` with misbehaving clients."""
 
 from __future__ import annotations
 

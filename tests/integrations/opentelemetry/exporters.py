@@ -1,4 +1,4 @@
-"""Everything that leaves for OpenTelemetry, kept in memory by the SDK's own exporters."""
+"""In-memory exporters of the OpenTelemetry SDK."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ SECOND = 1_000_000_000
 
 
 class Watch:
-    """A sink and what it told."""
-
     def __init__(self, *, content: bool = False) -> None:
         self._spans = InMemorySpanExporter()
         self._metrics = InMemoryMetricReader()
@@ -31,17 +29,14 @@ class Watch:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """Those that ended, in the order in which they began."""
         return sorted(self._spans.get_finished_spans(), key=lambda span: span.start_time or 0)
 
     def span(self, name: str) -> ReadableSpan:
-        """The one span of this name."""
         (found,) = (span for span in self.spans if span.name == name)
         return found
 
     @property
     def points(self) -> list[HistogramDataPoint]:
-        """The histogram's points."""
         data = self._metrics.get_metrics_data()
         metrics = [
             metric
@@ -54,30 +49,25 @@ class Watch:
         ]
 
     def everything(self) -> str:
-        """All that was exported, as text."""
         data = self._metrics.get_metrics_data()
         told = [span.to_json(indent=None) for span in self.spans]
         return "\n".join([*told, data.to_json(indent=None) if data else ""])
 
 
 def ticking() -> Iterable[float]:
-    """Times that are one second apart, however often they are asked for."""
     return count(START, 1.0)
 
 
 def runner(watch: Watch, tools: Iterable[Tool], **options: object) -> Runner:
-    """A runner whose clock ticks once each time somebody looks at it."""
     times = iter(ticking())
     return Runner(tools, direct=[watch.sink], clock=lambda: next(times), **options)  # type: ignore[arg-type]
 
 
 def call(name: str, call_id: str = "toolu_1", /, **given: object) -> dict[str, object]:
-    """A `tool_use` block."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": given}
 
 
 def seconds(span: ReadableSpan) -> tuple[float, float]:
-    """When it began and ended, in seconds after the first tick."""
     assert span.start_time is not None
     assert span.end_time is not None
     return span.start_time / SECOND - START, span.end_time / SECOND - START

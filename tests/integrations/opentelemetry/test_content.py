@@ -1,4 +1,4 @@
-"""What content leaves: none, unless somebody says so; and then not all of it."""
+"""Content is exported only on request, truncated and redacted."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ SURROUNDINGS = ("nothing", "rule", "question", "hook before", "hook after", "bro
 
 
 def leaky(ending: str) -> Tool:
-    """A tool that shows the canary in one of the ways in which tools end."""
-
     @tool
     async def leak(path: str, ctx: ToolContext) -> object:
         """Leak."""

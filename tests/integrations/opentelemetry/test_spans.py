@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of real runs."""
+"""OpenTelemetry spans of real runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded calls are run again in a copy, and nothing else is touched."""
+"""Recorded calls are run again in a copy of the project."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def project(tmp_path: Path) -> Path:
 
 
 async def record(project: Path, *batches: Calls) -> Path:
-    """A real session's transcript; call ids are `c0`, `c1`, …"""
     path = project.parent / "session.jsonl"
     tools = coding_tools(profile(), only=TOOLS)
     number = 0
@@ -58,7 +57,6 @@ async def record(project: Path, *batches: Calls) -> Path:
 async def replayed(
     path: Path, project: Path | None, *, bash: bool = False, look: Callable[[Path], object] = id
 ) -> dict[str, ReplayOutcome]:
-    """What became of each call; `look` is shown the copy at the end."""
     found: dict[str, ReplayOutcome] = {}
     with anyio.fail_after(PATIENCE), open_scratch(project) as scratch:
         replay = Replay([toolspan.read(path)], scratch, limits=ReplayLimits(bash=bash))

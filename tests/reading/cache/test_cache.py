@@ -1,4 +1,4 @@
-"""The fact cache: a second look is fast, and never different."""
+"""The cache: a second read is faster and gives the same answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def known(cache: Cache) -> int:
 
 
 def _pretend(cache: Cache, path: Path) -> None:
-    """Give what is known of a file the stamp it has now."""
     told = "SELECT path, name, form, value FROM file JOIN body USING (id) WHERE path = ?"
     with closing(sqlite3.connect(cache.file)) as database:
         found = database.execute(told, [str(path)]).fetchall()

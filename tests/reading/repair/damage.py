@@ -1,4 +1,4 @@
-"""Transcripts that somebody recorded and something damaged, as hypothesis draws them."""
+"""Strategies for recorded and damaged transcripts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ versions = st.sampled_from(["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
 
 
 def recorded(path: Path, story: Sequence[Turn], version: str) -> None:
-    """A session, recorded as the runner would have it recorded."""
     keeper = recorder(path, version=version)
     number = 0
     for n, (messages, answered) in enumerate(story):
@@ -49,7 +48,6 @@ def recorded(path: Path, story: Sequence[Turn], version: str) -> None:
 
 
 def damaged(data: bytes, done: Sequence[tuple[str, int, int]]) -> bytes:
-    """The lines with all harm done to them, one after the other."""
     lines = data.splitlines()
     for kind, where, how in done:
         if lines:
@@ -90,7 +88,6 @@ def _changed(line: bytes, kind: str, how: int) -> list[bytes]:
 
 
 def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
-    """Which calls a file asks for, and their first results, read by a plain reader of our own."""
     asked: set[str] = set()
     results: dict[str, str] = {}
     for data in path.read_bytes().splitlines():

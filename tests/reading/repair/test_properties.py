@@ -1,4 +1,4 @@
-"""Whatever happens to a transcript: it goes on, and what is still there stays there."""
+"""Damaged transcripts can be resumed and repaired without further loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Broken(NamedTuple):
 
     @contextmanager
     def transcript(self) -> Iterator[Path]:
-        """The file, with all harm done to it."""
         with session(self.story, self.version) as path:
             path.write_bytes(damaged(path.read_bytes(), self.harm))
             yield path
@@ -44,7 +43,6 @@ any_damage = st.builds(Broken, turns, harms, versions)
 
 @contextmanager
 def session(story: list[Turn], version: str) -> Iterator[Path]:
-    """The transcript of a story, recorded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SESSION}.jsonl"
         recorded(path, story, version)
@@ -52,7 +50,6 @@ def session(story: list[Turn], version: str) -> Iterator[Path]:
 
 
 def told(path: Path) -> tuple[Counter[str], dict[str, str]]:
-    """The calls of a history, and their results; it is one that a server takes."""
     messages = load_history(path)
     assert not messages or check_history(messages) == []
     calls: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""`toolspan repair`: what it writes, what it says, and what it leaves alone."""
+"""`toolspan repair`: its copy, its messages and the untouched original."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from toolspan.testing import project_name
 
 
 def session(folder: Path) -> Path:
-    """A sound session with a subagent and a spilled output."""
     path = folder / f"{SESSION}.jsonl"
     keeper = recorder(path)
     base(keeper)
@@ -41,7 +40,6 @@ def asked(*words: str | Path, root: Path | None = None) -> Result:
 
 
 def told(path: Path) -> list[tuple[str, object]]:
-    """What a history says, block by block."""
     found: list[tuple[str, object]] = []
     for one in load_history(path):
         assert isinstance(one["content"], list)

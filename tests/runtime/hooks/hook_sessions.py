@@ -24,34 +24,28 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nowhere"}
 
 
 def says(answer: object) -> dict[str, object]:
-    """A handler that answers with this."""
     text = answer if isinstance(answer, str) else json.dumps(answer)
     return command(f"printf '%s\\n' {shlex.quote(text)}")
 
 
 def decides(decision: str, **more: object) -> dict[str, object]:
-    """A handler that decides on a call."""
     given = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
     return says({"hookSpecificOutput": given})
 
 
 def command(line: str, **more: object) -> dict[str, object]:
-    """A handler that runs this."""
     return {"type": "command", "command": line, **more}
 
 
 def at(point: str, *handlers: Mapping[str, object], matcher: str = "*") -> dict[str, object]:
-    """A block with handlers at one point."""
     return {point: [{"matcher": matcher, "hooks": list(handlers)}]}
 
 
 def tool_event(tool: str = "Bash", folder: Path | None = None, **given: object) -> ToolHookEvent:
-    """A call of a tool."""
     return ToolHookEvent(call=asked_for(tool, given), input=given, cwd=folder or Path("/"))
 
 
 def run_agent(folder: Path, script: object, *options: str) -> subprocess.CompletedProcess[str]:
-    """A run at the command line that may do everything, and whose model follows a script."""
     (folder / "work").mkdir(exist_ok=True)
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
     return subprocess.run(
@@ -80,7 +74,6 @@ async def hooks(
     services: HookServices | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> AsyncIterator[ConfiguredHooks]:
-    """The handlers of a block, ready to be fired in a folder."""
     raw = {"hooks": block, **(settings or {})}
     path = folder / "settings.json"
     layer = SettingsLayer("user", path, parse_settings(raw, str(path)), raw)

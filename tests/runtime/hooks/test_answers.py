@@ -27,8 +27,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def verdict(answer: str, point: HookPoint, *, continues: bool = False) -> tuple[HookOutput, Mapping[str, object]]:
-    """What a model's answer comes to as a handler's, and the JSON in it."""
-
     async def ask(question: str, model: str | None) -> str:
         return answer
 

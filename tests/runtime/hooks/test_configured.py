@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def ran(tmp_path: Path, runner: ConfiguredHooks, tool: str = "Bash") -> list[str]:
-    """The commands that were run for a call."""
     with anyio.fail_after(20):
         before = await runner.run_pre_tool_use(tool_event(tool, tmp_path))
     return [str(report.command) for report in before.reports]

@@ -54,7 +54,6 @@ def write(path: Path, text: str) -> None:
 
 
 def logged_runs(log: Path) -> list[tuple[str, str, str | None]]:
-    """Which handler was run at which point, and for which kind of agent."""
     runs = []
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
         name, _, payload = line.partition(" ")

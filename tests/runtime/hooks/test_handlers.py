@@ -24,8 +24,6 @@ DENY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecisio
 
 
 class Asked:
-    """What came to a server."""
-
     def __init__(self) -> None:
         self.url = ""
         self.headers: dict[str, str] = {}
@@ -34,7 +32,6 @@ class Asked:
 
 @asynccontextmanager
 async def server(status: str, body: str, *more: str) -> AsyncIterator[Asked]:
-    """An address that gives one answer to whoever posts to it."""
     request = Asked()
 
     async def answer(stream: anyio.abc.SocketStream) -> None:

@@ -11,7 +11,6 @@ from toolspan.testing import say, use
 
 
 def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]], str]:
-    """The results of a run whose Bash calls are judged; and what the model said last."""
     (folder / "work").mkdir()
     (folder / "work" / "rules.txt").write_text("no touching\n", encoding="utf-8")
     handler = {"type": kind, "prompt": "May this be? $ARGUMENTS", "continueOnBlock": True}

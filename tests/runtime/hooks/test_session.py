@@ -39,7 +39,6 @@ ASK_ALWAYS = PolicyStack(fallback=lambda _request: Ask())
 
 
 def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
-    """A session with the handlers of a settings file."""
     version = str(more.pop("version", "2.1.325"))
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     made = load_hooks(merge_settings([layer], trusted=True), profile(version))

@@ -67,7 +67,6 @@ class Talk:
         self._number = 0
 
     async def calls(self, *blocks: tuple[str, Mapping[str, object]]) -> list[tuple[object, bool]]:
-        """What the model reads of some calls, and whether that is an error."""
         content = []
         for name, arguments in blocks:
             self._number += 1

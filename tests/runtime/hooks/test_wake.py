@@ -33,14 +33,11 @@ async def echo(text: str) -> str:
 
 
 def waker(folder: Path) -> dict[str, object]:
-    """A handler that runs on until there is a file, and then objects."""
     line = f"until [ -e '{folder}/go' ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     return at("PostToolUse", command(line, asyncRewake=True), matcher="echo")
 
 
 def going(folder: Path) -> Callable[[object], object]:
-    """The model's last words of a turn; the handler ends after them."""
-
     def last(_messages: object) -> object:
         (folder / "go").touch()
         return say("Done.")
@@ -66,7 +63,6 @@ async def talking(folder: Path, script: ScriptedModel, block: dict[str, object],
 
 
 def wake_texts(session: Session) -> list[str]:
-    """What the model reads that is no result, from the second message on."""
     texts = []
     for message in session.messages[1:]:
         content = message["content"]

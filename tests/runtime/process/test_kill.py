@@ -205,8 +205,6 @@ async def test_output_before_the_termination_is_kept() -> None:
 @requirement("process.not-ended")
 async def test_processes_that_cannot_be_terminated_are_reported() -> None:
     class Haunted(ProcFs):
-        """As if one process of the command could not be killed: its number is nobody's."""
-
         def list_processes(self) -> dict[int, ProcessInfo]:
             ghost = ProcessInfo(2**22 + 1, child.pid, child.pid, child.pid, float("inf"), is_zombie=False)
             return {**super().list_processes(), ghost.pid: ghost}

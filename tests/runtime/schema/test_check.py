@@ -37,7 +37,6 @@ def taken(schema: Mapping[str, Any], value: Mapping[str, object], *, coerce: boo
 
 
 def field(schema: Mapping[str, Any], value: object, *, coerce: bool = False) -> Any:
-    """What becomes of a value of one field."""
     shape = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     out = taken(shape, {"x": value}, coerce=coerce)
     return out["x"] if isinstance(out, dict) else out
@@ -207,7 +206,6 @@ CASES = objects(st.recursive(leaves(), lambda inner: arrays(inner) | objects(inn
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place below the top."""
     inner: Any = ()
     if isinstance(value, dict):
         inner = value.items()
@@ -226,7 +224,6 @@ def at(value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def changed(value: Any, path: tuple[str | int, ...], fault: Any) -> Any:
-    """A copy with another value at one place; `...` takes it out."""
     if not path:
         return fault
     copy: Any = dict(value) if isinstance(value, dict) else list(value)

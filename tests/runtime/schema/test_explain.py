@@ -1,4 +1,4 @@
-"""What the model reads, and what is recorded, when an input does not fit."""
+"""Validation errors: the text for the model and the recorded form."""
 
 from __future__ import annotations
 

@@ -44,7 +44,6 @@ class World:
         )
 
     def state(self, *options: str) -> tuple[str, str]:
-        """How a call ends, and what is said beside it."""
         line = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
         done = self.toolspan("exec", "--transcript", "none", *options, told=line)
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Models behind real servers: what the SDKs get becomes the same events, whoever serves it."""
+"""Models behind real servers: the SDK streams of all providers become the same events."""
 
 from __future__ import annotations
 
@@ -272,7 +272,6 @@ async def test_repeated_call_id_is_replaced(make: Make) -> None:
 
 
 async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
-    """What is heard of a server that streams these chunks, and nothing but them."""
     lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **one})}\n\n" for one in chunks]
 
     async def answer(stream: SocketStream) -> None:
@@ -388,8 +387,6 @@ async def test_unreachable_server_is_named_without_its_password() -> None:
 
 
 class Repeating:
-    """A model that anybody may have written: one id for all its calls, with odd letters in it."""
-
     name = "repeating"
 
     def __init__(self) -> None:
@@ -439,7 +436,6 @@ class Piece(str):
 
 
 def deltas(kind: str, field: str, count: int) -> Iterator[object]:
-    """A block in pieces, as the SDK gives it."""
     begin = {"type": kind, "id": "a", "name": "Bash", "input": {}} if kind == "tool_use" else {}
     block = SimpleNamespace(model_dump=lambda **_: begin or {"type": kind, field: ""})
     yield SimpleNamespace(type="content_block_start", content_block=block)

@@ -1,4 +1,4 @@
-"""Calls and results as the runner emits them, told in few words."""
+"""Short builders of the events that a runner emits."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ START = 1_790_000_000.0
 
 @dataclass
 class Clock:
-    """Moves on by a hundredth of a second whenever somebody looks."""
-
     now: float = START
 
     def __call__(self) -> float:
@@ -35,8 +33,6 @@ class Clock:
 
 @dataclass
 class Failures:
-    """What could not be written."""
-
     told: list[WriteFailed] = field(default_factory=list)
 
     def __call__(self, failed: WriteFailed) -> None:
@@ -56,17 +52,14 @@ def origin(
 
 
 def recorder(path: Path, *, version: str = "2.1.325", failures: Failures | None = None) -> Recorder:
-    """A recorder that writes to this file; a failure to write fails the test, unless collected."""
     return Recorder(path, origin(path.parent, version=version), failures or no_failure)
 
 
 def no_failure(failed: WriteFailed) -> None:
-    """For those who expect none."""
     raise AssertionError(failed)
 
 
 def wrong(path: Path) -> list[Finding]:
-    """What the doctor holds against a transcript; that it does not know a tool is not our fault."""
     return [finding for finding in toolspan.check(path).findings if finding.severity != "info"]
 
 
@@ -75,7 +68,6 @@ def use(call_id: str, tool: str, **input: object) -> dict[str, object]:
 
 
 def message(*blocks: Mapping[str, object] | str, id: str = "msg_01") -> dict[str, object]:
-    """A message of the model; a string is a text block."""
     content = [{"type": "text", "text": b} if isinstance(b, str) else b for b in blocks]
     called = any(block["type"] == "tool_use" for block in content)
     return {
@@ -132,7 +124,6 @@ def error(
     contexts: tuple[HookContext, ...] = (),
     at: float = START + 60,
 ) -> Finished:
-    """A call that failed, with the companion that clients record."""
     return finished(
         call_id,
         tool,
@@ -152,7 +143,6 @@ def decided(call_id: str, *, allowed: bool, source: str = "config") -> Decided:
 
 
 def hook(call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", **told: Any) -> HookRan:
-    """A hook that ran, with what it told."""
     return HookRan(
         call_id=CallId(call_id),
         point=point,

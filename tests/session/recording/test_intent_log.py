@@ -1,4 +1,4 @@
-"""What is written down before calls do something, and what it proves afterwards."""
+"""Intents written before side effects, and the evidence they give after a crash."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from toolspan.tools import coding_tools
 
 
 def told(path: Path) -> list[dict[str, object]]:
-    """The side file of a transcript."""
     lines = intent_path(path).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def written(path: Path, *lines: dict[str, object], fsync: str = "never", boot: str = "b") -> None:
-    """A side file somebody left behind."""
     beside = intent_path(path)
     beside.parent.mkdir(parents=True, exist_ok=True)
     first = {"open": 1, "boot": boot, "fsync": fsync}

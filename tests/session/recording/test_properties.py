@@ -1,4 +1,4 @@
-"""Any conversation, recorded and read, is the same conversation."""
+"""Any recorded conversation is read back unchanged."""
 
 from __future__ import annotations
 
@@ -35,12 +35,10 @@ class Plan(NamedTuple):
     fails: bool
     context: str | None
     rank: int
-    """When it ends, among those of its batch."""
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[tuple[str, list[Plan]]]:
-    """What the model says and asks for, message by message."""
     number = 0
     found = []
     for _ in range(draw(st.integers(1, 4))):

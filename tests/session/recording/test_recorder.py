@@ -36,7 +36,6 @@ BASH = {"stdout": "hi", "stderr": "", "interrupted": False, "isImage": False}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the session is recorded."""
     return tmp_path / "session.jsonl"
 
 
@@ -45,12 +44,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def told(path: Path) -> list[dict[str, Any]]:
-    """The lines of the conversation."""
     return [line for line in lines(path) if "uuid" in line]
 
 
 def what(line: dict[str, Any]) -> str:
-    """A line in one word: which call it asks for or answers, or what is attached."""
     if line["type"] == "attachment":
         return str(line["attachment"]["type"])
     content = line.get("message", {}).get("content")

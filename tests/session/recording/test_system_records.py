@@ -1,4 +1,4 @@
-"""Lines that neither person nor model wrote: compactions, troubles, refusals, news."""
+"""System records: compactions, errors, blocked prompts and notifications."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 def last_line(path: Path) -> dict[str, Any]:
-    """The last line of the conversation itself."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     found: dict[str, Any] = [line for line in lines if "uuid" in line][-1]
     return found
