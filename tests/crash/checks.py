@@ -23,16 +23,16 @@ def content(place: Path, name: str) -> str | None:
 
 
 def results(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
-            said = json.loads(line)["message"]["content"]
+            reply = json.loads(line)["message"]["content"]
         except (ValueError, KeyError):
             continue
-        for block in said if isinstance(said, list) else ():
+        for block in reply if isinstance(reply, list) else ():
             if block["type"] == "tool_result":
-                found[block["tool_use_id"]] = block["content"]
-    return found
+                result[block["tool_use_id"]] = block["content"]
+    return result
 
 
 def verdicts(place: Path, boot: str | None) -> dict[str, CallEvidence]:
@@ -59,18 +59,18 @@ def check_history_of(place: Path) -> list[dict[str, object]]:
     messages = load_history(transcript(place))
     assert not messages or check_history(messages) == []
     calls: Counter[str] = Counter()
-    told: dict[str, str] = {}
+    output: dict[str, str] = {}
     for message in messages:
         assert isinstance(message["content"], list)
         for block in message["content"]:
             if block["type"] == "tool_use":
                 calls[block["id"]] += 1
             elif block["type"] == "tool_result":
-                told[block["tool_use_id"]] = block["content"]
+                output[block["tool_use_id"]] = block["content"]
     assert set(calls.values()) <= {1}
-    assert set(told) == set(calls)
+    assert set(output) == set(calls)
     there = results(transcript(place))
-    assert {call: told[call] for call in there} == there
+    assert {call: output[call] for call in there} == there
     return messages
 
 
@@ -87,9 +87,9 @@ async def check_resumed(place: Path) -> None:
         session.say("Where were we?")
         await session.run({"role": "assistant", "content": [{"type": "text", "text": "Here."}]})
         assert check_history(session.messages) == []
-        said = session.messages
+        reply = session.messages
     assert before == {name: content(place, name) for name in before}
-    assert flat(check_history_of(place)) == flat(said)
+    assert flat(check_history_of(place)) == flat(reply)
 
 
 def flat(messages: list[dict[str, object]]) -> list[tuple[object, str]]:

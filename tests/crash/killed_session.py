@@ -34,15 +34,15 @@ OLD, NEW = "first line\n", "changed line\n"
 Operation = tuple[str, str, str]
 
 
-def use(name: str, kind: str, **given: object) -> dict[str, object]:
-    return {"type": "tool_use", "id": name, "name": kind, "input": given}
+def use(name: str, kind: str, **fields: object) -> dict[str, object]:
+    return {"type": "tool_use", "id": name, "name": kind, "input": fields}
 
 
 def replies(project: Path) -> list[dict[str, object]]:
     def at(name: str) -> str:
         return str(project / name)
 
-    asked = [
+    request = [
         [
             use("toolu_read", "Read", file_path=at("edited.txt")),
             use("toolu_bash", "Bash", command=f"echo ran >> {at('log')}"),
@@ -56,7 +56,9 @@ def replies(project: Path) -> list[dict[str, object]]:
         [use("toolu_agent", "Helper")],
         [{"type": "text", "text": "Done."}],
     ]  # fmt: skip
-    return [{"id": f"msg_{n}", "role": "assistant", "model": "m", "content": blocks} for n, blocks in enumerate(asked)]
+    return [
+        {"id": f"msg_{n}", "role": "assistant", "model": "m", "content": blocks} for n, blocks in enumerate(request)
+    ]
 
 
 def sub_reply(project: Path) -> dict[str, object]:

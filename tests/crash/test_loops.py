@@ -35,7 +35,7 @@ def sampled(whole: int, sample: int) -> list[Any]:
 
 
 def message(*calls: tuple[str, str, object]) -> bytes:
-    blocks = [{"type": "tool_use", "id": name, "name": tool, "input": given} for name, tool, given in calls]
+    blocks = [{"type": "tool_use", "id": name, "name": tool, "input": fields} for name, tool, fields in calls]
     return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": blocks}}).encode() + b"\n"
 
 

@@ -71,8 +71,8 @@ class Disk:
 def noted(folder: Path, fsync: Fsync) -> Operations:
     program = [sys.executable, "-m", "tests.crash.killed_session", "note", str(folder), fsync]
     subprocess.run(program, cwd=ROOT, check=True, capture_output=True)
-    found = json.loads((folder / "operations.json").read_text(encoding="utf-8"))
-    return [(what, path, base64.b64decode(data)) for what, path, data in found]
+    result = json.loads((folder / "operations.json").read_text(encoding="utf-8"))
+    return [(what, path, base64.b64decode(data)) for what, path, data in result]
 
 
 Choice = Callable[[File], int | None]
@@ -128,7 +128,7 @@ def test_session_is_resumed_without_wrong_evidence_after_lost_writes(
     story: tuple[Fsync, Path, Operations], data: st.DataObject
 ) -> None:
     fsync, origin, operations = story
-    disk, told = died(operations, data.draw(st.integers(0, len(operations)), label="died after"))
+    disk, output = died(operations, data.draw(st.integers(0, len(operations)), label="died after"))
 
     def much(file: File) -> int | None:
         there = file.named or data.draw(st.booleans(), label="has a name")
@@ -137,7 +137,7 @@ def test_session_is_resumed_without_wrong_evidence_after_lost_writes(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
         left(disk, place, origin, much, lambda versions: data.draw(st.sampled_from(versions)))
-        check(place, fsync, told)
+        check(place, fsync, output)
 
 
 @requirement("crash.lost-writes")
@@ -146,8 +146,8 @@ def test_any_number_of_intents_may_remain_beside_a_complete_transcript(
 ) -> None:
     fsync, origin, operations = story
     for until in range(len(operations)):
-        disk, told = died(operations, until)
-        name = next((one for one in disk.grown if one.endswith(".log")), "")
+        disk, output = died(operations, until)
+        name = next((item for item in disk.grown if item.endswith(".log")), "")
         intents = disk.grown.get(name, File())
         for length in intents.ends():
 
@@ -156,4 +156,4 @@ def test_any_number_of_intents_may_remain_beside_a_complete_transcript(
 
             place = tmp_path / f"{until}-{length}"
             left(disk, place, origin, much, lambda versions: versions[-1])
-            check(place, fsync, told)
+            check(place, fsync, output)

@@ -42,7 +42,7 @@ def test_last_line_replaced_by_itself_gains_or_loses_its_newline_without_notes(t
 def test_hunks_without_carriage_returns_fit_a_crlf_text(old: str, new: str) -> None:
     old, new = old.replace("\r", ""), new.replace("\r", "")
     hunks = hunks_between(old, new)
-    assume(all(one.old_lines and one.new_lines for one in hunks))
+    assume(all(item.old_lines and item.new_lines for item in hunks))
     old_crlf, new_crlf = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     assume("\r" in old_crlf and "\r" in new_crlf)
 

@@ -82,7 +82,7 @@ def test_chunk_is_found_below_its_context_lines() -> None:
     head, _, tail = SHOP.rpartition("        self.door.unlock()")
     assert after == head + "        self.door.open()" + tail.replace("last", "end")
     assert revert_update(section, after) == SHOP
-    assert [count_changes(one) for one in parse_patch(MIXED)] == [(3, 0), (2, 2), (0, 0)]
+    assert [count_changes(item) for item in parse_patch(MIXED)] == [(3, 0), (2, 2), (0, 0)]
 
 
 @requirement("files.apply-patch")
@@ -152,10 +152,10 @@ def test_missing_chunk_is_an_error() -> None:
     ],
 )
 def test_patches_are_found_inside_commands(command: str | list[str]) -> None:
-    (found,) = find_embedded_patches(command)
-    assert parse_patch(found.patch) == parse_patch(MIXED)
-    assert found.folder is None
-    assert not found.is_folder_unknown
+    (result,) = find_embedded_patches(command)
+    assert parse_patch(result.patch) == parse_patch(MIXED)
+    assert result.folder is None
+    assert not result.is_folder_unknown
 
 
 @requirement("files.apply-patch-in-shell")
@@ -228,9 +228,9 @@ def test_generated_patch_applies_and_reverts(old: str, new: str) -> None:
 @given(numbered, numbered)
 def test_hunks_are_parsed_from_the_text_of_a_diff(old: str, new: str) -> None:
     hunks = tuple(make_hunks(old, new))
-    found = parse_hunks(unified(hunks, "f"))
-    assert problems(found) == ()
-    assert unified(found, "f") == unified(hunks, "f")
+    result = parse_hunks(unified(hunks, "f"))
+    assert problems(result) == ()
+    assert unified(result, "f") == unified(hunks, "f")
 
 
 @requirement("files.unified-read")

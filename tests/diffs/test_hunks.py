@@ -62,9 +62,9 @@ def test_overlap_names_the_later_hunk() -> None:
 
 
 def test_hunks_out_of_order_are_a_problem() -> None:
-    found = problems([hunk("-10,2 +10,1", " j", "-k"), FIRST])
+    result = problems([hunk("-10,2 +10,1", " j", "-k"), FIRST])
 
-    assert [problem[:6] for problem in found] == ["Hunk 2"]
+    assert [problem[:6] for problem in result] == ["Hunk 2"]
 
 
 def test_only_the_last_hunk_may_note_the_end_of_the_file() -> None:
@@ -105,4 +105,4 @@ def test_checking_and_counting_never_raise(hunks: list[Hunk]) -> None:
     counted = added_removed(hunks)
 
     assert all(problem.startswith("Hunk ") for problem in problems(hunks))
-    assert counted.added + counted.removed <= sum(len(one.lines) for one in hunks)
+    assert counted.added + counted.removed <= sum(len(item.lines) for item in hunks)

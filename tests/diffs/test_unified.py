@@ -137,18 +137,18 @@ def test_invalid_hunks_are_refused() -> None:
 @settings(max_examples=40)
 @given(texts, texts, st.sampled_from(NAMES), st.sampled_from([1, 3]))
 def test_git_applies_every_diff(old: str, new: str, name: str, context: int) -> None:
-    found = patched(old, new, name, "git", "apply", "--unidiff-zero", context=context)
+    result = patched(old, new, name, "git", "apply", "--unidiff-zero", context=context)
 
-    assert found == ({name: new} if new else {})
+    assert result == ({name: new} if new else {})
 
 
 @needs_patch
 @settings(max_examples=20)
 @given(texts, texts, st.sampled_from(NAMES))
 def test_patch_applies_every_diff(old: str, new: str, name: str) -> None:
-    found = patched(old, new, name, "patch", "-p1", "--binary")
+    result = patched(old, new, name, "patch", "-p1", "--binary")
 
-    assert found == ({name: new} if new else {})
+    assert result == ({name: new} if new else {})
 
 
 @needs_git

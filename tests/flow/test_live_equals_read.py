@@ -116,22 +116,22 @@ TOOLS: list[Tool] = [
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlannedCall:
     """A call of a generated conversation."""
 
     fate: str
     text: str
 
     def block(self, name: str) -> dict[str, object]:
-        given: dict[str, object] = {"text": self.text}
+        fields: dict[str, object] = {"text": self.text}
         if self.fate == "bad":
-            given = {"txt": self.text}
+            fields = {"txt": self.text}
         named = {"bad": "give", "none": "Nothing"}.get(self.fate, self.fate)
-        return {"type": "tool_use", "id": name, "name": named, "input": given}
+        return {"type": "tool_use", "id": name, "name": named, "input": fields}
 
 
 conversations = st.lists(
-    st.lists(st.builds(Asked, st.sampled_from(FATES), TEXTS | SAID_BY_SERVERS), min_size=1, max_size=5),
+    st.lists(st.builds(PlannedCall, st.sampled_from(FATES), TEXTS | SAID_BY_SERVERS), min_size=1, max_size=5),
     min_size=1,
     max_size=4,
 )
@@ -155,12 +155,12 @@ def make_hooks() -> Hooks:
     return hooks
 
 
-def reply(batch: list[Asked], number: int) -> dict[str, object]:
-    calls = [asked.block(f"toolu_{number}_{place}") for place, asked in enumerate(batch)]
+def reply(batch: list[PlannedCall], number: int) -> dict[str, object]:
+    calls = [request.block(f"toolu_{number}_{place}") for place, request in enumerate(batch)]
     return {"id": f"msg_{number}", "role": "assistant", "model": "m", "content": calls}
 
 
-def play(conversation: list[list[Asked]], profile: str, path: Path) -> Session:
+def play(conversation: list[list[PlannedCall]], profile: str, path: Path) -> Session:
     async def run() -> Session:
         session = Session(
             cwd=path.parent,
@@ -215,13 +215,13 @@ def facts(span: Span) -> dict[str, object]:
 
 
 def happened(span: Span) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
+    result: list[tuple[object, ...]] = []
     for event in span.events:
         if isinstance(event, Permission):
-            found.append(("permission", event.decision, event.source))
+            result.append(("permission", event.decision, event.source))
         elif isinstance(event, Hook) and event.outcome == "context":
-            found.append((event.point, event.name, event.text))
-    return sorted(found, key=str)
+            result.append((event.point, event.name, event.text))
+    return sorted(result, key=str)
 
 
 def compare(live: Span, read: Span, profile: str) -> None:
@@ -240,19 +240,19 @@ def compare(live: Span, read: Span, profile: str) -> None:
 def test_live_spans_equal_the_spans_of_the_transcript(profile: str) -> None:
     @settings(max_examples=30)
     @given(conversations)
-    def check(conversation: list[list[Asked]]) -> None:
+    def check(conversation: list[list[PlannedCall]]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "session.jsonl"
             session = play(conversation, profile, path)
             read = toolspan.read(path)
             assert check_history(session.messages) == []
-            asked = sum(map(len, conversation))
-            assert len(session.spans) == len(read.spans) == asked
+            request = sum(map(len, conversation))
+            assert len(session.spans) == len(read.spans) == request
             by_id = {span.id: span for span in read.spans}
             for live in session.spans:
                 compare(live, by_id[live.id], profile)
-            found = {finding.code for finding in toolspan.check(path).findings}
-            assert found <= {"unknown_input", "unknown_result"}  # tools of our own making
+            result = {finding.code for finding in toolspan.check(path).findings}
+            assert result <= {"unknown_input", "unknown_result"}  # tools of our own making
 
     check()
 
@@ -277,16 +277,16 @@ async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(profile
             tools = servers.tools()
             async with Session(
                 permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, profile=profile, transcript=path
-            ) as one:
-                one.say("go")
+            ) as item:
+                item.say("go")
                 for number, block in enumerate(calls):
                     message = {"id": f"msg_{number}", "role": "assistant", "model": "m"}
-                    await one.run({**message, "content": [block]})
+                    await item.run({**message, "content": [block]})
 
     read = {span.id: span for span in toolspan.read(path).spans}
-    for live in one.spans:
+    for live in item.spans:
         compare(live, read[live.id], profile)
-    ends = {span.tool.removeprefix("mcp__chaos__"): span.error_kind for span in one.spans}
+    ends = {span.tool.removeprefix("mcp__chaos__"): span.error_kind for span in item.spans}
     assert [ends[name] for name in ("fail", "structured", "hang", "die")] == [
         "unknown", None, "mcp_timeout", "mcp_no_response",
     ]  # fmt: skip

@@ -74,10 +74,10 @@ def parsed(found: object, tool: str = "") -> ParsedResult:
 def test_error_has_the_type_and_handling_of_the_reference(
     content: str, text: str, seed_type: SeedType | None, handling: Handling
 ) -> None:
-    found = parsed(result(content))
+    actual = parsed(result(content))
 
-    assert (found.is_error, found.text) == (True, text)
-    assert (found.seed_type, found.retry) == (seed_type, handling)
+    assert (actual.is_error, actual.text) == (True, text)
+    assert (actual.seed_type, actual.retry) == (seed_type, handling)
 
 
 @pytest.mark.parametrize("text", ["Todos have been modified successfully...", "connect timeout is 5", tagged("seen")])
@@ -122,9 +122,9 @@ def test_error_has_an_error_kind(tool: str, content: str, kind: str) -> None:
 def test_unrelated_error_that_mentions_a_timeout_is_not_one(
     tool: str, content: str, seed_type: SeedType | None
 ) -> None:
-    found = parsed(result(content), tool)
+    actual = parsed(result(content), tool)
 
-    assert (found.seed_type, found.retry) == (seed_type, "fail")
+    assert (actual.seed_type, actual.retry) == (seed_type, "fail")
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_results_are_read_from_messages_records_and_lists(found: object) -> None
 
 
 def test_documented_result_needs_neither_type_nor_id() -> None:
-    found = parsed({"content": tagged(READ_FIRST), "is_error": True})
+    actual = parsed({"content": tagged(READ_FIRST), "is_error": True})
 
-    assert (found.call_id, found.error_kind) == (None, "read_required")
+    assert (actual.call_id, actual.error_kind) == (None, "read_required")
 
 
 def test_tools_may_be_given_by_call_id() -> None:
@@ -216,10 +216,10 @@ def test_reader_and_parser_agree_on_errors() -> None:
     answer = {"type": "user", "message": {"content": [result(tagged(READ_FIRST), id=call.id or "")]}}
     lines = b"".join(json_repair.encode_document(line) + b"\n" for line in (request, answer))
     (span,) = read(BytesSource(lines)).spans
-    (found,) = parse_result(answer, tool=call.tool)
+    (actual,) = parse_result(answer, tool=call.tool)
 
     assert (span.id, span.tool) == (call.id, call.tool)
-    assert (span.error_kind, span.message) == (found.error_kind, found.text)
+    assert (span.error_kind, span.message) == (actual.error_kind, actual.text)
 
 
 def input_of(block: ToolUse, name: str) -> dict[str, Any]:
@@ -279,9 +279,9 @@ def test_block_does_not_share_its_arguments() -> None:
 
 
 def circle() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    found["self"] = found
-    return found
+    actual: dict[str, Any] = {}
+    actual["self"] = actual
+    return actual
 
 
 @pytest.mark.parametrize(

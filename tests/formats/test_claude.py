@@ -357,34 +357,34 @@ def test_bodies_and_records_have_the_same_blocks(record: dict[str, Any]) -> None
     data = to_json(record)
     message = decode_entry(data).entry.message
     content = message.content if message else None
-    wanted = content if isinstance(content, list) else []
+    expected = content if isinstance(content, list) else []
 
     bodies = decode_bodies(data)
 
     assert [(body.type, body.id, body.tool_use_id) for body in bodies.blocks] == [
-        (block.type, block.id, block.tool_use_id) for block in wanted
+        (block.type, block.id, block.tool_use_id) for block in expected
     ]
 
 
 def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
     if data and not data.endswith(b"\n"):
         return None
-    found = []
+    items = []
     start = 0
     for piece in data.split(b"\n")[:-1]:
         try:
-            found.append((shown(VIEW.decode_typed(piece)), start, start + len(piece)))
+            items.append((shown(VIEW.decode_typed(piece)), start, start + len(piece)))
         except DECODE_ERRORS:
             return None
         start += len(piece) + 1
-    return found
+    return items
 
 
 def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
-    found = decode_entries(data)
-    if found is None:
+    result = decode_entries(data)
+    if result is None:
         return None
-    entries, ends = found
+    entries, ends = result
     starts = [0, *(end + 1 for end in ends)]
     return [(shown(e), start, end) for e, start, end in zip(entries, starts, ends, strict=False)]
 
@@ -404,9 +404,9 @@ def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
     )
 )
 def test_bulk_decoding_gives_the_same_records_or_none(data: bytes) -> None:
-    found = at_once(data)
+    result = at_once(data)
 
-    assert found is None or found == by_line(data)
+    assert result is None or result == by_line(data)
 
 
 @requirement("wire.many-lines-at-once")

@@ -20,10 +20,10 @@ from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
 
 def story(age: RolloutAge) -> RolloutBuilder:
-    made = RolloutBuilder(age=age).prompt("Show me the notes")
-    call = made.thinking("They are in a file").call("exec_command", {"cmd": "cat notes.txt"})
-    made.completed("CommandExecution", call, status="completed", exit_code=0)
-    return made.output(call, "Exit code: 0\nOutput:\nmilk").text("Milk").tokens(900, 20, cached=800)
+    rollout = RolloutBuilder(age=age).prompt("Show me the notes")
+    call = rollout.thinking("They are in a file").call("exec_command", {"cmd": "cat notes.txt"})
+    rollout.completed("CommandExecution", call, status="completed", exit_code=0)
+    return rollout.output(call, "Exit code: 0\nOutput:\nmilk").text("Milk").tokens(900, 20, cached=800)
 
 
 @requirement("codex.roundtrip")
@@ -130,19 +130,19 @@ def test_old_message_contains_its_calls() -> None:
 @requirement("codex.document")
 def test_document_is_split_into_items_with_locations() -> None:
     data = '{\n "session": {"id": "é"},\n "items": [ {"role":"user"}, {"a":["]"]} ]\n}\n'.encode()
-    found = split_document(data, "items")
-    assert found.fields["session"] == '{"id": "é"}'.encode()
-    assert found.is_complete
-    for line in found.lines:
+    result = split_document(data, "items")
+    assert result.fields["session"] == '{"id": "é"}'.encode()
+    assert result.is_complete
+    for line in result.lines:
         assert data[line.offset : line.offset + line.length] == line.data
-    assert [json.loads(line.data) for line in found.lines] == [{"role": "user"}, {"a": ["]"]}]
+    assert [json.loads(line.data) for line in result.lines] == [{"role": "user"}, {"a": ["]"]}]
 
 
 @requirement("codex.document")
 def test_truncated_document_keeps_the_items_before_the_cut() -> None:
-    found = split_document(b'{"items":[{"role":"user"},{"role":"assi', "items")
-    assert not found.is_complete
-    assert len(found.lines) == 1
+    result = split_document(b'{"items":[{"role":"user"},{"role":"assi', "items")
+    assert not result.is_complete
+    assert len(result.lines) == 1
 
 
 def told(output: object) -> CommandOutput:
@@ -154,43 +154,43 @@ def told(output: object) -> CommandOutput:
 @pytest.mark.parametrize("code", [0, 1, 137, -1])
 def test_every_header_has_exit_code_and_duration(form: object, code: int) -> None:
     assert callable(form)
-    found = told(form("some words\n", code=code, seconds=1.5))
-    assert (found.exit_code, found.wall_ms, found.has_header) == (code, 1500.0, True)
-    assert found.running is None
-    assert code == 0 or found.text == "some words\n"
+    result = told(form("some words\n", code=code, seconds=1.5))
+    assert (result.exit_code, result.wall_ms, result.has_header) == (code, 1500.0, True)
+    assert result.running is None
+    assert code == 0 or result.text == "some words\n"
 
 
 @requirement("codex.outputs")
 @given(st.text())
 def test_text_below_a_header_is_the_output(words: str) -> None:
     for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
-        found = told(form(words, code=3))
-        assert (found.exit_code, found.text) == (3, words)
+        result = told(form(words, code=3))
+        assert (result.exit_code, result.text) == (3, words)
 
 
 def test_running_process_is_named() -> None:
     assert told(codex_builder.running_output(17, "so far")).running == "17"
-    words = "Script running with cell ID 4\nWall time 0.5 seconds\nOutput:\n"
-    assert told([{"type": "input_text", "text": words}]).running == "4"
+    text = "Script running with cell ID 4\nWall time 0.5 seconds\nOutput:\n"
+    assert told([{"type": "input_text", "text": text}]).running == "4"
 
 
 def test_array_is_read_as_its_texts() -> None:
-    found = told(codex_builder.mcp_output("one", "two"))
-    assert found.text == "one\ntwo"
-    assert found.has_header
+    result = told(codex_builder.mcp_output("one", "two"))
+    assert result.text == "one\ntwo"
+    assert result.has_header
     assert told([{"type": "input_image", "image_url": "data:,"}]).text == "[input_image]"
 
 
 def test_object_may_have_an_error_flag() -> None:
-    found = told({"content": "no", "success": False})
-    assert (found.text, found.flag) == ("no", False)
+    result = told({"content": "no", "success": False})
+    assert (result.text, result.flag) == ("no", False)
 
 
 def test_patch_inside_a_command_has_a_nested_header() -> None:
     inner = codex_builder.headed_output("Success. Updated the following files:\nA x\n", code=0)
-    found = told(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
-    assert found.exit_code == 0
-    assert found.text.startswith("Success.")
+    result = told(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
+    assert result.exit_code == 0
+    assert result.text.startswith("Success.")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,6 @@ def test_truncation_markers_are_recognised(words: str) -> None:
 
 
 def test_text_without_a_header_is_unchanged() -> None:
-    for words in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
-        found = told(words)
-        assert (found.text, found.exit_code, found.has_header) == (words, None, False)
+    for text in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
+        result = told(text)
+        assert (result.text, result.exit_code, result.has_header) == (text, None, False)

@@ -37,18 +37,18 @@ from toolspan.types.state import OPEN_STATES, STATES
 
 
 def claude_sample() -> bytes:
-    story = TranscriptBuilder().prompt("go").text("I look.")
-    story.result(story.call("Bash", {"command": "ls"}), "x")
-    story.result(story.call("Read", {"file_path": "/x"}), "File does not exist.", is_error=True)
-    story.call("Bash", {"command": "sleep 9"})
-    return story.data()
+    builder = TranscriptBuilder().prompt("go").text("I look.")
+    builder.result(builder.call("Bash", {"command": "ls"}), "x")
+    builder.result(builder.call("Read", {"file_path": "/x"}), "File does not exist.", is_error=True)
+    builder.call("Bash", {"command": "sleep 9"})
+    return builder.data()
 
 
 def codex_sample() -> bytes:
-    story = RolloutBuilder().prompt("go").text("I look.")
-    story.output(story.call("shell", {"command": ["ls"]}), "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nx")
-    story.output(story.call("shell", {"command": ["false"]}), "Exit code: 1\nWall time: 0.1 seconds\nOutput:\n")
-    return story.data()
+    rollout = RolloutBuilder().prompt("go").text("I look.")
+    rollout.output(rollout.call("shell", {"command": ["ls"]}), "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nx")
+    rollout.output(rollout.call("shell", {"command": ["false"]}), "Exit code: 1\nWall time: 0.1 seconds\nOutput:\n")
+    return rollout.data()
 
 
 def write_claude(home: Path, data: bytes) -> Path:
@@ -174,14 +174,14 @@ def test_torn_and_damaged_bytes_never_raise(name: str, data: st.DataObject) -> N
     damaged = bytes(original[: data.draw(st.integers(0, len(original)))])
 
     source = BytesSource(damaged, FILE_NAMES[name])
-    found = read(source)
-    for span in found.spans:
+    transcript = read(source)
+    for span in transcript.spans:
         assert span.state in STATES
         assert isinstance(span.call.arguments, dict)
         assert span.input is not None
         assert span.result is None or isinstance(span.result.text, str)
-    assert all(isinstance(message.text, str) for message in found.messages())
-    assert read_content(found).file == found.file
+    assert all(isinstance(message.text, str) for message in transcript.messages())
+    assert read_content(transcript).file == transcript.file
     check(source, roundtrip=True)
 
 
@@ -198,9 +198,9 @@ def test_values_of_any_type_never_raise(name: str, data: st.DataObject) -> None:
 
     for transcript_format in all_formats():
         transcript_format.is_record(record, json.dumps(record).encode())
-    found = read(source)
-    assert all(span.state in STATES and span.input is not None for span in found.spans)
-    assert all(isinstance(message.text, str) for message in found.messages())
+    transcript = read(source)
+    assert all(span.state in STATES and span.input is not None for span in transcript.spans)
+    assert all(isinstance(message.text, str) for message in transcript.messages())
     check(source, roundtrip=True)
 
 

@@ -38,14 +38,14 @@ def compressed(*frames: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[JsonLine]:
-    found = []
+    items = []
     offset = 0
     for number, piece in enumerate(data.split(b"\n"), start=1):
         ended = offset + len(piece) < len(data)
         if piece or ended:
-            found.append(JsonLine(number, offset, len(piece), piece, ended))
+            items.append(JsonLine(number, offset, len(piece), piece, ended))
         offset += len(piece) + 1
-    return found
+    return items
 
 
 @requirement("wire.lines-know-their-place")
@@ -79,7 +79,7 @@ def test_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
 def test_line_separator_inside_a_string_does_not_split(tmp_path: Path, mark: str) -> None:
     line = f'{{"text":"one{mark}two"}}'.encode()
 
-    assert [found.data for found in read_lines(written(tmp_path, line + b"\n" + line))] == [line, line]
+    assert [result.data for result in read_lines(written(tmp_path, line + b"\n" + line))] == [line, line]
 
 
 def test_empty_file_has_neither_chunks_nor_lines(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_reading_from_a_line_gives_the_remaining_lines(data: bytes, chunk: int, 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "CHUNK_SIZE", chunk)
-        found = list(read_lines(BytesSource(data), offset=offset, number=n + 1))
+        result = list(read_lines(BytesSource(data), offset=offset, number=n + 1))
 
-    assert found == rest
+    assert result == rest
 
 
 @requirement("wire.compressed-files")

@@ -195,8 +195,8 @@ def test_drift_names_unknown_keys_by_their_path() -> None:
 def test_drift_covers_lists_maps_and_unions() -> None:
     search = {"query": "q", "results": ["text", {"content": [{"title": "t", "rank": 1}]}]}
     assert result_drift("WebSearch", _json(search)) == ("results[].content[].rank",)
-    asked = {"questions": [], "annotations": {"Red?": {"notes": "n", "ink": "blue"}}}
-    assert result_drift("AskUserQuestion", _json(asked)) == ("annotations.*.ink",)
+    request = {"questions": [], "annotations": {"Red?": {"notes": "n", "ink": "blue"}}}
+    assert result_drift("AskUserQuestion", _json(request)) == ("annotations.*.ink",)
     assert result_drift("TodoRead", _json([{"content": "a", "due": 1}])) == ("todos[].due",)
     assert input_drift("Bash", b'{"command": "ls", "tab": 1}') == ("tab",)
 

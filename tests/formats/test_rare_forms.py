@@ -183,8 +183,8 @@ def test_truncated_notice_is_recognised() -> None:
 
 @requirement("codex.arguments")
 def test_items_have_a_short_description() -> None:
-    def told(**given: object) -> str | None:
-        return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(given)))).summary
+    def told(**fields: object) -> str | None:
+        return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(fields)))).summary
 
     assert told(cmd=["bash", "-lc", "make"]) == "make"
     assert told(command=["ls", "a b"]) == "ls 'a b'"
@@ -206,9 +206,9 @@ def test_arguments_nested_in_too_many_strings_are_unchanged() -> None:
     for _ in range(4):
         wrapped = json.dumps(wrapped)
 
-    found = call_arguments(RolloutItem(type="function_call", arguments=raw(wrapped)))
+    result = call_arguments(RolloutItem(type="function_call", arguments=raw(wrapped)))
 
-    assert json.loads(found) == json.dumps({"a": 1})
+    assert json.loads(result) == json.dumps({"a": 1})
     assert call_arguments(RolloutItem(type="function_call", arguments=raw("  "))) == b"{}"
     assert call_arguments(RolloutItem(type="image_generation_call")) == b"{}"
     assert call_arguments(RolloutItem(type="web_search_call")) == b"{}"
@@ -250,10 +250,10 @@ def test_tools_with_their_own_item_types_have_names() -> None:
     ],
 )
 def test_document_is_split_as_far_as_possible(data: bytes, session: bytes | None, lines: int, whole: bool) -> None:
-    found = split_document(data, "items")
+    result = split_document(data, "items")
 
-    assert (found.fields.get("session"), len(found.lines), found.is_complete) == (session, lines, whole)
-    for line in found.lines:
+    assert (result.fields.get("session"), len(result.lines), result.is_complete) == (session, lines, whole)
+    for line in result.lines:
         assert data[line.offset : line.offset + line.length] == line.data
 
 
@@ -264,16 +264,16 @@ def test_unreadable_headers_leave_the_text() -> None:
     assert parse_output(raw("Wall time: 1.2.3 seconds\nOutput:\nx")).wall_ms is None
     assert parse_output(raw({"content": [1], "success": "?"})).flag is None
     metadata = {"exit_code": 1 << 40, "duration_seconds": 1.5}
-    found = parse_output(raw(json.dumps({"output": "x", "metadata": metadata})))
-    assert (found.text, found.exit_code, found.wall_ms) == ("x", None, 1500.0)
+    result = parse_output(raw(json.dumps({"output": "x", "metadata": metadata})))
+    assert (result.text, result.exit_code, result.wall_ms) == ("x", None, 1500.0)
 
 
 @requirement("codex.mcp")
 def test_result_is_narrowed_with_the_details_of_its_event() -> None:
     patch = RolloutItem(done=None, changes=raw({"a": {"add": {"content": "x"}}, "b": {"type": "delete"}}))
-    found = narrow_result("apply_patch", raw("done"), patch)
-    assert isinstance(found, PatchResult)
-    assert {path: change.type for path, change in found.changes.items()} == {"a": "add", "b": "delete"}
+    result = narrow_result("apply_patch", raw("done"), patch)
+    assert isinstance(result, PatchResult)
+    assert {path: change.type for path, change in result.changes.items()} == {"a": "add", "b": "delete"}
     odd = narrow_result("apply_patch", raw("done"), RolloutItem(changes=raw({"a": 7})))
     assert isinstance(odd, PatchResult)
     assert odd.changes == {}

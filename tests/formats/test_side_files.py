@@ -36,7 +36,7 @@ def test_file_backups_are_found_in_both_record_forms() -> None:
         Backup(path="a.txt", name="abc@v1", at="2026-11-02T09:00:00Z"),
         Backup(path="/b.txt", name=None, at=""),
     ]
-    assert [one.path for one in parse_backups(delta)] == ["c.txt"]
+    assert [parse_backup.path for parse_backup in parse_backups(delta)] == ["c.txt"]
 
 
 @requirement("files.backups")

@@ -90,11 +90,11 @@ TELLING = [
 @requirement("read.pairs-by-id")
 @pytest.mark.parametrize(("tool", "content"), TELLING)
 def test_result_before_its_call_has_the_same_meaning_as_after_it(tool: bytes, content: bytes) -> None:
-    asked, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
-    asked, answered = (line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (asked, answered))
+    request, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
+    request, answered = (line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (request, answered))
 
-    (after,) = read_bytes(asked + answered).spans
-    (before,) = read_bytes(answered + asked).spans
+    (after,) = read_bytes(request + answered).spans
+    (before,) = read_bytes(answered + request).spans
 
     assert (before.state, before.error_kind, before.agent) == (after.state, after.error_kind, after.agent)
     assert before.result is not None
@@ -121,9 +121,9 @@ def test_every_repetition_of_a_call_or_result_is_kept_as_a_copy(recorded: Record
         if isinstance(block, dict)
     ]
     spans = read_bytes(recorded.data).spans
-    kept = sum((s.call.place is not None) + (s.result is not None) for s in spans)
+    remaining = sum((s.call.place is not None) + (s.result is not None) for s in spans)
 
-    assert kept + sum(len(span.copies) for span in spans) == len(blocks)
+    assert remaining + sum(len(span.copies) for span in spans) == len(blocks)
 
 
 @requirement("read.blocks-per-line-do-not-matter")
@@ -305,7 +305,7 @@ def test_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pyte
 
     transcript = Transcript(reader, get_format("claude"))
     assert [(span.id, span.state) for span in transcript.spans] == [("t1", "succeeded")]
-    assert [found.code for found in transcript.findings] == ["line_too_long"]
+    assert [actual.code for actual in transcript.findings] == ["line_too_long"]
     assert (transcript.counts.lines, transcript.counts.malformed) == (3, 1)
 
 

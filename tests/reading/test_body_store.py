@@ -37,16 +37,16 @@ def rewritten(path: Path, *changes: tuple[bytes, bytes]) -> None:
 
 @pytest.fixture
 def claude(tmp_path: Path) -> Path:
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}, id="toolu_1"), claude_results.ran("a.txt"))
-    return story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}, id="toolu_1"), claude_results.ran("a.txt"))
+    return builder.write(tmp_path / "s.jsonl")
 
 
 @pytest.fixture
 def codex(tmp_path: Path) -> Path:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "ls"}, id="call_1"), codex_builder.command_output("a.txt"))
-    return made.write(tmp_path)
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "ls"}, id="call_1"), codex_builder.command_output("a.txt"))
+    return rollout.write(tmp_path)
 
 
 @requirement("read.places-are-exact")
@@ -78,9 +78,9 @@ def test_location_without_a_record_is_an_error(client: str, request: pytest.Fixt
 
 @requirement("read.pairs-by-id")
 def test_blocks_without_an_id_are_found_by_index() -> None:
-    asked = [{"type": "tool_use", "name": "Bash", "input": {"command": name}} for name in "ab"]
-    told = [{"type": "tool_result", "content": name} for name in "xy"]
-    spans = spans_of(line("assistant", *asked) + line("user", *told))
+    request = [{"type": "tool_use", "name": "Bash", "input": {"command": name}} for name in "ab"]
+    output = [{"type": "tool_result", "content": name} for name in "xy"]
+    spans = spans_of(line("assistant", *request) + line("user", *output))
 
     calls = [span for span in spans if span.tool]
     assert [span.input for span in calls] == [BashInput(command="a"), BashInput(command="b")]
@@ -110,9 +110,9 @@ def test_input_that_is_not_an_object_has_no_arguments() -> None:
 
 @requirement("wire.recovers-invalid-utf8")
 def test_body_of_a_damaged_line_is_read_as_far_as_possible() -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "XX"}), claude_results.ran("YY"))
-    (span,) = spans_of(story.data().replace(b"XX", b"l\xff").replace(b"YY", b"a\xff"))
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "XX"}), claude_results.ran("YY"))
+    (span,) = spans_of(builder.data().replace(b"XX", b"l\xff").replace(b"YY", b"a\xff"))
 
     assert span.call.arguments == {"command": "l\ufffd"}
     assert span.result is not None
@@ -121,9 +121,9 @@ def test_body_of_a_damaged_line_is_read_as_far_as_possible() -> None:
 
 @requirement("codex.read")
 def test_bodies_of_a_damaged_rollout_line_are_read() -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "XX"}), codex_builder.command_output("YY"))
-    data = made.data().replace(b"XX", b"l\xff").replace(b"YY", b"a\xff")
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "XX"}), codex_builder.command_output("YY"))
+    data = rollout.data().replace(b"XX", b"l\xff").replace(b"YY", b"a\xff")
     (span,) = spans_of(data, "rollout-x.jsonl")
 
     assert span.call.arguments == {"cmd": "l\ufffd"}
@@ -133,11 +133,11 @@ def test_bodies_of_a_damaged_rollout_line_are_read() -> None:
 
 @requirement("codex.outputs")
 def test_item_with_its_own_outcome_is_its_result() -> None:
-    made = RolloutBuilder()
+    rollout = RolloutBuilder()
     search = {"type": "web_search_call", "status": "failed", "action": {"query": "milk"}}
-    made.item({**search, "id": "ws_1"})
-    made.item({"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "x"})
-    failed, drawn = spans_of(made.data(), "rollout-x.jsonl")
+    rollout.item({**search, "id": "ws_1"})
+    rollout.item({"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "x"})
+    failed, drawn = spans_of(rollout.data(), "rollout-x.jsonl")
 
     assert (failed.tool, failed.state, failed.error_kind) == ("web_search", "failed", "unknown")
     assert failed.call.arguments == {"query": "milk"}
@@ -150,10 +150,10 @@ def test_item_with_its_own_outcome_is_its_result() -> None:
 
 @requirement("codex.outputs")
 def test_output_without_content_is_empty() -> None:
-    made = RolloutBuilder()
-    call = made.call("exec_command", {"cmd": "true"})
-    made.item({"type": "function_call_output", "call_id": call})
-    (span,) = spans_of(made.data(), "rollout-x.jsonl")
+    rollout = RolloutBuilder()
+    call = rollout.call("exec_command", {"cmd": "true"})
+    rollout.item({"type": "function_call_output", "call_id": call})
+    (span,) = spans_of(rollout.data(), "rollout-x.jsonl")
 
     assert span.result is not None
     assert (span.result.content, span.result.text) == ("", "")
@@ -161,21 +161,21 @@ def test_output_without_content_is_empty() -> None:
 
 @requirement("read.damage-never-raises")
 def test_lone_surrogate_in_an_input_is_kept() -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "XX", "share": 1.5})
-    (span,) = spans_of(story.data().replace(b"XX", b"\\ud83d"))
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "XX", "share": 1.5})
+    (span,) = spans_of(builder.data().replace(b"XX", b"\\ud83d"))
 
     assert span.call.arguments == {"command": "\ud83d", "share": 1.5}
 
 
 @requirement("codex.arguments")
 def test_numbers_in_arguments_are_plain_numbers_in_both_formats() -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"share": 1.5})
-    made = RolloutBuilder()
-    made.call("exec_command", {"share": 1.5})
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"share": 1.5})
+    rollout = RolloutBuilder()
+    rollout.call("exec_command", {"share": 1.5})
 
-    (claude,), (codex,) = spans_of(story.data()), spans_of(made.data(), "rollout-x.jsonl")
+    (claude,), (codex,) = spans_of(builder.data()), spans_of(rollout.data(), "rollout-x.jsonl")
 
     for span in (claude, codex):
         assert span.call.arguments == {"share": 1.5}

@@ -20,8 +20,8 @@ def attached(**note: object) -> bytes:
 
 
 def asked() -> tuple[TranscriptBuilder, str]:
-    story = TranscriptBuilder().prompt("go")
-    return story, story.call("Bash", {"command": "make"}, id="toolu_1")
+    builder = TranscriptBuilder().prompt("go")
+    return builder, builder.call("Bash", {"command": "make"}, id="toolu_1")
 
 
 def only(story: TranscriptBuilder) -> Span:
@@ -32,34 +32,34 @@ def only(story: TranscriptBuilder) -> Span:
 @requirement("verdict.host-denials")
 def test_recorded_denial_counts_without_a_result() -> None:
     for field in ("toolUseID", "tool_use_id"):
-        story, call = asked()
-        story.raw(line("system", subtype="permission_denied", **{field: call}))
+        builder, call = asked()
+        builder.raw(line("system", subtype="permission_denied", **{field: call}))
 
-        assert only(story).state == "denied"
+        assert only(builder).state == "denied"
 
 
 @requirement("verdict.host-denials")
 def test_end_of_a_stream_names_denied_and_deferred_calls() -> None:
-    story, call = asked()
-    story.raw(line("result", permission_denials=[{"tool_use_id": call}, {}], deferred_tool_use={}))
-    assert only(story).state == "denied"
+    builder, call = asked()
+    builder.raw(line("result", permission_denials=[{"tool_use_id": call}, {}], deferred_tool_use={}))
+    assert only(builder).state == "denied"
 
     for key in ("id", "tool_use_id"):
-        story, call = asked()
-        story.raw(line("result", deferred_tool_use={key: call}))
-        assert only(story).deferred
+        builder, call = asked()
+        builder.raw(line("result", deferred_tool_use={key: call}))
+        assert only(builder).deferred
 
 
 @requirement("read.attachments-are-tied")
 def test_progress_records_of_a_stream_are_counted_with_the_call() -> None:
-    story, call = asked()
+    builder, call = asked()
     for _ in range(3):
-        story.raw(line("tool_progress", tool_use_id=call))
-    story.raw(line("tool_progress"))  # of no call
-    story.raw(line("progress", toolUseID=call))  # that says nothing
-    story.result(call, claude_results.ran("ok"))
+        builder.raw(line("tool_progress", tool_use_id=call))
+    builder.raw(line("tool_progress"))  # of no call
+    builder.raw(line("progress", toolUseID=call))  # that says nothing
+    builder.result(call, claude_results.ran("ok"))
 
-    (progress,) = [one for one in only(story).events if isinstance(one, Progress)]
+    (progress,) = [event for event in only(builder).events if isinstance(event, Progress)]
 
     assert (progress.kind, progress.count) == ("tool_progress", 3)
 
@@ -71,30 +71,30 @@ def test_repeated_notice_is_one_event() -> None:
         "<status>completed</status><summary>done</summary></task-notification>"
     )
     nobody = "<task-notification><task-id>b1</task-id></task-notification>"
-    story, call = asked()
-    story.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
-    story.raw(line("queue-operation", operation="enqueue", content=notice))
-    story.raw(attached(type="queued_command", prompt=notice, commandMode="task-notification"))
-    story.raw(line("queue-operation", operation="enqueue", content=nobody))
+    builder, call = asked()
+    builder.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
+    builder.raw(line("queue-operation", operation="enqueue", content=notice))
+    builder.raw(attached(type="queued_command", prompt=notice, commandMode="task-notification"))
+    builder.raw(line("queue-operation", operation="enqueue", content=nobody))
 
-    (told,) = [one for one in only(story).events if isinstance(one, Notification)]
+    (output,) = [event for event in only(builder).events if isinstance(event, Notification)]
 
-    assert (told.task_id, told.status, told.summary) == ("b1", "completed", "done")
+    assert (output.task_id, output.status, output.summary) == ("b1", "completed", "done")
 
 
 @requirement("verdict.hooks")
 def test_deferring_and_denying_hooks_are_events_of_the_call() -> None:
-    story, call = asked()
-    story.raw(attached(type="hook_deferred_tool", toolUseID=call, hookName="PreToolUse:Bash", exitCode=0))
-    span = only(story)
-    (hook,) = [one for one in span.events if isinstance(one, Hook)]
+    builder, call = asked()
+    builder.raw(attached(type="hook_deferred_tool", toolUseID=call, hookName="PreToolUse:Bash", exitCode=0))
+    span = only(builder)
+    (hook,) = [event for event in span.events if isinstance(event, Hook)]
     assert span.deferred
     assert (hook.point, hook.name, hook.outcome) == ("PreToolUse", "PreToolUse:Bash", "deferred")
 
-    story, call = asked()
+    builder, call = asked()
     error = {"blockingError": "not here", "command": "guard"}
-    story.raw(attached(type="hook_blocking_error", toolUseID=call, hookEvent="PreToolUse", blockingError=error))
-    (hook,) = [one for one in only(story).events if isinstance(one, Hook)]
+    builder.raw(attached(type="hook_blocking_error", toolUseID=call, hookEvent="PreToolUse", blockingError=error))
+    (hook,) = [event for event in only(builder).events if isinstance(event, Hook)]
     assert hook.outcome == "blocked"
     assert hook.text is not None
     assert json.loads(hook.text) == error  # a structure is told as it was written
@@ -102,13 +102,13 @@ def test_deferring_and_denying_hooks_are_events_of_the_call() -> None:
 
 @requirement("read.attachments-are-tied")
 def test_unknown_attachment_is_a_note_with_its_text() -> None:
-    story, call = asked()
-    story.raw(attached(type="diagnostics", toolUseID=call, content="two problems"))
-    story.raw(attached(type="marker", toolUseID=call))
-    story.raw(line("attachment"))
-    story.result(call, claude_results.ran("ok"))
+    builder, call = asked()
+    builder.raw(attached(type="diagnostics", toolUseID=call, content="two problems"))
+    builder.raw(attached(type="marker", toolUseID=call))
+    builder.raw(line("attachment"))
+    builder.result(call, claude_results.ran("ok"))
 
-    notes = [(one.kind, one.text) for one in only(story).events if isinstance(one, Note)]
+    notes = [(event.kind, event.text) for event in only(builder).events if isinstance(event, Note)]
 
     assert notes == [("diagnostics", "two problems"), ("marker", None)]
 
@@ -117,20 +117,20 @@ def test_unknown_attachment_is_a_note_with_its_text() -> None:
 def test_hook_after_a_call_shows_that_it_had_started() -> None:
     states = {}
     for point in ("PreToolUse", "PostToolUse"):
-        story, call = asked()
+        builder, call = asked()
         data = {"type": "hook_progress", "hookEvent": point, "hookName": point, "command": "x"}
-        story.raw(line("progress", parentToolUseID=call, data=data))
-        story.result(call, claude_results.rejected()).interrupt()
-        states[point] = only(story).state
+        builder.raw(line("progress", parentToolUseID=call, data=data))
+        builder.result(call, claude_results.rejected()).interrupt()
+        states[point] = only(builder).state
 
     assert states == {"PreToolUse": "denied", "PostToolUse": "interrupted"}
 
 
 @requirement("read.attachments-are-tied")
 def test_progress_of_a_subagent_names_it() -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Agent", {"prompt": "look", "description": "Look"})
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Agent", {"prompt": "look", "description": "Look"})
     data = {"type": "agent_progress", "agentId": "a1b2"}
-    story.raw(line("progress", parentToolUseID=call, data=data))
+    builder.raw(line("progress", parentToolUseID=call, data=data))
 
-    assert only(story).agent == "a1b2"
+    assert only(builder).agent == "a1b2"

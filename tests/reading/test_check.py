@@ -19,9 +19,9 @@ from toolspan.types.span import Note
 
 
 def healthy() -> TranscriptBuilder:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}, id="toolu_1"), claude_results.ran("a"))
-    return story.text("done")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}, id="toolu_1"), claude_results.ran("a"))
+    return builder.text("done")
 
 
 def examined(data: bytes, tmp_path: Path, name: str = "s.jsonl") -> DiagnosticReport:
@@ -47,15 +47,15 @@ def unknown_type() -> bytes:
 
 
 def unknown_result() -> bytes:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "ls"})
-    return story.result(call, "a", structured={"stdout": "a", "brandNew": 1}).data()
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "ls"})
+    return builder.result(call, "a", structured={"stdout": "a", "brandNew": 1}).data()
 
 
 def unanswered_call() -> bytes:
-    story = healthy()
-    story.call("Bash", {"command": "sleep"})
-    return story.data()
+    builder = healthy()
+    builder.call("Bash", {"command": "sleep"})
+    return builder.data()
 
 
 def orphan_result() -> bytes:
@@ -63,14 +63,14 @@ def orphan_result() -> bytes:
 
 
 def duplicate_call() -> bytes:
-    story = healthy()
-    story.call("Bash", {"command": "ls"}, id="toolu_1")
-    return story.data()
+    builder = healthy()
+    builder.call("Bash", {"command": "ls"}, id="toolu_1")
+    return builder.data()
 
 
 def duplicate_uuid() -> bytes:
-    story = healthy()
-    return story.raw(story.lines()[-1]).data()
+    builder = healthy()
+    return builder.raw(builder.lines()[-1]).data()
 
 
 def missing_parent() -> bytes:
@@ -78,21 +78,21 @@ def missing_parent() -> bytes:
 
 
 def parent_cycle() -> bytes:
-    story = healthy()
-    first = json.loads(story.lines()[0])
-    return story.data().replace(b'"parentUuid":null', f'"parentUuid":"{first["uuid"]}"'.encode(), 1)
+    builder = healthy()
+    first = json.loads(builder.lines()[0])
+    return builder.data().replace(b'"parentUuid":null', f'"parentUuid":"{first["uuid"]}"'.encode(), 1)
 
 
 def missing_sidecar() -> bytes:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     path = "/home/dev/.claude/projects/p/s/tool-results/gone.txt"
-    return story.result(story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path)).data()
+    return builder.result(builder.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path)).data()
 
 
 def outside_path() -> bytes:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     spilled = claude_results.spilled("1\n" * 20_000, "/etc/passwd")
-    return story.result(story.call("Bash", {"command": "seq"}), spilled).data()
+    return builder.result(builder.call("Bash", {"command": "seq"}), spilled).data()
 
 
 CASES = {
@@ -132,11 +132,11 @@ def test_each_kind_of_damage_has_its_finding(code: str, tmp_path: Path) -> None:
 
 @requirement("doctor.findings")
 def test_sound_file_has_no_findings(tmp_path: Path) -> None:
-    found = examined(healthy().data(), tmp_path)
+    result = examined(healthy().data(), tmp_path)
 
-    assert (codes(found), found.is_healthy, found.client_acceptance) == ([], True, "accepts")
-    assert found.entries == {"user": 2, "assistant": 2}
-    assert (found.calls, found.counts.lines, found.roundtrip_equal) == (1, 4, None)
+    assert (codes(result), result.is_healthy, result.client_acceptance) == ([], True, "accepts")
+    assert result.entries == {"user": 2, "assistant": 2}
+    assert (result.calls, result.counts.lines, result.roundtrip_equal) == (1, 4, None)
 
 
 @requirement("doctor.findings")
@@ -145,46 +145,46 @@ def test_truncated_archive_is_read_to_the_cut(tmp_path: Path) -> None:
     whole = packer.compress(healthy().data())
     lost = packer.compress(os.urandom(200_000))
 
-    found = examined(whole + lost[: len(lost) // 2], tmp_path, "s.jsonl.zst")
+    result = examined(whole + lost[: len(lost) // 2], tmp_path, "s.jsonl.zst")
 
-    assert "unreadable_rest" in codes(found)
-    assert (found.calls, found.is_healthy) == (1, False)
+    assert "unreadable_rest" in codes(result)
+    assert (result.calls, result.is_healthy) == (1, False)
 
 
 @requirement("doctor.places")
 def test_findings_name_their_line(tmp_path: Path) -> None:
-    found = examined(torn_line(), tmp_path)
+    result = examined(torn_line(), tmp_path)
 
-    (place,) = (each.place for each in found.findings)
+    (place,) = (each.place for each in result.findings)
     assert place is not None
     assert (Path(place.file).name, place.line, place.length) == ("s.jsonl", 5, 20)
 
 
 @requirement("doctor.places")
 def test_drift_of_one_kind_is_one_finding_with_a_count(tmp_path: Path) -> None:
-    story = healthy()
+    builder = healthy()
     for _ in range(3):
-        story.raw(line(type="surprise"))
+        builder.raw(line(type="surprise"))
 
-    (found,) = examined(story.data(), tmp_path).findings
+    (result,) = examined(builder.data(), tmp_path).findings
 
-    assert (found.code, found.count) == ("unknown_type", 3)
-    assert found.place is not None
-    assert found.place.line == 5
+    assert (result.code, result.count) == ("unknown_type", 3)
+    assert result.place is not None
+    assert result.place.line == 5
 
 
 @requirement("doctor.nothing-outside-is-opened")
 def test_spilled_output_outside_the_session_is_never_opened(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     os.mkfifo(trap)  # whoever opens it to read waits for ever
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    call = story.call("Bash", {"command": "seq"})
-    story.result(call, claude_results.spilled("1\n" * 20_000, str(trap)))
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    call = builder.call("Bash", {"command": "seq"})
+    builder.result(call, claude_results.spilled("1\n" * 20_000, str(trap)))
 
-    found = examined(story.data(), tmp_path)
+    result = examined(builder.data(), tmp_path)
 
-    assert codes(found) == ["outside_path"]
-    assert str(trap) in found.findings[0].explanation
+    assert codes(result) == ["outside_path"]
+    assert str(trap) in result.findings[0].explanation
 
 
 @requirement("doctor.nothing-outside-is-opened")
@@ -193,27 +193,27 @@ def test_spilled_output_outside_the_session_is_never_opened(tmp_path: Path) -> N
     ["{folder}/../../etc/passwd", "tool-results/../../secret", "/home/x/tool-results/../secret.txt", "relative.txt"],
 )
 def test_paths_that_leave_the_session_folder_are_outside(named: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     path = named.format(folder=tmp_path / "s" / "tool-results")
-    story.result(story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path))
+    builder.result(builder.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path))
 
-    assert codes(examined(story.data(), tmp_path)) == ["outside_path"]
+    assert codes(examined(builder.data(), tmp_path)) == ["outside_path"]
 
 
 def test_spilled_output_in_the_session_folder_has_no_finding(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    path = story.sidecar("tool-results/x.txt", b"1\n" * 20_000)
-    story.result(story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path))
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    path = builder.sidecar("tool-results/x.txt", b"1\n" * 20_000)
+    builder.result(builder.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path))
 
-    assert codes(check(story.write(tmp_path / "s.jsonl"))) == []
+    assert codes(check(builder.write(tmp_path / "s.jsonl"))) == []
 
 
 def test_spilled_output_of_a_subagent_lies_in_the_session_folder(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    path = story.sidecar("tool-results/x.txt", b"1\n" * 20_000)
-    agent = story.agent(story.call("Agent", {"prompt": "p"})).prompt("p")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    path = builder.sidecar("tool-results/x.txt", b"1\n" * 20_000)
+    agent = builder.agent(builder.call("Agent", {"prompt": "p"})).prompt("p")
     agent.result(agent.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path).content)
-    story.write(tmp_path / "s.jsonl")
+    builder.write(tmp_path / "s.jsonl")
     (file,) = tmp_path.rglob("agent-*.jsonl")
 
     assert codes(check(file)) == []
@@ -222,11 +222,11 @@ def test_spilled_output_of_a_subagent_lies_in_the_session_folder(tmp_path: Path)
 @requirement("read.damage-never-raises")
 @pytest.mark.parametrize("name", ["a" * 300, "a\\u0000b", "\\ud83d", ".."])
 def test_spilled_output_may_have_any_name(name: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    story.sidecar("tool-results/x.txt", b"")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    builder.sidecar("tool-results/x.txt", b"")
     spilled = claude_results.spilled("1\n" * 20_000, "/p/s/tool-results/NAME")
-    story.result(story.call("Bash", {"command": "seq"}), spilled)
-    path = story.write(tmp_path / "s.jsonl")
+    builder.result(builder.call("Bash", {"command": "seq"}), spilled)
+    path = builder.write(tmp_path / "s.jsonl")
     path.write_bytes(path.read_bytes().replace(b"NAME", name.encode()))
 
     assert codes(check(path)) in (["missing_sidecar"], ["outside_path"])
@@ -234,39 +234,39 @@ def test_spilled_output_may_have_any_name(name: str, tmp_path: Path) -> None:
 
 @requirement("doctor.roundtrip")
 def test_every_record_encodes_to_equal_json(tmp_path: Path) -> None:
-    story = healthy().raw(line(type="surprise", n=1.0, deep={"a": [1, {"b": None}]}))
-    story.raw(b'{"type":"mode","n":12345678901234567890123,"f":1e400,"half":"\\ud83d"}')
-    path = story.raw(b'{"torn').write(tmp_path / "s.jsonl")
+    builder = healthy().raw(line(type="surprise", n=1.0, deep={"a": [1, {"b": None}]}))
+    builder.raw(b'{"type":"mode","n":12345678901234567890123,"f":1e400,"half":"\\ud83d"}')
+    path = builder.raw(b'{"torn').write(tmp_path / "s.jsonl")
 
-    found = check(path, roundtrip=True)
+    result = check(path, roundtrip=True)
 
-    assert found.counts.lines == 7
-    assert found.roundtrip_equal == 6
-    assert "roundtrip" not in codes(found)
+    assert result.counts.lines == 7
+    assert result.roundtrip_equal == 6
+    assert "roundtrip" not in codes(result)
 
 
 @requirement("doctor.findings")
 def test_deferred_call_is_not_unanswered(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "ls"})
-    story.raw(line(type="result", subtype="success", deferred_tool_use={"id": call}))
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "ls"})
+    builder.raw(line(type="result", subtype="success", deferred_tool_use={"id": call}))
 
-    assert "unanswered_call" not in codes(examined(story.data(), tmp_path))
+    assert "unanswered_call" not in codes(examined(builder.data(), tmp_path))
 
 
 @requirement("doctor.patches-fit-their-files")
 def test_patch_that_does_not_fit_its_file_is_a_finding(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    fits = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
-    story.result(fits, "ok", structured=change("one\n", "-one", "+two"))
-    odd = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
-    story.result(odd, "ok", structured=change("other\n", "-one", "+two"))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    fits = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    builder.result(fits, "ok", structured=change("one\n", "-one", "+two"))
+    odd = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    builder.result(odd, "ok", structured=change("other\n", "-one", "+two"))
+    path = builder.write(tmp_path / "s.jsonl")
 
-    found = [one for one in check(path).findings if one.code == "patch_mismatch"]
+    items = [finding for finding in check(path).findings if finding.code == "patch_mismatch"]
 
-    assert [(one.severity, one.count) for one in found] == [("info", 1)]
-    assert "expected 'one', found 'other'" in found[0].explanation
+    assert [(finding.severity, finding.count) for finding in items] == [("info", 1)]
+    assert "expected 'one', found 'other'" in items[0].explanation
 
 
 def change(original: str, *lines: str) -> dict[str, object]:
@@ -279,12 +279,12 @@ def change(original: str, *lines: str) -> dict[str, object]:
 
 @requirement("read.attachments-are-tied")
 def test_attachment_of_a_call_is_an_event_of_it(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    name = story.call("Read", {"file_path": "/a"})
-    story.result(name, "1\ta")
+    builder = TranscriptBuilder().prompt("go")
+    name = builder.call("Read", {"file_path": "/a"})
+    builder.result(name, "1\ta")
     note = {"type": "read_truncation_notice", "toolUseID": name, "banner": "PARTIAL view"}
-    story.raw(json.dumps({"type": "attachment", "attachment": note, "uuid": "x"}).encode())
-    path = story.write(tmp_path / "s.jsonl")
+    builder.raw(json.dumps({"type": "attachment", "attachment": note, "uuid": "x"}).encode())
+    path = builder.write(tmp_path / "s.jsonl")
 
     (span,) = read(path).spans
 

@@ -39,10 +39,10 @@ def only(made: RolloutBuilder) -> Span:
 
 
 def ran(code: int | None = None, **end: object) -> Span:
-    made = RolloutBuilder()
-    call = made.call("exec_command", {"cmd": "make"})
-    made.output(call, "some words")
-    return only(made.event("exec_command_end", call_id=call, exit_code=code, **end))
+    rollout = RolloutBuilder()
+    call = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(call, "some words")
+    return only(rollout.event("exec_command_end", call_id=call, exit_code=code, **end))
 
 
 @requirement("codex.events")
@@ -69,12 +69,12 @@ def test_exec_end_event_decides_where_the_output_does_not(end: dict[str, object]
 
 @requirement("codex.events")
 def test_successful_event_overrides_output_that_looks_like_a_failure() -> None:
-    made = RolloutBuilder()
-    call = made.call("apply_patch", "*** Begin Patch\n*** End Patch\n")
-    made.output(call, "error: it printed this", custom=True)
-    assert only(made).state == "failed"
+    rollout = RolloutBuilder()
+    call = rollout.call("apply_patch", "*** Begin Patch\n*** End Patch\n")
+    rollout.output(call, "error: it printed this", custom=True)
+    assert only(rollout).state == "failed"
 
-    assert only(made.event("patch_apply_end", call_id=call, success=True)).state == "succeeded"
+    assert only(rollout.event("patch_apply_end", call_id=call, success=True)).state == "succeeded"
 
 
 @requirement("codex.times")
@@ -92,12 +92,12 @@ def test_successful_event_overrides_output_that_looks_like_a_failure() -> None:
     ],
 )
 def test_duration_may_be_an_object_a_number_or_text(took: object, seconds: float | None) -> None:
-    made = RolloutBuilder(age="enveloped")
-    call = made.call("mcp__db__query", {})
-    made.output(call, "rows")
-    made.event("mcp_tool_call_end", call_id=call, duration=took, result={"Ok": {"content": []}})
+    rollout = RolloutBuilder(age="enveloped")
+    call = rollout.call("mcp__db__query", {})
+    rollout.output(call, "rows")
+    rollout.event("mcp_tool_call_end", call_id=call, duration=took, result={"Ok": {"content": []}})
 
-    span = only(made)
+    span = only(rollout)
 
     assert span.duration is not None
     assert span.duration.total_seconds() == (seconds or 0)
@@ -117,56 +117,56 @@ def test_duration_may_be_an_object_a_number_or_text(took: object, seconds: float
     ],
 )
 def test_mcp_result_decides_if_it_has_content(result: object, state: str) -> None:
-    made = RolloutBuilder()
-    call = made.call("mcp__db__query", {})
-    made.output(call, "rows")
-    told = {} if result is None else {"result": result}
+    rollout = RolloutBuilder()
+    call = rollout.call("mcp__db__query", {})
+    rollout.output(call, "rows")
+    output = {} if result is None else {"result": result}
 
-    assert only(made.event("mcp_tool_call_end", call_id=call, **told)).state == state
+    assert only(rollout.event("mcp_tool_call_end", call_id=call, **output)).state == state
 
 
 @requirement("codex.events")
 @pytest.mark.parametrize("error", [{"message": "broken"}, "broken", [1], {"message": 7}])
 def test_failed_item_has_its_reason(error: object) -> None:
-    made = RolloutBuilder(age="paginated")
-    call = made.call("exec_command", {"cmd": "make"})
-    made.output(call, "some words")
-    made.completed("CommandExecution", call, status="failed", error=error, exit_code=4)
+    rollout = RolloutBuilder(age="paginated")
+    call = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(call, "some words")
+    rollout.completed("CommandExecution", call, status="failed", error=error, exit_code=4)
 
-    span = only(made)
+    span = only(rollout)
 
     assert (span.state, span.error_kind) == ("failed", "command_failed")
-    told = next(one.text for one in span.evidence if one.rule == "CommandExecution")
-    assert told == ("broken" if error in ("broken", {"message": "broken"}) else None)
+    output = next(item.text for item in span.evidence if item.rule == "CommandExecution")
+    assert output == ("broken" if error in ("broken", {"message": "broken"}) else None)
 
 
 @requirement("codex.processes")
 def test_process_that_ends_after_its_call_is_an_event_of_that_call() -> None:
-    made = RolloutBuilder()
-    call = made.call("exec_command", {"cmd": "serve"})
-    made.output(call, codex_builder.running_output(41))
-    made.event("exec_command_end", call_id=call, exit_code=1, status="failed")
+    rollout = RolloutBuilder()
+    call = rollout.call("exec_command", {"cmd": "serve"})
+    rollout.output(call, codex_builder.running_output(41))
+    rollout.event("exec_command_end", call_id=call, exit_code=1, status="failed")
 
-    (news,) = [one for one in only(made).events if isinstance(one, Notification)]
+    (news,) = [event for event in only(rollout).events if isinstance(event, Notification)]
 
     assert (news.task_id, news.status, news.summary) == ("41", "failed", "exit code 1")
 
 
 @requirement("codex.scripts")
 def test_each_action_of_a_script_is_described_in_one_line() -> None:
-    made = RolloutBuilder(age="paginated")
-    made.call("exec", "await tools.run()")
-    made.completed("CommandExecution", "i1", command=["bash", "-lc", "make"], status="completed")
-    made.completed("CommandExecution", "i2", command="make", status="failed", exit_code=2)
-    made.completed("McpToolCall", "i3", server="db", tool="query", status="completed")
-    made.completed("FileChange", "i4", changes={"a.txt": {}, "b.txt": {}}, status="completed")
-    made.completed("WebSearch", "i5", query="milk", status="completed")
-    made.completed("ImageView", "i6", path="/a.png", status="completed")
-    made.completed("FileChange", "i7", changes=[1], status="completed")
-    made.completed("Unheard", "i8")
-    made.event("exec_command_end", call_id="i9", command=["ls"], status="completed")
+    rollout = RolloutBuilder(age="paginated")
+    rollout.call("exec", "await tools.run()")
+    rollout.completed("CommandExecution", "i1", command=["bash", "-lc", "make"], status="completed")
+    rollout.completed("CommandExecution", "i2", command="make", status="failed", exit_code=2)
+    rollout.completed("McpToolCall", "i3", server="db", tool="query", status="completed")
+    rollout.completed("FileChange", "i4", changes={"a.txt": {}, "b.txt": {}}, status="completed")
+    rollout.completed("WebSearch", "i5", query="milk", status="completed")
+    rollout.completed("ImageView", "i6", path="/a.png", status="completed")
+    rollout.completed("FileChange", "i7", changes=[1], status="completed")
+    rollout.completed("Unheard", "i8")
+    rollout.event("exec_command_end", call_id="i9", command=["ls"], status="completed")
 
-    notes = [one.text for one in only(made).events if isinstance(one, Note)]
+    notes = [event.text for event in only(rollout).events if isinstance(event, Note)]
 
     assert notes == [
         "CommandExecution: make (completed)",
@@ -182,11 +182,11 @@ def test_each_action_of_a_script_is_described_in_one_line() -> None:
 
 @requirement("codex.events")
 def test_end_event_may_precede_its_call() -> None:
-    made = RolloutBuilder()
-    made.event("exec_command_end", call_id="call_1", exit_code=3)
-    made.output(made.call("exec_command", {"cmd": "make"}, id="call_1"), "words")
+    rollout = RolloutBuilder()
+    rollout.event("exec_command_end", call_id="call_1", exit_code=3)
+    rollout.output(rollout.call("exec_command", {"cmd": "make"}, id="call_1"), "words")
 
-    assert only(made).state == "failed"
+    assert only(rollout).state == "failed"
 
 
 @requirement("codex.forks")
@@ -198,15 +198,15 @@ def test_end_event_may_precede_its_call() -> None:
     ],
 )
 def test_subagent_names_its_parent_thread(meta: dict[str, object]) -> None:
-    made = RolloutBuilder(meta={**meta, "agent_role": "explorer"}).prompt("look")
-    made.call("exec_command", {"cmd": "ls"})
+    rollout = RolloutBuilder(meta={**meta, "agent_role": "explorer"}).prompt("look")
+    rollout.call("exec_command", {"cmd": "ls"})
 
-    transcript = read(made)
+    transcript = read(rollout)
 
-    assert transcript.info.agent_id == made.thread_id
+    assert transcript.info.agent_id == rollout.thread_id
     assert transcript.info.session_id == "0199-parent"
     assert transcript.role == "explorer"
-    assert [span.call.agent_id for span in transcript.spans] == [made.thread_id]
+    assert [span.call.agent_id for span in transcript.spans] == [rollout.thread_id]
 
 
 @requirement("codex.forks")
@@ -223,7 +223,7 @@ def test_history_with_a_record_count_ends_there() -> None:
     parent = RolloutBuilder(age="paginated").prompt("old")
     parent.call("exec_command", {"cmd": "old"}, id="call_old")
     base = {"thread_id": parent.thread_id}
-    made = RolloutBuilder(
+    rollout = RolloutBuilder(
         age="paginated",
         thread_id="01ff0000-0000-7000-8000-00000000000f",  # later than any turn
         meta={
@@ -234,23 +234,23 @@ def test_history_with_a_record_count_ends_there() -> None:
     )
     for line in parent.lines:
         record = json.loads(line)
-        made.line(record["type"], record["payload"])
-    made.call("exec_command", {"cmd": "new"}, id="call_new")
+        rollout.line(record["type"], record["payload"])
+    rollout.call("exec_command", {"cmd": "new"}, id="call_new")
 
-    spans = {span.id: span.call.agent_id for span in read(made).spans}
+    spans = {span.id: span.call.agent_id for span in read(rollout).spans}
 
-    assert spans == {"call_old": None, "call_new": made.thread_id}
+    assert spans == {"call_old": None, "call_new": rollout.thread_id}
 
 
 @requirement("codex.unknown")
 def test_incomplete_records_are_tolerated() -> None:
-    made = RolloutBuilder()
-    made.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
-    made.event("token_count", info=None).event("thread_name_updated", name="Milk")
-    call = made.call("exec_command", {"cmd": "ls"})
-    made.output(call, codex_builder.command_output("a")).output(call, codex_builder.command_output("again"))
+    rollout = RolloutBuilder()
+    rollout.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
+    rollout.event("token_count", info=None).event("thread_name_updated", name="Milk")
+    call = rollout.call("exec_command", {"cmd": "ls"})
+    rollout.output(call, codex_builder.command_output("a")).output(call, codex_builder.command_output("again"))
 
-    transcript = read(made)
+    transcript = read(rollout)
 
     assert transcript.info.title == "Milk"
     (span,) = transcript.spans
@@ -270,16 +270,16 @@ def test_truncated_document_is_read_to_the_cut(cut: int, calls: int, codes: list
     transcript = toolspan.read(BytesSource(data[: len(data) - cut], "rollout-2025-05-09.json"))
 
     assert len(transcript.spans) == calls
-    assert [found.code for found in transcript.findings] == codes
+    assert [result.code for result in transcript.findings] == codes
     assert transcript.info.session_id == ("s1" if not cut else None)
 
 
 @requirement("codex.states")
 def test_successes_are_listed_with_or_without_building_spans(tmp_path: Path) -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x"))
-    made.output(made.call("exec_command", {"cmd": "b"}, id="call_b"), codex_builder.command_output("x", code=2))
-    path = made.write(tmp_path)
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x"))
+    rollout.output(rollout.call("exec_command", {"cmd": "b"}, id="call_b"), codex_builder.command_output("x", code=2))
+    path = rollout.write(tmp_path)
 
     quick, whole = toolspan.read(path), toolspan.read(path)
     assert [span.id for span in whole.spans] == ["call_a", "call_b"]
@@ -302,15 +302,15 @@ def test_rollouts_of_subagents_are_found_by_their_first_record(tmp_path: Path) -
         made.write(tmp_path)
     spaced = mate.write(tmp_path)
     spaced.write_bytes(mate.data().replace(b'":"', b'": "'))
-    story = TranscriptBuilder().prompt("go")
-    story.write(tmp_path / f"{story.session_id}.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    builder.write(tmp_path / f"{builder.session_id}.jsonl")
     gone = by_thread(tmp_path)[other.thread_id]
     files = find_transcripts(tmp_path)
     gone.path.unlink()  # it goes away meanwhile, and is nobody's
 
-    found = find_agents_by_content(files, main.thread_id)
+    result = find_agents_by_content(files, main.thread_id)
 
-    assert [(file.name.role, file.name.agent_id, file.name.session_id) for file in found] == [
+    assert [(file.name.role, file.name.agent_id, file.name.session_id) for file in result] == [
         ("agent", agent.thread_id, main.thread_id),
         ("agent", mate.thread_id, main.thread_id),
     ]
@@ -327,8 +327,8 @@ def test_first_record_names_the_working_folder(tmp_path: Path) -> None:
 
 @requirement("codex.read")
 def test_compressed_copy_of_an_existing_rollout_is_not_listed_twice(tmp_path: Path) -> None:
-    made = RolloutBuilder().prompt("go")
-    path = made.write(tmp_path)
+    rollout = RolloutBuilder().prompt("go")
+    path = rollout.write(tmp_path)
     packed = path.with_name(f"{path.name}.zst")
     packed.write_bytes(zstandard.compress(path.read_bytes()))
 

@@ -25,38 +25,38 @@ def told(updates: list[FollowUpdate]) -> list[tuple[str, str]]:
 
 @requirement("codex.follow")
 def test_call_of_a_growing_rollout_is_open_until_its_output(tmp_path: Path) -> None:
-    made = RolloutBuilder().prompt("Do it")
-    path = made.write(tmp_path)
+    rollout = RolloutBuilder().prompt("Do it")
+    path = rollout.write(tmp_path)
     follower = Follower(path)
     assert follower.poll() == []
-    first = made.call("exec_command", {"cmd": "a"})
-    second = made.call("exec_command", {"cmd": "b"})
-    made.write(tmp_path)
+    first = rollout.call("exec_command", {"cmd": "a"})
+    second = rollout.call("exec_command", {"cmd": "b"})
+    rollout.write(tmp_path)
     assert told(follower.poll()) == [("a", "requested"), ("b", "requested")]
-    made.event("exec_command_begin", call_id=first)
-    made.event("exec_approval_request", call_id=second, command=["b"])
-    made.write(tmp_path)
+    rollout.event("exec_command_begin", call_id=first)
+    rollout.event("exec_approval_request", call_id=second, command=["b"])
+    rollout.write(tmp_path)
     assert told(follower.poll()) == [("a", "running"), ("b", "awaiting_permission")]
-    made.output(first, codex_builder.command_output()).abort()
-    made.write(tmp_path)
+    rollout.output(first, codex_builder.command_output()).abort()
+    rollout.write(tmp_path)
     assert told(follower.poll()) == [("a", "succeeded"), ("b", "interrupted")]
 
 
 @requirement("codex.follow")
 def test_follow_ends_with_the_spans_of_a_full_read(tmp_path: Path) -> None:
-    made = RolloutBuilder(age="paginated").prompt("Do it")
-    start = made.call("exec_command", {"cmd": "make"})
-    made.output(start, codex_builder.running_output(4))
-    poll = made.call("write_stdin", {"session_id": 4})
-    made.output(poll, codex_builder.command_output("done")).prompt("Then")
-    made.call("exec_command", {"cmd": "left"})
-    made.compact("so far").prompt("And")
-    made.call("exec_command", {"cmd": "open"})
+    rollout = RolloutBuilder(age="paginated").prompt("Do it")
+    start = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(start, codex_builder.running_output(4))
+    poll = rollout.call("write_stdin", {"session_id": 4})
+    rollout.output(poll, codex_builder.command_output("done")).prompt("Then")
+    rollout.call("exec_command", {"cmd": "left"})
+    rollout.compact("so far").prompt("And")
+    rollout.call("exec_command", {"cmd": "open"})
     path = tmp_path / "rollout-x.jsonl"
     path.write_bytes(b"")
     follower = Follower(path)
     known: dict[str, Span] = {}
-    for line in made.lines:
+    for line in rollout.lines:
         with path.open("ab") as stream:
             stream.write(line[:9])
         follower.poll()
@@ -72,12 +72,12 @@ def test_follow_ends_with_the_spans_of_a_full_read(tmp_path: Path) -> None:
 
 @requirement("codex.follow")
 def test_session_is_followed_with_its_subagents(tmp_path: Path) -> None:
-    made = RolloutBuilder().prompt("Do it")
-    spawn = made.call("spawn_agent", {"message": "look"})
-    child = made.fork(agent="Mill")
-    made.output(spawn, f'{{"agent_id":"{child.thread_id}"}}')
+    rollout = RolloutBuilder().prompt("Do it")
+    spawn = rollout.call("spawn_agent", {"message": "look"})
+    child = rollout.fork(agent="Mill")
+    rollout.output(spawn, f'{{"agent_id":"{child.thread_id}"}}')
     child.prompt("look", after_ms=10).call("exec_command", {"cmd": "inside"})
-    path = made.write(tmp_path)
+    path = rollout.write(tmp_path)
     child.write(tmp_path)
     follower = SessionFollower(path)
     follower.poll()

@@ -56,12 +56,12 @@ def names(root: Path) -> list[str]:
 
 @requirement("discover.layouts")
 def test_every_layout_is_found_and_nothing_else(tmp_path: Path) -> None:
-    found = {
+    result = {
         str(file.path.relative_to(tmp_path)): (file.name.role, file.name.session_id, file.name.agent_id)
         for file in find_transcripts(laid_out(tmp_path))
     }
 
-    assert found == FOUND
+    assert result == FOUND
 
 
 @requirement("discover.layouts")
@@ -112,9 +112,9 @@ def test_special_files_are_skipped(tmp_path: Path) -> None:
 
 @requirement("discover.side-files-are-files")
 def test_side_file_that_is_not_a_regular_file_is_not_opened(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    story.agent(story.call("Agent", {"prompt": "p"})).prompt("p").call("Read", {"file_path": "/a"})
-    story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    builder.agent(builder.call("Agent", {"prompt": "p"})).prompt("p").call("Read", {"file_path": "/a"})
+    builder.write(tmp_path / "s.jsonl")
     (meta,) = tmp_path.rglob("*.meta.json")
     meta.unlink()
     os.mkfifo(meta)  # whoever opens it to read waits for ever

@@ -27,8 +27,8 @@ def told(found: DiagnosticReport) -> list[tuple[str, int]]:
 
 
 def about(found: DiagnosticReport, code: str) -> list[str]:
-    told = [each.explanation for each in found.findings if each.code == code]
-    return [text.rpartition(" (")[2].removesuffix(")") for text in told]
+    output = [each.explanation for each in found.findings if each.code == code]
+    return [text.rpartition(" (")[2].removesuffix(")") for text in output]
 
 
 def line(**fields: object) -> bytes:
@@ -37,17 +37,17 @@ def line(**fields: object) -> bytes:
 
 @requirement("doctor.findings")
 def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for _ in range(2):
-        call = story.call("Bash", {"command": "ls", "brandNew": 1})
-        story.result(call, "a", structured={"stdout": "a", "newer": 1})
+        call = builder.call("Bash", {"command": "ls", "brandNew": 1})
+        builder.result(call, "a", structured={"stdout": "a", "newer": 1})
 
-    found = examined(story.data())
+    result = examined(builder.data())
 
-    assert about(found, "unknown_input") == ["Bash: brandNew"]
-    assert about(found, "unknown_result") == ["Bash: newer"]
-    assert ("unknown_input", 2) in told(found)
-    assert ("unknown_result", 2) in told(found)
+    assert about(result, "unknown_input") == ["Bash: brandNew"]
+    assert about(result, "unknown_result") == ["Bash: newer"]
+    assert ("unknown_input", 2) in told(result)
+    assert ("unknown_result", 2) in told(result)
 
 
 @requirement("doctor.findings")
@@ -62,53 +62,53 @@ def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() ->
     ],
 )
 def test_structured_result_without_a_certain_call_is_not_checked(content: object) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "ls"}, id="toolu_1")
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "ls"}, id="toolu_1")
     message = {"role": "user", "content": content}
-    story.raw(line(type="user", message=message, toolUseResult={"newer": 1}))
+    builder.raw(line(type="user", message=message, toolUseResult={"newer": 1}))
 
-    assert about(examined(story.data()), "unknown_result") == []
+    assert about(examined(builder.data()), "unknown_result") == []
 
 
 @requirement("codex.unknown")
 def test_unknown_keys_of_a_rollout_are_reported() -> None:
-    made = RolloutBuilder().prompt("go")
-    made.call("exec_command", {"cmd": "ls", "brandNew": 1})
-    made.event("surprise", text="x").line("wonder", {}).raw(line(type="odd", payload=7))
-    made.item({"type": "function_call", "name": "exec_command", "later": 1, "arguments": "{}"})
+    rollout = RolloutBuilder().prompt("go")
+    rollout.call("exec_command", {"cmd": "ls", "brandNew": 1})
+    rollout.event("surprise", text="x").line("wonder", {}).raw(line(type="odd", payload=7))
+    rollout.item({"type": "function_call", "name": "exec_command", "later": 1, "arguments": "{}"})
 
-    found = examined(made.data(), "rollout-x.jsonl")
+    result = examined(rollout.data(), "rollout-x.jsonl")
 
-    assert about(found, "unknown_input") == ["exec_command: brandNew"]
-    assert about(found, "unknown_field") == ["response_item/function_call.later"]
-    assert about(found, "unknown_type") == ["event_msg/surprise", "wonder", "odd"]
+    assert about(result, "unknown_input") == ["exec_command: brandNew"]
+    assert about(result, "unknown_field") == ["response_item/function_call.later"]
+    assert about(result, "unknown_type") == ["event_msg/surprise", "wonder", "odd"]
 
 
 @requirement("doctor.roundtrip")
 @pytest.mark.parametrize("client", ["claude", "codex"])
 def test_every_decoded_record_encodes_to_equal_json(client: str) -> None:
-    story, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
-    data = story.data() if client == "claude" else made.data()
+    builder, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
+    data = builder.data() if client == "claude" else made.data()
     deep = b'{"type":"x","deep":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n"
     name = "s.jsonl" if client == "claude" else "rollout-x.jsonl"
 
-    found = examined(data + b"[1]\n" + deep, name, roundtrip=True)
+    result = examined(data + b"[1]\n" + deep, name, roundtrip=True)
 
-    assert found.roundtrip_equal == len(data.splitlines())
-    assert "not_an_object" in [code for code, _ in told(found)]
+    assert result.roundtrip_equal == len(data.splitlines())
+    assert "not_an_object" in [code for code, _ in told(result)]
 
 
 @requirement("doctor.findings")
 def test_bytes_that_are_not_utf8_are_reported_where_reading_skips_them() -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "ls"})
-    story.result(call, "XX", structured={"stdout": "XX"})
-    data = story.data().replace(b"XX", b"\xff")
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "ls"})
+    builder.result(call, "XX", structured={"stdout": "XX"})
+    data = builder.data().replace(b"XX", b"\xff")
 
-    found = examined(data)
+    result = examined(data)
 
-    assert ("invalid_utf8", 1) in told(found)
-    assert (found.counts.malformed, found.is_healthy) == (1, False)
+    assert ("invalid_utf8", 1) in told(result)
+    assert (result.counts.malformed, result.is_healthy) == (1, False)
 
 
 def test_huge_line_is_checked_for_drift_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +121,12 @@ def test_huge_line_is_checked_for_drift_only_on_request(monkeypatch: pytest.Monk
 
 @requirement("doctor.findings")
 def test_records_of_another_session_are_reported() -> None:
-    story = TranscriptBuilder(session_id=UUID).prompt("go")
+    builder = TranscriptBuilder(session_id=UUID).prompt("go")
     stranger = TranscriptBuilder(session_id=UUID.replace("0", "f")).prompt("mine").text("yes")
 
-    found = examined(story.data() + stranger.data(), f"{UUID}.jsonl")
+    result = examined(builder.data() + stranger.data(), f"{UUID}.jsonl")
 
-    assert ("foreign_session", 2) in told(found)
+    assert ("foreign_session", 2) in told(result)
     assert "foreign_session" not in dict(told(examined(stranger.data(), "notes.jsonl")))
 
 
@@ -134,9 +134,9 @@ def test_records_of_another_session_are_reported() -> None:
 @pytest.mark.parametrize("before", ["one\n", "other\n"])
 def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> None:
     hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-one", "+two"]}
-    story = TranscriptBuilder().prompt("go")
-    write = story.call("Write", {"file_path": "/a", "content": "two\n"})
-    story.result(
+    builder = TranscriptBuilder().prompt("go")
+    write = builder.call("Write", {"file_path": "/a", "content": "two\n"})
+    builder.result(
         write,
         "ok",
         structured={
@@ -145,8 +145,8 @@ def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> N
         },
     )  # fmt: skip
     edits = [{"old_string": "one", "new_string": "two", "replace_all": False}]
-    multi = story.call("MultiEdit", {"file_path": "/a", "edits": edits})
-    story.result(
+    multi = builder.call("MultiEdit", {"file_path": "/a", "edits": edits})
+    builder.result(
         multi,
         "ok",
         structured={
@@ -154,10 +154,10 @@ def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> N
             "structuredPatch": [hunk], "userModified": False,
         },
     )  # fmt: skip
-    plain = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
-    story.result(plain, claude_results.ran("ok"))  # what it tells is no patch
+    plain = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    builder.result(plain, claude_results.ran("ok"))  # what it tells is no patch
 
-    mismatches = [count for code, count in told(examined(story.data())) if code == "patch_mismatch"]
+    mismatches = [count for code, count in told(examined(builder.data())) if code == "patch_mismatch"]
 
     assert mismatches == ([] if before == "one\n" else [2])
 

@@ -45,16 +45,16 @@ def append(path: Path, data: bytes) -> None:
 
 
 def told(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     for update in updates:
         match update:
             case CallAppeared(span=span):
-                found.append(("new", span.id, span.state))
+                result.append(("new", span.id, span.state))
             case CallChanged(span=span, before=before):
-                found.append(("changed", span.id, before.state, span.state))
+                result.append(("changed", span.id, before.state, span.state))
             case FileReset(reason=reason):
-                found.append(("reset", reason))
-    return found
+                result.append(("reset", reason))
+    return result
 
 
 def everything(span: Span) -> tuple[object, ...]:
@@ -95,13 +95,13 @@ def eventful() -> bytes:
     session.call("Bash", {"command": "make"}, id="c2")
     session.result("c2", "Exit code 2\nno rule", is_error=True)
     session.result("c1", "text")
-    asked = session.last
+    request = session.last
     session.call("Edit", {"file_path": "/w/é.py"}, id="c3")
     session.hook("c3", "PreToolUse", command="check", outcome="blocked", text="no")
     session.result("c3", "PreToolUse:Edit hook error: no", is_error=True)
     session.call("Bash", {"command": "sleep 9"}, id="c4")
     session.progress("c4", "bash_progress", output="…")
-    session.interrupt().rewind(asked).prompt("Again.")
+    session.interrupt().rewind(request).prompt("Again.")
     session.call("Grep", {"pattern": "x"}, id="c5")
     return session.data()
 
@@ -176,11 +176,11 @@ def test_incomplete_line_waits_for_its_newline(tmp_path: Path) -> None:
 def test_file_that_grows_byte_by_byte_equals_a_full_read() -> None:
     data = eventful()
 
-    found, wanted = polled(data, range(len(data)))
+    result, expected = polled(data, range(len(data)))
 
-    assert same(found, wanted)
-    assert {span.state for span in wanted} >= {"interrupted", "blocked_by_hook", "never_answered"}
-    assert "abandoned" in {span.branch for span in wanted}
+    assert same(result, expected)
+    assert {span.state for span in expected} >= {"interrupted", "blocked_by_hook", "never_answered"}
+    assert "abandoned" in {span.branch for span in expected}
 
 
 @given(st.lists(st.integers(0), max_size=8))
@@ -223,9 +223,9 @@ def test_updates_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     for call_id in ("c1", "c2", "c3"):
         session.call("Read", {"file_path": call_id}, id=call_id)
-    asked = len(session.lines())
+    request = len(session.lines())
     session.result("c3", "three").result("c1", "one")
-    first, then = in_two_steps(session, asked, tmp_path / "s.jsonl")
+    first, then = in_two_steps(session, request, tmp_path / "s.jsonl")
 
     assert [step[1] for step in first] == ["c1", "c2", "c3"]
     assert [step[1] for step in then] == ["c1", "c3"]
@@ -376,7 +376,7 @@ def test_damage_does_not_stop_follow(tmp_path: Path) -> None:
     assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
     append(follower.path, b'{"type":"user","mess\n\xff\xfe\n')
     assert told(follower.poll()) == []
-    assert [found.code for found in follower.findings] == [
+    assert [actual.code for actual in follower.findings] == [
         "glued_records", "nul_bytes", "torn_line", "invalid_utf8",
     ]  # fmt: skip
 
@@ -447,19 +447,19 @@ def test_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_follow_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
     path = tmp_path / "later" / "s.jsonl"
     stop = threading.Event()
-    heard: queue.Queue[FollowUpdate] = queue.Queue()
+    received: queue.Queue[FollowUpdate] = queue.Queue()
 
     def listen() -> None:
         for update in follow(path, stop=stop):
-            heard.put(update)
+            received.put(update)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
     prompt, call, result = one_call()
     append(path, prompt + call)
-    assert told([heard.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
+    assert told([received.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
     append(path, result)
-    assert told([heard.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
+    assert told([received.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
     stop.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
@@ -476,9 +476,9 @@ def test_files_in_a_new_folder_are_found(tmp_path: Path) -> None:
     append(path, b"".join(one_call()))
     append(tmp_path / "project" / "notes.txt", b"x")
 
-    found = follower.poll({tmp_path / "project"})
+    result = follower.poll({tmp_path / "project"})
 
-    assert told(found) == NEW
+    assert told(result) == NEW
     assert told(follower.poll({path, tmp_path / "project" / "notes.txt"})) == []
 
 
@@ -491,9 +491,9 @@ def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     assert told(follower.poll()) == [("new", "c1", "requested")]
     append(real / "s.jsonl", one_call()[2])
 
-    found = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system says
+    result = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system says
 
-    assert told(found) == [("changed", "c1", "requested", "succeeded")]
+    assert told(result) == [("changed", "c1", "requested", "succeeded")]
 
 
 @requirement("watch.everything")

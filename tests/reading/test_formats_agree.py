@@ -19,7 +19,7 @@ from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedCall:
     """One call and what became of it."""
 
     fate: str
@@ -29,7 +29,7 @@ class Told:
 
 Output = str | list[dict[str, object]]
 LOST = "tool call error: tool call failed\n\nCaused by:\n    Transport closed"
-FATES: dict[str, tuple[Callable[[Told], claude_results.Body], Callable[[Told], Output]] | None] = {
+FATES: dict[str, tuple[Callable[[RecordedCall], claude_results.Body], Callable[[RecordedCall], Output]] | None] = {
     "open": None,
     "ran": (lambda told: claude_results.ran(told.words), lambda told: codex_builder.command_output(told.words)),
     "exited": (
@@ -63,7 +63,7 @@ FATES: dict[str, tuple[Callable[[Told], claude_results.Body], Callable[[Told], O
 }
 
 WORDS = st.text(st.characters(categories=["L", "N", "P"], include_characters=" \n"), max_size=60)
-CALLS = st.builds(Told, st.sampled_from(sorted(FATES)), WORDS, st.integers(1, 100))
+CALLS = st.builds(RecordedCall, st.sampled_from(sorted(FATES)), WORDS, st.integers(1, 100))
 BATCHES = st.lists(st.lists(CALLS, min_size=1, max_size=4), max_size=5)
 
 
@@ -75,38 +75,38 @@ TOOLS: dict[str, tuple[str, str]] = {
 SHELLS = ("Bash", "exec_command")
 
 
-def claude(batches: list[list[Told]]) -> Transcript:
-    made = TranscriptBuilder().prompt("Do it")
+def claude(batches: list[list[RecordedCall]]) -> Transcript:
+    builder = TranscriptBuilder().prompt("Do it")
     for batch in batches:
-        calls = [(made.call(TOOLS.get(call.fate, SHELLS)[0], {}), call) for call in batch]
+        calls = [(builder.call(TOOLS.get(call.fate, SHELLS)[0], {}), call) for call in batch]
         for call_id, call in calls:
             if (fate := FATES[call.fate]) is not None:
-                made.result(call_id, fate[0](call), after_ms=10)
-        made.text("Next").prompt("And now")
-    return toolspan.read(BytesSource(made.data()))
+                builder.result(call_id, fate[0](call), after_ms=10)
+        builder.text("Next").prompt("And now")
+    return toolspan.read(BytesSource(builder.data()))
 
 
-def codex(batches: list[list[Told]], age: RolloutAge) -> Transcript:
-    made = RolloutBuilder(age=age).prompt("Do it")
+def codex(batches: list[list[RecordedCall]], age: RolloutAge) -> Transcript:
+    rollout = RolloutBuilder(age=age).prompt("Do it")
     for batch in batches:
-        calls = [(made.call(TOOLS.get(call.fate, SHELLS)[1], "{}"), call) for call in batch]
+        calls = [(rollout.call(TOOLS.get(call.fate, SHELLS)[1], "{}"), call) for call in batch]
         for call_id, call in calls:
             if (fate := FATES[call.fate]) is not None:
-                made.output(call_id, fate[1](call), after_ms=10)
-        made.text("Next").prompt("And now")
-    return toolspan.read(BytesSource(made.data()))
+                rollout.output(call_id, fate[1](call), after_ms=10)
+        rollout.text("Next").prompt("And now")
+    return toolspan.read(BytesSource(rollout.data()))
 
 
 @requirement("codex.equal")
 @given(BATCHES, st.sampled_from(["bare", "enveloped", "paginated"]))
 def test_same_conversation_in_both_formats_has_the_same_states_and_kinds(
-    batches: list[list[Told]], age: RolloutAge
+    batches: list[list[RecordedCall]], age: RolloutAge
 ) -> None:
     first, second = claude(batches), codex(batches, age)
-    facts = [[(span.state, span.error_kind, span.call.kind) for span in one.spans] for one in (first, second)]
+    facts = [[(span.state, span.error_kind, span.call.kind) for span in item.spans] for item in (first, second)]
     assert facts[0] == facts[1]
     sizes = [
-        [sum(1 for s in one.spans if s.call.message_id == name) for name in _batches(one)] for one in (first, second)
+        [sum(1 for s in item.spans if s.call.message_id == name) for name in _batches(item)] for item in (first, second)
     ]
     assert sizes[0] == sizes[1] == [len(batch) for batch in batches]
     assert CallTable.from_transcripts([first, second]).call_count == 2 * sum(map(len, batches))
@@ -118,7 +118,7 @@ def _batches(transcript: Transcript) -> list[str | None]:
 
 @requirement("codex.equal")
 def test_errors_of_both_clients_are_grouped_by_kind() -> None:
-    told = [[Told("exited", "x", 2), Told("rejected", "", 1)]]
-    ledger = CallTable.from_transcripts([claude(told), codex(told, "enveloped")])
+    output = [[RecordedCall("exited", "x", 2), RecordedCall("rejected", "", 1)]]
+    ledger = CallTable.from_transcripts([claude(output), codex(output, "enveloped")])
     kinds = {group.kind: group.states for group in group_errors(ledger.calls)}
     assert set(kinds) == {"command_failed", "user_denied"}

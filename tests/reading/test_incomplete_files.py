@@ -26,17 +26,17 @@ def cut(path: Path, data: bytes, kept: int) -> Path:
 
 @requirement("wire.unreadable-sources")
 def test_truncated_compressed_file_is_read_to_the_cut(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("x")).text("done")
-    data = story.data()
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("x")).text("done")
+    data = builder.data()
     path = cut(tmp_path / "s.jsonl.zst", data, data.rindex(b'{"parentUuid"'))
 
     transcript = toolspan.read(path)
 
     assert [span.state for span in transcript.spans] == ["succeeded"]
-    assert [found.code for found in transcript.findings] == ["unreadable_rest"]
+    assert [result.code for result in transcript.findings] == ["unreadable_rest"]
     assert [message.text for message in read_content(transcript).messages] == ["go"]
-    assert "unreadable_rest" in [found.code for found in toolspan.check(path).findings]
+    assert "unreadable_rest" in [result.code for result in toolspan.check(path).findings]
 
 
 @requirement("wire.unreadable-sources")
@@ -70,18 +70,18 @@ def test_record_that_names_another_session_marks_a_fork() -> None:
 @requirement("codex.forks")
 @pytest.mark.parametrize("form", ["event", "item", "words"])
 def test_parent_call_of_a_subagent_is_found_by_event_item_or_output(form: str) -> None:
-    made = RolloutBuilder(age="paginated" if form == "item" else "enveloped").prompt("go")
-    call = made.call("spawn_agent", {"message": "look"})
-    words = json.dumps({"agent_id": "0199-agent"}) if form == "words" else "started"
-    made.output(call, words)
+    rollout = RolloutBuilder(age="paginated" if form == "item" else "enveloped").prompt("go")
+    call = rollout.call("spawn_agent", {"message": "look"})
+    text = json.dumps({"agent_id": "0199-agent"}) if form == "words" else "started"
+    rollout.output(call, text)
     if form == "event":
-        made.event("collab_agent_spawn_end", call_id=call, new_thread_id="0199-agent")
+        rollout.event("collab_agent_spawn_end", call_id=call, new_thread_id="0199-agent")
     elif form == "item":
-        made.completed(
+        rollout.completed(
             "CollabAgentToolCall", call, tool="spawnAgent", receiver_thread_ids=["0199-agent"], status="completed"
         )
 
-    transcript = toolspan.read(BytesSource(made.data(), "rollout-x.jsonl"))
+    transcript = toolspan.read(BytesSource(rollout.data(), "rollout-x.jsonl"))
 
     assert transcript.agent_starters == {"0199-agent": call}
     assert [span.agent for span in transcript.spans] == ["0199-agent"]
@@ -96,9 +96,9 @@ def test_parent_call_of_a_subagent_is_found_by_event_item_or_output(form: str) -
     ],
 )
 def test_script_header_decides_how_the_script_ended(words: str, state: str, kind: str | None) -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec", "await tools.run()"), words, custom=True)
-    (span,) = toolspan.read(BytesSource(made.data(), "rollout-x.jsonl")).spans
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec", "await tools.run()"), words, custom=True)
+    (span,) = toolspan.read(BytesSource(rollout.data(), "rollout-x.jsonl")).spans
 
     assert (span.state, span.error_kind) == (state, kind)
 
@@ -108,23 +108,23 @@ def test_script_header_decides_how_the_script_ended(words: str, state: str, kind
     ("status", "state", "kind"), [("declined", "denied", "user_denied"), ("completed", "never_answered", None)]
 )
 def test_call_without_output_may_have_been_declined(status: str, state: str, kind: str | None) -> None:
-    made = RolloutBuilder(age="paginated").prompt("go")
-    call = made.call("exec_command", {"cmd": "make"})
-    made.completed("CommandExecution", call, status=status)
-    (span,) = toolspan.read(BytesSource(made.data(), "rollout-x.jsonl")).spans
+    rollout = RolloutBuilder(age="paginated").prompt("go")
+    call = rollout.call("exec_command", {"cmd": "make"})
+    rollout.completed("CommandExecution", call, status=status)
+    (span,) = toolspan.read(BytesSource(rollout.data(), "rollout-x.jsonl")).spans
 
     assert (span.state, span.error_kind) == (state, kind)
 
 
 @requirement("codex.forks")
 def test_turn_without_an_id_belongs_to_the_previous_one() -> None:
-    made = RolloutBuilder().prompt("go")
-    first = made.call("exec_command", {"cmd": "a"})
-    made.line("turn_context", {"cwd": "/p", "model": "m"})
-    second = made.call("exec_command", {"cmd": "b"})
-    made.output(first, codex_builder.command_output()).output(second, codex_builder.command_output())
+    rollout = RolloutBuilder().prompt("go")
+    first = rollout.call("exec_command", {"cmd": "a"})
+    rollout.line("turn_context", {"cwd": "/p", "model": "m"})
+    second = rollout.call("exec_command", {"cmd": "b"})
+    rollout.output(first, codex_builder.command_output()).output(second, codex_builder.command_output())
 
-    spans = toolspan.read(BytesSource(made.data(), "rollout-x.jsonl")).spans
+    spans = toolspan.read(BytesSource(rollout.data(), "rollout-x.jsonl")).spans
 
     assert len({span.call.prompt_id for span in spans}) == 1
     assert spans[0].call.prompt_id is not None
@@ -132,12 +132,12 @@ def test_turn_without_an_id_belongs_to_the_previous_one() -> None:
 
 @requirement("read.pairs-by-id")
 def test_result_before_its_call_is_inferred_when_the_call_is_read() -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, claude_results.exited(2, "no rule"))
-    prompt, asked, answered = story.lines()
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "make"})
+    builder.result(call, claude_results.exited(2, "no rule"))
+    prompt, request, answered = builder.lines()
 
-    (span,) = toolspan.read(BytesSource(b"\n".join([prompt, answered, asked, b""]))).spans
+    (span,) = toolspan.read(BytesSource(b"\n".join([prompt, answered, request, b""]))).spans
 
     assert (span.tool, span.state, span.error_kind) == ("Bash", "failed", "command_failed")
 

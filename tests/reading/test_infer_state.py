@@ -30,13 +30,13 @@ def only(story: TranscriptBuilder, tmp_path: Path) -> Span:
 
 
 def asked(version: str = NEW) -> tuple[TranscriptBuilder, str]:
-    story = TranscriptBuilder(version=version).prompt("go")
-    return story, story.call("Bash", {"command": "x"})
+    builder = TranscriptBuilder(version=version).prompt("go")
+    return builder, builder.call("Bash", {"command": "x"})
 
 
 def ended(tool: str, body: Body, tmp_path: Path, version: str = NEW) -> Span:
-    story = TranscriptBuilder(version=version).prompt("go")
-    return only(story.result(story.call(tool, {"command": "x"}), body), tmp_path)
+    builder = TranscriptBuilder(version=version).prompt("go")
+    return only(builder.result(builder.call(tool, {"command": "x"}), body), tmp_path)
 
 
 def wrapped(text: str) -> str:
@@ -173,11 +173,11 @@ DENIALS = [
 @requirement("verdict.denial-kinds")
 @pytest.mark.parametrize(("denial", "text", "state", "kind"), DENIALS)
 def test_recorded_denial_kind_decides(denial: str, text: str, state: str, kind: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("X", {})
-    story.result(call, text, is_error=True, denial="user-rejected")
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("X", {})
+    builder.result(call, text, is_error=True, denial="user-rejected")
     path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data().replace(b'"user-rejected"', json.dumps(denial).encode()))
+    path.write_bytes(builder.data().replace(b'"user-rejected"', json.dumps(denial).encode()))
 
     (span,) = toolspan.read(path).spans
 
@@ -262,9 +262,9 @@ def test_exit_codes_are_read_from_the_first_or_the_last_line(text: str, code: in
 
 
 def rejected(prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool) -> TranscriptBuilder:
-    story, call = asked("2.1.80")
-    prepare(story, call)
-    return story.interrupt() if stop else story.result(call, claude_results.rejected()).prompt("why?")
+    builder, call = asked("2.1.80")
+    prepare(builder, call)
+    return builder.interrupt() if stop else builder.result(call, claude_results.rejected()).prompt("why?")
 
 
 def nothing(story: TranscriptBuilder, call: str) -> None:
@@ -300,11 +300,11 @@ def test_rejection_before_an_interrupt_marker_counts_if_the_call_had_started(
 
 @requirement("verdict.hooks")
 def test_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
-    story, call = asked()
-    story.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="not here")
-    story.result(call, "not here", is_error=True, denial="permission-rule")
+    builder, call = asked()
+    builder.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="not here")
+    builder.result(call, "not here", is_error=True, denial="permission-rule")
 
-    span = only(story, tmp_path)
+    span = only(builder, tmp_path)
 
     assert (span.state, span.error_kind) == ("blocked_by_hook", "hook_blocked")
     assert any("not here" in (each.text or "") for each in span.evidence)
@@ -312,11 +312,11 @@ def test_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
 
 @requirement("verdict.hooks")
 def test_hook_that_objected_afterwards_did_not_block(tmp_path: Path) -> None:
-    story, call = asked()
-    story.result(call, claude_results.exited(1, "x"))
-    story.hook(call, "PostToolUse", command="x.sh", outcome="blocked", text="bad style")
+    builder, call = asked()
+    builder.result(call, claude_results.exited(1, "x"))
+    builder.hook(call, "PostToolUse", command="x.sh", outcome="blocked", text="bad style")
 
-    assert only(story, tmp_path).state == "failed"
+    assert only(builder, tmp_path).state == "failed"
 
 
 @requirement("verdict.hooks")
@@ -324,35 +324,35 @@ def test_hook_that_objected_afterwards_did_not_block(tmp_path: Path) -> None:
 def test_unknown_denial_text_is_a_hooks_if_a_hook_ran(
     hooked: bool, state: str, ambiguous: bool, tmp_path: Path
 ) -> None:
-    story, call = asked()
+    builder, call = asked()
     if hooked:
-        story.hook(call, "PreToolUse", command="x.sh", text="hm")
-    story.result(call, "we do not do that", is_error=True, denial="permission-rule")
+        builder.hook(call, "PreToolUse", command="x.sh", text="hm")
+    builder.result(call, "we do not do that", is_error=True, denial="permission-rule")
 
-    span = only(story, tmp_path)
+    span = only(builder, tmp_path)
 
     assert (span.state, span.ambiguous) == (state, ambiguous)
 
 
 @requirement("verdict.hooks")
 def test_call_blocked_by_a_hook_without_a_result_is_blocked(tmp_path: Path) -> None:
-    story, call = asked()
-    story.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="no")
+    builder, call = asked()
+    builder.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="no")
 
-    assert only(story, tmp_path).state == "blocked_by_hook"
+    assert only(builder, tmp_path).state == "blocked_by_hook"
 
 
 @requirement("verdict.host-denials")
 @pytest.mark.parametrize("answered", [True, False])
 def test_call_listed_as_denied_by_the_host_was_denied(answered: bool, tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("WebFetch", {"url": "x"})
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("WebFetch", {"url": "x"})
     if answered:
-        story.result(call, "not allowed here", is_error=True)
+        builder.result(call, "not allowed here", is_error=True)
     denied = [{"tool_name": "WebFetch", "tool_use_id": call, "tool_input": {}}]
-    story.raw(json.dumps({"type": "result", "permission_denials": denied}).encode())
+    builder.raw(json.dumps({"type": "result", "permission_denials": denied}).encode())
 
-    span = only(story, tmp_path)
+    span = only(builder, tmp_path)
 
     assert (span.state, span.error_kind) == ("denied", "not_granted")
 
@@ -369,32 +369,32 @@ def test_failed_command_without_exit_code_never_ran(tmp_path: Path) -> None:
 
 @requirement("verdict.commands-without-exit-code")
 def test_same_denial_text_applies_to_other_tools(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for tool in ("Bash", "Read"):
-        story.result(story.call(tool, {}), "use the other tool", is_error=True)
-    path = story.write(tmp_path / "s.jsonl")
+        builder.result(builder.call(tool, {}), "use the other tool", is_error=True)
+    path = builder.write(tmp_path / "s.jsonl")
 
     assert [span.state for span in toolspan.read(path).spans] == ["denied", "denied"]
 
 
 def test_last_call_without_result_was_never_answered(tmp_path: Path) -> None:
-    story, _ = asked()
+    builder, _ = asked()
 
-    assert only(story, tmp_path).state == "never_answered"
+    assert only(builder, tmp_path).state == "never_answered"
 
 
 def test_resumed_client_answers_lost_calls(tmp_path: Path) -> None:
-    story, _ = asked()
+    builder, _ = asked()
 
-    assert only(story.resume(), tmp_path).state == "interrupted"
+    assert only(builder.resume(), tmp_path).state == "interrupted"
 
 
 def test_result_before_its_call_is_inferred_for_that_tool(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.result("early", "Command timed out after 2m 0s", is_error=True)
-    story.call("Bash", {"command": "x"}, id="early")
+    builder = TranscriptBuilder().prompt("go")
+    builder.result("early", "Command timed out after 2m 0s", is_error=True)
+    builder.call("Bash", {"command": "x"}, id="early")
 
-    span = only(story, tmp_path)
+    span = only(builder, tmp_path)
 
     assert (span.tool, span.state, span.error_kind) == ("Bash", "timed_out", "command_timeout")
 
@@ -417,10 +417,10 @@ def test_search_in_a_missing_folder_is_not_found_in_every_version(version: str, 
 def test_rejection_in_a_client_subagent_is_not_the_users(
     version: str, prompt: str, state: str, kind: str, tmp_path: Path
 ) -> None:
-    story = TranscriptBuilder(session_id="s", version=version).prompt("go")
-    agent = story.agent("none").prompt(prompt)
+    builder = TranscriptBuilder(session_id="s", version=version).prompt("go")
+    agent = builder.agent("none").prompt(prompt)
     agent.result(agent.call("Read", {"file_path": "/a"}, id="inner"), claude_results.rejected())
-    story.write(tmp_path / "s.jsonl")
+    builder.write(tmp_path / "s.jsonl")
 
     spans = [span for transcript in toolspan.transcripts(tmp_path) for span in transcript.spans]
 

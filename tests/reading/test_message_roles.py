@@ -22,12 +22,12 @@ def user(content: object, **fields: object) -> bytes:
 
 
 def claude_said(data: bytes) -> list[tuple[str, str]]:
-    return [(one.voice, one.text) for one in read(BytesSource(data)).messages()]
+    return [(message.voice, message.text) for message in read(BytesSource(data)).messages()]
 
 
 def codex_said(made: RolloutBuilder) -> list[tuple[str, str]]:
     transcript = read(BytesSource(made.data(), "rollout-x.jsonl"))
-    return [(one.voice, one.text) for one in transcript.messages()]
+    return [(message.voice, message.text) for message in transcript.messages()]
 
 
 CLAUDE = [
@@ -151,12 +151,12 @@ CODEX = [
 @requirement("codex.read")
 @pytest.mark.parametrize(("text", "voice"), CODEX)
 def test_start_of_a_codex_message_determines_the_role(text: str, voice: str) -> None:
-    made = RolloutBuilder().injected(text)
+    rollout = RolloutBuilder().injected(text)
 
-    ((found, words),) = codex_said(made)
+    ((result, message),) = codex_said(rollout)
 
-    assert found == voice
-    assert words == ("Turn aborted: interrupted" if voice == "interrupt" else text)
+    assert result == voice
+    assert message == ("Turn aborted: interrupted" if voice == "interrupt" else text)
 
 
 @requirement("codex.read")
@@ -164,7 +164,7 @@ def test_start_of_a_codex_message_determines_the_role(text: str, voice: str) -> 
     ("kinds", "voice"), [(["user.text"], "prompt"), (["client.note"], "injected"), ([], "injected")]
 )
 def test_newer_clients_record_the_author_of_each_part(kinds: list[str], voice: str) -> None:
-    made = RolloutBuilder().item(
+    rollout = RolloutBuilder().item(
         {
             "type": "message",
             "role": "user",
@@ -173,30 +173,30 @@ def test_newer_clients_record_the_author_of_each_part(kinds: list[str], voice: s
         }
     )
 
-    assert [voice for voice, _ in codex_said(made)] == [voice]
+    assert [voice for voice, _ in codex_said(rollout)] == [voice]
 
 
 @requirement("codex.read")
 def test_developer_text_is_the_clients() -> None:
     content = [{"type": "input_text", "text": "Be brief."}]
-    made = RolloutBuilder().item({"type": "message", "role": "developer", "content": content})
+    rollout = RolloutBuilder().item({"type": "message", "role": "developer", "content": content})
 
-    assert codex_said(made) == [("injected", "Be brief.")]
+    assert codex_said(rollout) == [("injected", "Be brief.")]
 
 
 @requirement("codex.read")
 def test_turn_events_of_the_client_are_messages() -> None:
-    made = RolloutBuilder()
-    made.event("error", message="stream lost").event("warning", message="old model")
-    made.event("task_complete", error={"message": "quota is used up"})
-    made.event("turn_complete", error=[1]).event("task_complete")
-    made.event("turn_aborted", reason="replaced").roll_back(2)
-    made.completed("Plan", "p1", text="1. look").event("item_completed")
-    made.completed("Unheard", "x1")
-    made.item({"type": "agent_message", "content": [{"type": "text", "text": "agent is done"}]})
-    made.compact("")
+    rollout = RolloutBuilder()
+    rollout.event("error", message="stream lost").event("warning", message="old model")
+    rollout.event("task_complete", error={"message": "quota is used up"})
+    rollout.event("turn_complete", error=[1]).event("task_complete")
+    rollout.event("turn_aborted", reason="replaced").roll_back(2)
+    rollout.completed("Plan", "p1", text="1. look").event("item_completed")
+    rollout.completed("Unheard", "x1")
+    rollout.item({"type": "agent_message", "content": [{"type": "text", "text": "agent is done"}]})
+    rollout.compact("")
 
-    assert codex_said(made) == [
+    assert codex_said(rollout) == [
         ("error", "stream lost"),
         ("system", "old model"),
         ("error", "quota is used up"),
@@ -211,9 +211,9 @@ def test_turn_events_of_the_client_are_messages() -> None:
 
 @requirement("sessions.facts")
 def test_titles_compactions_and_the_branch_are_read() -> None:
-    story = TranscriptBuilder(git_branch="topic").prompt("go").title("Own words", custom=True)
-    story.title("Made up").compact("We went.")
+    builder = TranscriptBuilder(git_branch="topic").prompt("go").title("Own words", custom=True)
+    builder.title("Made up").compact("We went.")
 
-    info = read(BytesSource(story.data())).info
+    info = read(BytesSource(builder.data())).info
 
     assert (info.title, info.compactions, info.git_branch) == ("Own words", 1, "topic")

@@ -27,17 +27,17 @@ def line(kind: str, **fields: object) -> bytes:
 
 
 def test_prompts_texts_and_thinking_come_in_file_order() -> None:
-    story = TranscriptBuilder().prompt("why?").thinking("hmm").text("because")
+    builder = TranscriptBuilder().prompt("why?").thinking("hmm").text("because")
 
-    assert heard(story.data()) == [("prompt", "why?"), ("thinking", "hmm"), ("text", "because")]
+    assert heard(builder.data()) == [("prompt", "why?"), ("thinking", "hmm"), ("text", "because")]
 
 
 def test_calls_and_results_are_not_messages() -> None:
-    story = TranscriptBuilder().prompt("list")
-    call = story.call("Bash", {"command": "ls"})
-    story.result(call, claude_results.ran("a.txt"))
+    builder = TranscriptBuilder().prompt("list")
+    call = builder.call("Bash", {"command": "ls"})
+    builder.result(call, claude_results.ran("a.txt"))
 
-    assert heard(story.data()) == [("prompt", "list")]
+    assert heard(builder.data()) == [("prompt", "list")]
 
 
 def test_empty_thinking_is_not_a_message() -> None:
@@ -45,9 +45,9 @@ def test_empty_thinking_is_not_a_message() -> None:
 
 
 def test_message_has_its_time_line_and_agent() -> None:
-    story = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
-    call = story.call("Agent", {"prompt": "count", "description": "Count"})
-    agent = story.agent(call).prompt("count", after_ms=1500)
+    builder = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
+    call = builder.call("Agent", {"prompt": "count", "description": "Count"})
+    agent = builder.agent(call).prompt("count", after_ms=1500)
 
     (message,) = told(agent.data())
 
@@ -57,9 +57,9 @@ def test_message_has_its_time_line_and_agent() -> None:
 
 
 def test_compaction_has_its_reason_and_then_its_summary() -> None:
-    story = TranscriptBuilder().prompt("go").text("done").compact("We did it.", trigger="manual")
+    builder = TranscriptBuilder().prompt("go").text("done").compact("We did it.", trigger="manual")
 
-    boundary, summary = heard(story.data())[-2:]
+    boundary, summary = heard(builder.data())[-2:]
 
     assert boundary[0] == "system"
     assert boundary[1].startswith("Conversation compacted (manual")
@@ -67,12 +67,12 @@ def test_compaction_has_its_reason_and_then_its_summary() -> None:
 
 
 def test_interrupt_and_notification_have_separate_roles() -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "sleep 9", "run_in_background": True})
-    story.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
-    story.task_notification(call, "b1", "finished", queued=True).text("so").interrupt()
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "sleep 9", "run_in_background": True})
+    builder.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
+    builder.task_notification(call, "b1", "finished", queued=True).text("so").interrupt()
 
-    assert [voice for voice, _ in heard(story.data())] == ["prompt", "notification", "text", "interrupt"]
+    assert [voice for voice, _ in heard(builder.data())] == ["prompt", "notification", "text", "interrupt"]
 
 
 def test_text_queued_while_the_model_works_is_a_prompt() -> None:
@@ -123,9 +123,9 @@ def test_prompt_beside_a_result_is_a_message() -> None:
 
 
 def test_repeated_record_is_one_message() -> None:
-    story = TranscriptBuilder().prompt("once").data()
+    builder = TranscriptBuilder().prompt("once").data()
 
-    twice = read_content(read(BytesSource(story + story)))
+    twice = read_content(read(BytesSource(builder + builder)))
 
     assert [message.text for message in twice.messages] == ["once"]
 
@@ -161,7 +161,7 @@ def test_repeated_record_is_one_message() -> None:
     )
 )
 def test_no_record_content_raises(lines: list[dict[str, object]]) -> None:
-    data = b"".join(json.dumps(found).encode() + b"\n" for found in lines)
+    data = b"".join(json.dumps(result).encode() + b"\n" for result in lines)
 
     told_by = read_content(read(BytesSource(data)))
 

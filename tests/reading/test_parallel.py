@@ -19,13 +19,13 @@ from toolspan.testing import TranscriptBuilder, claude_results
 def archive(root: Path) -> list[Path]:
     paths = []
     for n in range(28):
-        story = TranscriptBuilder(session_id=f"s{n:02}").prompt("go")
+        builder = TranscriptBuilder(session_id=f"s{n:02}").prompt("go")
         for m in range(n):
-            call = story.call("Bash", {"command": f"echo {m}"}, after_ms=5)
-            story.result(call, claude_results.exited(m) if m % 3 else claude_results.ran("x"), after_ms=n)
+            call = builder.call("Bash", {"command": f"echo {m}"}, after_ms=5)
+            builder.result(call, claude_results.exited(m) if m % 3 else claude_results.ran("x"), after_ms=n)
         if n % 5 == 0:
-            story.raw(b'{"torn').call("Read", {"file_path": "/a"})
-        paths.append(story.write(root / f"s{n:02}.jsonl"))
+            builder.raw(b'{"torn').call("Read", {"file_path": "/a"})
+        paths.append(builder.write(root / f"s{n:02}.jsonl"))
     (root / "empty.jsonl").touch()
     (root / "broken.jsonl.zst").write_bytes(b"no frame")
     return [*paths[:9], root / "empty.jsonl", root / "broken.jsonl.zst", *paths[9:]]
@@ -50,11 +50,11 @@ def test_every_byte_is_counted_once(alone: int, tmp_path: Path, monkeypatch: pyt
     paths = archive(tmp_path)
     monkeypatch.setattr(module, "_SERIAL_LIMIT_BYTES", alone)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    told: list[int] = []
+    output: list[int] = []
 
-    list(scan_files(paths, advance=told.append))
+    list(scan_files(paths, advance=output.append))
 
-    assert told == [path.stat().st_size for path in paths]
+    assert output == [path.stat().st_size for path in paths]
 
 
 @requirement("survey.unreadable-files-are-told")
@@ -85,9 +85,9 @@ def test_answers_keep_the_order_of_the_files(processes: int, monkeypatch: pytest
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
     sizes = [(7 * n) % 11 for n in range(500)]
 
-    found = list(fork_map(sizes, lambda n: b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999}))
+    result = list(fork_map(sizes, lambda n: b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999}))
 
-    assert found == [b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999} for n in range(len(sizes))]
+    assert result == [b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999} for n in range(len(sizes))]
 
 
 @requirement("survey.cores-change-nothing")

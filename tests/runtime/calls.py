@@ -14,17 +14,17 @@ from toolspan.types.span import Call
 E = TypeVar("E")
 
 
-def call(name: str, tool: str, **given: object) -> dict[str, object]:
-    return {"type": "tool_use", "id": name, "name": tool, "input": given}
+def call(name: str, tool: str, **fields: object) -> dict[str, object]:
+    return {"type": "tool_use", "id": name, "name": tool, "input": fields}
 
 
-def asked_for(tool: str, given: Mapping[str, object] | None = None) -> Call:
+def pending_call(tool: str, given: Mapping[str, object] | None = None) -> Call:
     shelf = LiveBodyStore(given or {})
     return Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
 
 
 @dataclass
-class Told:
+class EventLog:
     """A sink that remembers; give it to a runner as `direct`."""
 
     events: list[LiveEvent] = field(default_factory=list)
@@ -37,4 +37,4 @@ class Told:
 
     @property
     def states(self) -> dict[str, str]:
-        return {str(one.call_id): one.span.state for one in self.of(Finished)}
+        return {str(item.call_id): item.span.state for item in self.of(Finished)}

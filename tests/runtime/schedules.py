@@ -107,11 +107,11 @@ class Stage:
                 pass
 
     def is_over(self, call_id: str) -> bool:
-        return any(isinstance(one, Finished) and one.call_id == call_id for one in self.events)
+        return any(isinstance(event, Finished) and event.call_id == call_id for event in self.events)
 
     def is_left(self, call_id: str) -> bool:
         left = _faulted(self, "is left to itself")
-        return any(one.where == "tool" and one.call_id == call_id for one in left)
+        return any(item.where == "tool" and item.call_id == call_id for item in left)
 
 
 def name_of(position: int) -> str:
@@ -133,8 +133,8 @@ def tools_of(stage: Stage) -> list[Tool]:
         plan = stage.plan(call_id)
         stage.entered.append(call_id)
         alone = is_exclusive(plan)
-        beside = [one for one in stage.inside if not stage.is_over(one)]  # or left to itself
-        if beside and (alone or any(stage.inside[one] for one in beside)):
+        beside = [item for item in stage.inside if not stage.is_over(item)]  # or left to itself
+        if beside and (alone or any(stage.inside[item] for item in beside)):
             stage.wrong.append(f"{call_id} runs beside {sorted(beside)}")
         stage.inside[call_id] = alone
         try:
@@ -494,19 +494,19 @@ def runner_of(stage: Stage) -> Runner:
 
 
 def block_of(position: int, plan: Plan) -> dict[str, object]:
-    given: object = {"n": 1}
+    fields: object = {"n": 1}
     match plan.input:
         case "wrong":
-            given = {"n": "one \ud800"}
+            fields = {"n": "one \ud800"}
         case "extra":
-            given = {"n": 1, "m": 2}
+            fields = {"n": 1, "m": 2}
         case "unparsed":
-            given = '{"n": 1'
+            fields = '{"n": 1'
         case "surrogate":
-            given = {"n": 1, "note": "\ud800"}
+            fields = {"n": 1, "note": "\ud800"}
         case "good":
             pass
-    return {"type": "tool_use", "id": name_of(position), "name": plan.tool, "input": given}
+    return {"type": "tool_use", "id": name_of(position), "name": plan.tool, "input": fields}
 
 
 async def play(schedule: Schedule) -> Stage:
@@ -633,7 +633,7 @@ def _add(schedule: Schedule, batch: Batch, block: dict[str, object], *, cut: boo
 
 
 def _take(stage: Stage, finished: list[Finished]) -> None:
-    ids = [str(one.call_id) for one in finished]
+    ids = [str(item.call_id) for item in finished]
     if ids != sorted(ids, key=stage.accepted.index):
         stage.wrong.append(f"handed out in the order {ids}")
     stage.handed += ids
@@ -689,47 +689,47 @@ def _call_id(event: LiveEvent) -> str | None:
 
 
 def _event_faults(stage: Stage) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     for call_id in stage.accepted:
         own = [event for event in stage.events if _call_id(event) == call_id]
         kinds = [type(event) for event in own]
         if kinds.count(live.Requested) != 1 or kinds.count(Finished) != 1:
-            found.append(f"{call_id}: {kinds.count(live.Requested)} requested,"
+            result.append(f"{call_id}: {kinds.count(live.Requested)} requested,"
                          f" {kinds.count(Finished)} finished")  # fmt: skip
         elif kinds[0] is not live.Requested or kinds[-1] is not Finished:
-            found.append(f"{call_id}: events in the order {[kind.__name__ for kind in kinds]}")
+            result.append(f"{call_id}: events in the order {[kind.__name__ for kind in kinds]}")
         if kinds.count(live.PermissionRequested) > kinds.count(live.Decided):
-            found.append(f"{call_id}: asked, and the answer was not told")
+            result.append(f"{call_id}: asked, and the answer was not told")
         if kinds.count(live.Started) != stage.entered.count(call_id):
-            found.append(f"{call_id}: {kinds.count(live.Started)} started, but the tool"
+            result.append(f"{call_id}: {kinds.count(live.Started)} started, but the tool"
                          f" {stage.entered.count(call_id)}")  # fmt: skip
     again = sum(step.act == "again" for step in stage.schedule.steps)
-    told = sum(isinstance(event, live.Duplicate) for event in stage.events)
-    if stage.schedule.host == "none" and again != told:
-        found.append(f"{again} duplicates, {told} told of")
+    output = sum(isinstance(event, live.Duplicate) for event in stage.events)
+    if stage.schedule.host == "none" and again != output:
+        result.append(f"{again} duplicates, {output} told of")
     left = Counter(event.call_id for event in _faulted(stage, "is left to itself"))
     ended = _faulted(stage, "ended after everybody") + _faulted(stage, "closed with the runner")
     if left != Counter(event.call_id for event in ended):
-        found.append(f"left to itself: {left}, ended: {ended}")
+        result.append(f"left to itself: {left}, ended: {ended}")
     crashed = sum(isinstance(event, live.Faulted) and event.where == "context modifier" for event in stage.events)
-    bad = sum(stage.plan(one).modify in ("crashes", "garbage") for one in _modifying(stage))
+    bad = sum(stage.plan(item).modify in ("crashes", "garbage") for item in _modifying(stage))
     if crashed != bad:
-        found.append(f"{bad} modifiers fell over, {crashed} told of")
-    return found
+        result.append(f"{bad} modifiers fell over, {crashed} told of")
+    return result
 
 
 def _faulted(stage: Stage, words: str) -> list[live.Faulted]:
-    return [one for one in stage.events if isinstance(one, live.Faulted) and words in one.reason]
+    return [event for event in stage.events if isinstance(event, live.Faulted) and words in event.reason]
 
 
 def _modifying(stage: Stage) -> list[str]:
     giving = ("text", "blank", "surrogates", "huge", "failure")
-    return [one for one in stage.accepted
-            if one in stage.returned and stage.plan(one).outcome in giving]  # fmt: skip
+    return [item for item in stage.accepted
+            if item in stage.returned and stage.plan(item).outcome in giving]  # fmt: skip
 
 
 def _order_faults(stage: Stage) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     begun: list[str] = []
     done: set[str] = set()
     for event in stage.events:
@@ -738,45 +738,45 @@ def _order_faults(stage: Stage) -> list[str]:
             done.add(str(call_id))
         elif isinstance(event, live.Started):
             begun.append(str(call_id))
-            found += _overtaken(stage, str(call_id), done)
+            result += _overtaken(stage, str(call_id), done)
     cap = stage.schedule.cap
     if cap == 1 and begun != sorted(begun, key=stage.accepted.index):
-        found.append(f"started in the order {begun}")
-    return found
+        result.append(f"started in the order {begun}")
+    return result
 
 
 def _overtaken(stage: Stage, call_id: str, done: set[str]) -> list[str]:
     before = stage.accepted[: stage.accepted.index(call_id)]
     alone = is_exclusive(stage.plan(call_id))
-    open_ones = [one for one in before if one not in done]
+    open_ones = [open_one for open_one in before if open_one not in done]
     if alone and open_ones:
         return [f"{call_id} is exclusive and started before the end of {open_ones}"]
-    barriers = [one for one in open_ones if is_exclusive(stage.plan(one))]
+    barriers = [open_one for open_one in open_ones if is_exclusive(stage.plan(open_one))]
     return [f"{call_id} overtook {barriers}"] if barriers else []
 
 
 def _result_faults(stage: Stage) -> list[str]:
-    found: list[str] = []
-    ids = [str(one.call_id) for one in stage.results]
+    result: list[str] = []
+    ids = [str(item.call_id) for item in stage.results]
     if ids != stage.accepted:
-        found.append(f"results of {ids}, accepted {stage.accepted}")
+        result.append(f"results of {ids}, accepted {stage.accepted}")
     undisturbed = stage.schedule.host == "none" and not stage.schedule.drains
     if undisturbed and sorted(stage.handed) != sorted(stage.accepted):
-        found.append(f"handed out {stage.handed}")
+        result.append(f"handed out {stage.handed}")
     for finished in stage.results:
-        found += _unsendable(finished)
+        result += _unsendable(finished)
     calls: list[dict[str, object]] = [
         {"type": "tool_use", "id": name_of(n), "name": plan.tool, "input": {}}
         for n, plan in enumerate(stage.schedule.plans)
         if name_of(n) in stage.accepted
     ]
-    answers = [_answer(one) for one in stage.results]
+    answers = [_answer(item) for item in stage.results]
     history = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": calls},
         {"role": "user", "content": answers},
     ]
-    return found + (check_history(history) if calls else [])
+    return result + (check_history(history) if calls else [])
 
 
 def _answer(finished: Finished) -> dict[str, object]:
@@ -791,13 +791,13 @@ def _answer(finished: Finished) -> dict[str, object]:
 
 
 def _unsendable(finished: Finished) -> list[str]:
-    shown: object = [
+    displayed: object = [
         finished.content, finished.structured, finished.companions, finished.contexts,
         finished.structured_output, finished.stop, finished.span.message, finished.cwd,
-        [one.text for one in finished.contexts],
+        [context.text for context in finished.contexts],
     ]  # fmt: skip
     try:
-        msgspec.json.encode(shown)
+        msgspec.json.encode(displayed)
         json.dumps([finished.content, finished.structured], allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return [f"{finished.call_id} cannot be sent: {error}"]
@@ -814,33 +814,33 @@ _REFUSED = frozenset({"cancelled", "denied", "blocked_by_hook", "failed"})
 
 
 def _state_faults(stage: Stage) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     for finished in stage.results:
         call_id, plan = str(finished.call_id), stage.plan(str(finished.call_id))
         state = finished.span.state
         if call_id not in stage.entered and state not in _REFUSED:
-            found.append(f"{call_id} is {state} though its tool never ran")
+            result.append(f"{call_id} is {state} though its tool never ran")
         if call_id in stage.entered:
-            found += [f"{call_id} ran though {why}" for why in _reasons_not_to(stage, plan)]
+            result += [f"{call_id} ran though {why}" for why in _reasons_not_to(stage, plan)]
         if call_id in stage.entered and plan.tool == "block" and call_id not in stage.returned:
-            found.append(f"{call_id} was interrupted though it may not be")
+            result.append(f"{call_id} was interrupted though it may not be")
         if call_id in stage.returned and plan.outcome in _GOOD and state != "succeeded":
-            found.append(f"{call_id} is {state}, but its tool gave {plan.outcome}")
+            result.append(f"{call_id} is {state}, but its tool gave {plan.outcome}")
         if call_id in stage.returned and plan.outcome not in _GOOD and state == "succeeded":
-            found.append(f"{call_id} succeeded, but its tool gave {plan.outcome}")
+            result.append(f"{call_id} succeeded, but its tool gave {plan.outcome}")
         if (
             call_id in stage.entered
             and plan.tool == "limited"
             and call_id not in stage.asked_to_end
             and call_id not in stage.returned
         ):
-            found += [f"{call_id} is {state}, not timed out"] if state not in (
+            result += [f"{call_id} is {state}, not timed out"] if state not in (
                 "timed_out", "interrupted", "cancelled") else []  # fmt: skip
-        found += _wrong_words(stage, finished, plan)
-    marked = [one for one in _modifying(stage) if stage.plan(one).modify == "marks"]
+        result += _wrong_words(stage, finished, plan)
+    marked = [item for item in _modifying(stage) if stage.plan(item).modify == "marks"]
     if stage.trail != tuple(marked):
-        found.append(f"modifiers of {marked} came as {stage.trail}")
-    return found
+        result.append(f"modifiers of {marked} came as {stage.trail}")
+    return result
 
 
 def _reasons_not_to(stage: Stage, plan: Plan) -> list[str]:
@@ -865,7 +865,7 @@ def _wrong_words(stage: Stage, finished: Finished, plan: Plan) -> list[str]:
     if call_id not in stage.returned or hooked:
         return []
     expected = {"text": f"did {call_id}", "tool error": "said so", "failure": "it failed"}
-    words = expected.get(plan.outcome)
-    if words is not None and finished.content != words:
-        return [f"{call_id} gave {words!r}, the model reads {finished.content!r}"]
+    text = expected.get(plan.outcome)
+    if text is not None and finished.content != text:
+        return [f"{call_id} gave {text!r}, the model reads {finished.content!r}"]
     return []

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.permissions import Rules, mode_policy
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest
@@ -30,21 +30,21 @@ def asks(question: PermissionRequest) -> Ask:
     return Ask("is it?")
 
 
-async def answered(approver: Approver | None) -> tuple[str, str, Told]:
-    told = Told()
-    runner = Runner([double], policies=[asks], approver=approver, direct=[told])
+async def answered(approver: Approver | None) -> tuple[str, str, EventLog]:
+    log = EventLog()
+    runner = Runner([double], policies=[asks], approver=approver, direct=[log])
     with anyio.fail_after(5):
         (finished,) = await runner.finish([call("a", "double", n=1)])
-    return finished.span.state, str(finished.content), told
+    return finished.span.state, str(finished.content), log
 
 
 @requirement("consent.approver")
 async def test_approver_answer_is_followed_and_reported() -> None:
-    state, text, told = await answered(lambda question, ask: Allow(None, "user_temporary"))
+    state, text, output = await answered(lambda question, ask: Allow(None, "user_temporary"))
 
     assert (state, text) == ("succeeded", "2")
-    assert [one.reason for one in told.of(PermissionRequested)] == ["is it?"]
-    assert [(one.allowed, one.source) for one in told.of(Decided)] == [(True, "user_temporary")]
+    assert [item.reason for item in output.of(PermissionRequested)] == ["is it?"]
+    assert [(item.allowed, item.source) for item in output.of(Decided)] == [(True, "user_temporary")]
 
 
 @requirement("consent.approver")
@@ -56,8 +56,8 @@ async def test_approver_may_change_the_input_which_is_validated() -> None:
         return Allow(None, "user_temporary", {"m": 4})
 
     assert (await answered(four))[:2] == ("succeeded", "8")
-    state, text, told = await answered(wrong)
-    assert (state, "InputValidationError" in text, told.of(Started)) == ("failed", True, [])
+    state, text, output = await answered(wrong)
+    assert (state, "InputValidationError" in text, output.of(Started)) == ("failed", True, [])
 
 
 @requirement("consent.approver")
@@ -87,30 +87,30 @@ def says_true(question: PermissionRequest, ask: Ask) -> Allow | Deny:
 @requirement("consent.fails-closed")
 @pytest.mark.parametrize("approver", [crashes, gives_nothing, asks_back, says_true])
 async def test_failing_approver_denies(approver: Approver) -> None:
-    state, text, told = await answered(approver)
+    state, text, output = await answered(approver)
 
     assert state == "denied"
     assert "Tool permission request failed" in text
-    assert told.of(Started) == []
-    assert [one.allowed for one in told.of(Decided)] == [False]
+    assert output.of(Started) == []
+    assert [item.allowed for item in output.of(Decided)] == [False]
 
 
 @requirement("consent.nobody")
 async def test_missing_approver_denies() -> None:
-    state, text, told = await answered(None)
+    state, text, output = await answered(None)
 
-    assert (state, text, told.of(PermissionRequested)) == ("denied", "is it?", [])
-    assert [one.allowed for one in told.of(Decided)] == [False]
+    assert (state, text, output.of(PermissionRequested)) == ("denied", "is it?", [])
+    assert [item.allowed for item in output.of(Decided)] == [False]
 
 
 @requirement("consent.can-use-tool")
 async def test_tool_can_query_permissions() -> None:
-    said: list[object] = []
+    reply: list[object] = []
 
     @tool
     async def asking(ctx: ToolContext) -> str:
-        for name, given in (("double", {"n": 1}), ("double", {}), ("halve", {}), ("asking", {})):
-            said.append(await ctx.can_use_tool(name, given))
+        for name, fields in (("double", {"n": 1}), ("double", {}), ("halve", {}), ("asking", {})):
+            reply.append(await ctx.can_use_tool(name, fields))
         return "asked"
 
     runner = Runner(
@@ -119,7 +119,7 @@ async def test_tool_can_query_permissions() -> None:
     with anyio.fail_after(5):
         await runner.run([call("a", "asking")])
 
-    assert [type(one) for one in said] == [Deny, Deny, Deny, Allow]
+    assert [type(item) for item in reply] == [Deny, Deny, Deny, Allow]
 
 
 @requirement("consent.decisions")

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.permissions.decide import PermissionRequest, Policy
 from toolspan.runtime.profiles import profile
@@ -49,11 +49,11 @@ TOOLS = [*map(idle, ("Bash", "Read", "Write", "Grep")), halve]
 async def refused(
     policy: Policy, name: str, version: str = "2.1.325", hooks: Hooks | None = None
 ) -> tuple[str, str, str]:
-    told = Told()
-    runner = Runner(TOOLS, cwd="/p", policies=[policy], profile=profile(version), hooks=hooks, direct=[told])
+    log = EventLog()
+    runner = Runner(TOOLS, cwd="/p", policies=[policy], profile=profile(version), hooks=hooks, direct=[log])
     with anyio.fail_after(10):
         (finished,) = await runner.finish([call("a", name, **GIVEN[name])])
-    assert told.of(Started) == []
+    assert log.of(Started) == []
     return finished.span.state, str(finished.span.error_kind), str(finished.content)
 
 
@@ -166,9 +166,9 @@ NEEDS: list[tuple[str, MissingPermissions, str]] = [
 @requirement("run.refusal-words")
 @pytest.mark.parametrize(("version", "needs", "text"), NEEDS)
 async def test_command_line_is_denied_by_what_it_needs(version: str, needs: MissingPermissions, text: str) -> None:
-    state, kind, told = await refused(says(Ask(needs=needs)), "Bash", version)
+    state, kind, output = await refused(says(Ask(needs=needs)), "Bash", version)
 
-    assert (state, kind, told) == ("denied", "not_granted", text)
+    assert (state, kind, output) == ("denied", "not_granted", text)
 
 
 @requirement("run.refusal-words")
@@ -183,32 +183,32 @@ async def test_hook_denies_with_or_without_a_message(reason: str | None, text: s
     def never(call: Call) -> Deny:
         return Deny(reason)
 
-    state, kind, told = await refused(says(Allow()), "halve", hooks=hooks)
+    state, kind, output = await refused(says(Allow()), "halve", hooks=hooks)
 
-    assert (state, kind, told) == ("blocked_by_hook", "hook_blocked", text)
+    assert (state, kind, output) == ("blocked_by_hook", "hook_blocked", text)
 
 
 @requirement("run.refusal-words")
 async def test_hook_approval_is_final_only_in_some_versions() -> None:
     ended: dict[str, str] = {}
     for version in ("seed", "2.0.65", "2.1.325"):
-        hooks, asked = Hooks(), list[PermissionRequest]()
+        hooks, request = Hooks(), list[PermissionRequest]()
 
         @hooks.pre_tool_use()
         def always(call: Call) -> Allow:
             return Allow("fine")
 
         def never(question: PermissionRequest) -> Deny:
-            asked.append(question)  # noqa: B023 - used within the round
+            request.append(question)  # noqa: B023 - used within the round
             return Deny("rule")
 
-        told = Told()
-        runner = Runner(TOOLS, policies=[never], profile=profile(version), hooks=hooks, direct=[told])
+        log = EventLog()
+        runner = Runner(TOOLS, policies=[never], profile=profile(version), hooks=hooks, direct=[log])
         with anyio.fail_after(10):
             (finished,) = await runner.finish([call("a", "halve")])
         final = profile(version).hooks.allow_is_final
-        assert (finished.span.state, asked == []) == (("succeeded" if final else "denied"), final)
-        assert [one.allowed for one in told.of(Decided)] == [final]
+        assert (finished.span.state, request == []) == (("succeeded" if final else "denied"), final)
+        assert [item.allowed for item in log.of(Decided)] == [final]
         ended[version] = finished.span.state
 
     assert set(ended.values()) == {"succeeded", "denied"}  # both sorts of clients are there

@@ -56,14 +56,14 @@ async def test_any_exception_of_a_tool_is_its_result(kind: type[BaseException], 
         await session.run({"role": "assistant", "content": [
             use("quick", "before"), use("breaks", "beside"), use("quick", "after"),
         ]})  # fmt: skip
-        told: dict[str, tuple[str, str]] = {
+        output: dict[str, tuple[str, str]] = {
             span.id: (span.state, span.result.text) for span in session.spans if span.result
         }
 
     assert check_history(session.messages) == []
-    assert told["before"] == told["after"] == ("succeeded", "done")
+    assert output["before"] == output["after"] == ("succeeded", "done")
     for call_id in ("breaks-0", "beside"):
-        state, text = told[call_id]
+        state, text = output[call_id]
         assert state == "failed"
         assert kind.__name__ in text
         assert "broken" in text
@@ -149,7 +149,7 @@ async def test_runner_cannot_be_entered_twice() -> None:
     async with Runner([quick]) as runner:
         with pytest.raises(ToolspanError, match="already entered"):
             await runner.__aenter__()
-        assert [one.text for one in await runner.run([use("quick", "1")])] == ["done"]
+        assert [item.text for item in await runner.run([use("quick", "1")])] == ["done"]
 
 
 @requirement("run.what-is-a-call")
@@ -176,20 +176,20 @@ async def test_sdk_objects_are_accepted_as_calls() -> None:
 
     async with Runner([quick]) as runner:
         some = await runner.run(blocks)  # type: ignore[arg-type]
-        one = await runner.run(message)  # type: ignore[arg-type]
+        first = await runner.run(message)  # type: ignore[arg-type]
 
-    assert [result.id for result in [*some, *one]] == ["1", "2", "3"]
+    assert [result.id for result in [*some, *first]] == ["1", "2", "3"]
 
 
 @requirement("tools.progress-threads")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_progress_from_any_thread_is_emitted_in_the_event_loop_thread(kind: str) -> None:
-    told: list[tuple[str, bool]] = []
+    output: list[tuple[str, bool]] = []
     home = threading.get_ident()
 
     def direct(event: LiveEvent) -> None:
         if isinstance(event, Progressed):
-            told.append((event.kind, threading.get_ident() == home))
+            output.append((event.kind, threading.get_ident() == home))
 
     def work(ctx: ToolContext) -> None:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -210,7 +210,7 @@ async def test_progress_from_any_thread_is_emitted_in_the_event_loop_thread(kind
     async with Runner([sync, in_loop], direct=[direct]) as runner:
         await runner.run([use(kind, "1")])
 
-    assert told == [("pooled", True)]
+    assert output == [("pooled", True)]
 
 
 @requirement("sinks.async")

@@ -30,9 +30,9 @@ class _Client:
     def __init__(self, runner: Runner) -> None:
         self._runner, self._ids = runner, count()
 
-    async def text(self, tool: str, **given: object) -> str:
+    async def text(self, tool: str, **fields: object) -> str:
         """Return what the model reads."""
-        block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": given}
+        block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": fields}
         with anyio.fail_after(30):
             return str((await self._runner.finish([block]))[0].content)
 
@@ -107,13 +107,13 @@ async def test_searches_leave_out_denied_files(tmp_path: Path, version: str) -> 
         names = await client.text("Grep", pattern="a")
         lines = await client.text("Grep", pattern="a", output_mode="content")
         counts = await client.text("Grep", pattern="a", output_mode="count")
-        found = await client.text("Glob", pattern="**/x.txt")
+        result = await client.text("Glob", pattern="**/x.txt")
         inside = await client.text("Grep", pattern="a", path="secret")
 
-    assert "secret" not in names + lines + counts + found
-    assert all("open/x.txt" in text for text in (names, lines, counts, found))
-    shown = "secret" if version == "2.0.65" else tmp_path / "proj/secret"
-    assert inside == f"Permission to read {shown} has been denied."
+    assert "secret" not in names + lines + counts + result
+    assert all("open/x.txt" in text for text in (names, lines, counts, result))
+    displayed = "secret" if version == "2.0.65" else tmp_path / "proj/secret"
+    assert inside == f"Permission to read {displayed} has been denied."
 
 
 async def test_newest_client_refuses_to_write_to_links(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ async def test_question_about_a_link_that_leads_outside_states_its_target(tmp_pa
     (tmp_path / "outside").write_text("o\n")
     (project / "link").symlink_to(tmp_path / "outside")
     async with _client(tmp_path) as client:
-        asked = await client.text("Read", file_path="link")
+        request = await client.text("Read", file_path="link")
 
-    assert asked.endswith(
+    assert request.endswith(
         f" {project}/link resolves through a symlink to {tmp_path}/outside, which is outside the allowed working"
         " directories."
     )

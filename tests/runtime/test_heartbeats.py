@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, asked_for
+from tests.runtime.calls import EventLog, pending_call
 from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, report_due_events, report_progress
 from toolspan.runtime.pending_call import LiveBodyStore, PendingCall
 from toolspan.runtime.tool import Toolset
@@ -18,9 +18,9 @@ class Watch:
 
     def __init__(self, tool: str, *, started: bool = True) -> None:
         self.now = 1000.0
-        self.sink = Told()
+        self.sink = EventLog()
         self.pending = PendingCall(
-            call=asked_for(tool),
+            call=pending_call(tool),
             body_store=LiveBodyStore({}),
             tool=Toolset(coding_tools()).find(tool),
             parsed=None,

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from tests.runtime.waiting_tools import gone
 from toolspan import Session
 from toolspan.runtime.batch import RunStep
@@ -89,9 +89,9 @@ WAYS = ("swallow", "swallow_all", "shield", "sleep")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("who", ["one", "all"])
 async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrupted(way: str, who: str) -> None:
-    stubborn, told = Stubborn(), Told()
+    stubborn, output = Stubborn(), EventLog()
     with anyio.fail_after(10):
-        async with Runner([stubborn.tool(way), quick], direct=[told]) as runner:
+        async with Runner([stubborn.tool(way), quick], direct=[output]) as runner:
             async with runner.batch() as batch:
                 batch.add(call("a", "stubborn"))
                 batch.add(call("b", "quick"))
@@ -99,7 +99,7 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
                 runner.cancel("a" if who == "one" else None)
                 finished = await batch.drain()
             again = await runner.finish([call("c", "quick")])
-            assert [one.reason for one in told.of(Faulted)] == [
+            assert [item.reason for item in output.of(Faulted)] == [
                 "it did not stop when it was told to, and is left to itself"
             ]
             stubborn.gate.set()
@@ -107,10 +107,10 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
 
     assert finished[0].span.state == "interrupted"
     assert "half of it" in str(finished[0].content)
-    assert any("did not stop" in one.rule for one in finished[0].span.evidence)
-    assert [one.span.state for one in again] == ["succeeded"]
-    assert [str(one.call_id) for one in told.of(Finished)].count("a") == 1
-    late = told.of(Faulted)[-1]
+    assert any("did not stop" in item.rule for item in finished[0].span.evidence)
+    assert [item.span.state for item in again] == ["succeeded"]
+    assert [str(item.call_id) for item in output.of(Finished)].count("a") == 1
+    late = output.of(Faulted)[-1]
     assert (late.where, late.call_id) == ("tool", "a")
     assert late.reason.startswith("it ended after everybody had left")
 
@@ -125,7 +125,7 @@ async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
             stubborn.gate.set()
 
     assert finished.span.state == "timed_out"
-    assert any("did not stop" in one.rule for one in finished.span.evidence)
+    assert any("did not stop" in item.rule for item in finished.span.evidence)
 
 
 @requirement("cancel.stubborn")
@@ -133,10 +133,10 @@ async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("host", ["scope", "task"])
 async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, host: str) -> None:
-    stubborn, told = Stubborn(), Told()
+    stubborn, output = Stubborn(), EventLog()
 
     async def run() -> None:
-        runner = Runner([stubborn.tool(way), quick], direct=[told], grace=GRACE)
+        runner = Runner([stubborn.tool(way), quick], direct=[output], grace=GRACE)
         await runner.run([call("a", "stubborn"), call("b", "quick")])
 
     with anyio.fail_after(10):
@@ -144,7 +144,7 @@ async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, 
         stubborn.gate.set()
         await anyio.wait_all_tasks_blocked()
 
-    assert told.states == {"a": "interrupted", "b": "succeeded"}
+    assert output.states == {"a": "interrupted", "b": "succeeded"}
 
 
 @requirement("cancel.stubborn")
@@ -176,17 +176,17 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
 
 @requirement("cancel.stubborn")
 async def test_abandoned_task_is_closed_with_the_runner() -> None:
-    stubborn, told = Stubborn(), Told()
+    stubborn, output = Stubborn(), EventLog()
     around = asyncio.all_tasks()
     with anyio.fail_after(10):
-        async with Runner([stubborn.tool()], direct=[told], grace=GRACE) as runner, runner.batch() as batch:
+        async with Runner([stubborn.tool()], direct=[output], grace=GRACE) as runner, runner.batch() as batch:
             batch.add(call("a", "stubborn"))
             await stubborn.inside.wait()
             runner.cancel()
             await batch.drain()
 
-    assert [one for one in asyncio.all_tasks() - around if not one.done()] == []
-    assert told.of(Faulted)[-1].reason == "it never stopped, and was closed with the runner"
+    assert [item for item in asyncio.all_tasks() - around if not item.done()] == []
+    assert output.of(Faulted)[-1].reason == "it never stopped, and was closed with the runner"
 
 
 @requirement("cancel.stubborn")
@@ -205,7 +205,7 @@ async def test_tool_that_stops_within_the_grace_keeps_its_result() -> None:
 
 @requirement("cancel.stubborn")
 async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
-    stubborn, told = Stubborn(), Told()
+    stubborn, output = Stubborn(), EventLog()
     ran: list[str] = []
 
     @tool
@@ -214,7 +214,7 @@ async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
         return ""
 
     async def host() -> None:
-        async with Runner([stubborn.tool("shield"), later], direct=[told]) as runner:
+        async with Runner([stubborn.tool("shield"), later], direct=[output]) as runner:
             await runner.run([call("a", "stubborn"), call("b", "later")])
             ran.append("host")
 
@@ -226,7 +226,7 @@ async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    assert told.states == {"a": "succeeded", "b": "cancelled"}
+    assert output.states == {"a": "succeeded", "b": "cancelled"}
     assert ran == []
 
 
@@ -268,7 +268,7 @@ async def test_cancelled_host_gets_one_cancellation(where: str) -> None:
 
 @requirement("cancel.block")
 async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
-    inside, gate, told = anyio.Event(), anyio.Event(), Told()
+    inside, gate, output = anyio.Event(), anyio.Event(), EventLog()
 
     @tool(interrupt="block")
     async def steady() -> str:
@@ -277,7 +277,7 @@ async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
         return "done"
 
     async def host() -> None:
-        await Runner([steady], direct=[told]).run([call("a", "steady")])
+        await Runner([steady], direct=[output]).run([call("a", "steady")])
 
     with anyio.fail_after(10):
         task = asyncio.create_task(host())
@@ -288,7 +288,7 @@ async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    assert told.states == {"a": "succeeded"}
+    assert output.states == {"a": "succeeded"}
 
 
 @requirement("cancel.stubborn")
@@ -327,7 +327,7 @@ def hooked(stubborn: Stubborn, point: str) -> Hooks:
 @requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("what", ["before", "after", "permission", "policy", "fallback", "approver", "check"])
 async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(what: str) -> None:
-    stubborn, told = Stubborn(), Told()
+    stubborn, output = Stubborn(), EventLog()
 
     async def policy(question: PermissionRequest) -> Decision | None:
         await stubborn.swallow()
@@ -353,7 +353,7 @@ async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(wha
             policies=[policy] if what == "policy" else [lambda _: Ask()] if asking else [],
             fallback=policy if what == "fallback" else None,
             approver=approver if asking else None,
-            direct=[told],
+            direct=[output],
             grace=GRACE,
             hook_grace=GRACE,
         )
@@ -365,13 +365,13 @@ async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(wha
             stubborn.gate.set()
 
     assert finished.span.state == ("succeeded" if what == "after" else "cancelled")
-    assert told.of(Faulted)[0].call_id == "a"
-    assert len(told.of(Finished)) == 1
+    assert output.of(Faulted)[0].call_id == "a"
+    assert len(output.of(Finished)) == 1
 
 
 @requirement("cancel.stubborn-beside")
 async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_more() -> None:
-    stubborn, told = Stubborn(), Told()
+    stubborn, output = Stubborn(), EventLog()
     refused: list[BaseException] = []
 
     class Recovery:
@@ -387,7 +387,7 @@ async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_
             """Nothing."""
 
     with anyio.fail_after(10):
-        runner = Runner([quick], recoveries=[Recovery()], direct=[told], hook_grace=GRACE)
+        runner = Runner([quick], recoveries=[Recovery()], direct=[output], hook_grace=GRACE)
         async with runner, runner.batch() as batch:
             batch.add(call("a", "quick"))
             await stubborn.inside.wait()
@@ -398,7 +398,7 @@ async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_
 
     assert finished.span.state == "cancelled"
     assert [str(error) for error in refused] == ["call a has ended, so no further calls run for it"]
-    assert [str(one.call_id) for one in told.of(Finished)] == ["a"]
+    assert [str(item.call_id) for item in output.of(Finished)] == ["a"]
 
 
 @requirement("cancel.stubborn-beside")
@@ -506,7 +506,7 @@ async def test_tool_that_cancels_its_task_ends_only_its_call() -> None:
     with anyio.fail_after(10):
         finished = await Runner([end_me, quick]).finish(calls)
 
-    assert [one.span.state for one in finished] == ["succeeded", "failed", "succeeded"]
+    assert [item.span.state for item in finished] == ["succeeded", "failed", "succeeded"]
 
 
 @requirement("cancel.stubborn")
@@ -528,7 +528,7 @@ async def test_timed_out_tool_has_its_grace_to_clean_up() -> None:
         (finished,) = await Runner([tidy]).finish([call("a", "tidy")])
 
     assert cleaned == ["all"]
-    assert [one.rule for one in finished.span.evidence] == ["the tool's time limit passed"]
+    assert [item.rule for item in finished.span.evidence] == ["the tool's time limit passed"]
 
 
 @requirement("run.room")
@@ -627,4 +627,4 @@ async def test_exceptions_leave_no_garbage_behind() -> None:
             await runner.run([call("a", "fails")])
             gc.collect()
             await runner.run([call("b", "fails")])
-            assert [one for one in gc.get_objects() if isinstance(one, OwnError)] == []
+            assert [get_object for get_object in gc.get_objects() if isinstance(get_object, OwnError)] == []

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan import Hooks, Permissions, Session, read, tool
 from toolspan.runtime.runner import Runner
 from toolspan.testing import check_history
@@ -36,7 +36,7 @@ async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() ->
     async def later() -> str:
         return "never"
 
-    events = Told()
+    events = EventLog()
     with anyio.fail_after(30), pytest.raises(KeyboardInterrupt):
         await Runner([wait, press, later], direct=[events]).run(
             [call("a", "wait"), call("b", "press"), call("c", "later")]

@@ -124,10 +124,10 @@ def test_short_text_is_not_cut_and_long_text_keeps_both_ends(text: str, limit: i
 @requirement("limits.preview")
 @given(st.text(st.sampled_from("x\n"), max_size=3 * PREVIEW_CHARS))
 def test_preview_is_the_beginning(text: str) -> None:
-    shown = text_preview(text)
+    displayed = text_preview(text)
 
-    assert text.startswith(shown)
-    assert len(shown) <= PREVIEW_CHARS
+    assert text.startswith(displayed)
+    assert len(displayed) <= PREVIEW_CHARS
 
 
 @requirement("limits.preview")

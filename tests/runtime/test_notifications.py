@@ -75,17 +75,17 @@ async def test_agent_is_announced_with_its_report_or_its_failure() -> None:
     done, failed, killed = agent("a1"), agent("a2"), agent("a3")
     done.report = AgentReport(text="Three.", tokens=700, calls=2, duration_ms=1499.6)
     failed.report = AgentReport(text="", error="no server")
-    assert [one.status for one in (done, failed, killed)] == ["running"] * 3
-    for one in (done, failed, killed):
-        one.finished.set()
+    assert [item.status for item in (done, failed, killed)] == ["running"] * 3
+    for item in (done, failed, killed):
+        item.finished.set()
 
-    assert [one.status for one in (done, failed, killed)] == ["completed", "failed", "killed"]
-    assert [one.exit_code for one in (done, failed)] == [None, None]
-    told = format_notification(done, NOW)
-    assert line(told, "summary") == f'Agent "Count" {NOW.agents.completion_word}'
-    assert line(told, "result") == "Three."
-    assert "<tool_uses>2</tool_uses><duration_ms>1500</duration_ms>" in line(told, "usage")
-    assert ("<note>" in told) == NOW.agents.has_note
+    assert [item.status for item in (done, failed, killed)] == ["completed", "failed", "killed"]
+    assert [item.exit_code for item in (done, failed)] == [None, None]
+    output = format_notification(done, NOW)
+    assert line(output, "summary") == f'Agent "Count" {NOW.agents.completion_word}'
+    assert line(output, "result") == "Three."
+    assert "<tool_uses>2</tool_uses><duration_ms>1500</duration_ms>" in line(output, "usage")
+    assert ("<note>" in output) == NOW.agents.has_note
     assert line(format_notification(failed, NOW), "summary") == 'Agent "Count" failed: no server'
     assert "<result>" not in format_notification(failed, NOW)
 
@@ -98,11 +98,11 @@ async def test_token_count_has_the_name_of_the_version(version: str) -> None:
     done.report = AgentReport(text="Three.", tokens=700)
     done.finished.set()
 
-    told = format_notification(done, profile(version))
+    output = format_notification(done, profile(version))
 
-    assert f"<{values.token_word or 'total_tokens'}>700<" in told
-    assert ("<note>" in told) == values.has_note
-    assert told.endswith(values.notice_tail.format(path=done.path))
+    assert f"<{values.token_word or 'total_tokens'}>700<" in output
+    assert ("<note>" in output) == values.has_note
+    assert output.endswith(values.notice_tail.format(path=done.path))
 
 
 @requirement("subagents.background")
@@ -145,15 +145,15 @@ async def test_wait_ends_with_the_first_task_and_at_once_without_any() -> None:
         await tasks.wait_any()
         tasks.add(slow)
         tasks.add(quick)
-        assert [one.id for one in tasks.running] == ["a1", "a2"]
+        assert [item.id for item in tasks.running] == ["a1", "a2"]
         async with anyio.create_task_group() as group:
             group.start_soon(tasks.wait_any)
             await anyio.wait_all_tasks_blocked()
             quick.report = AgentReport(text="")
             quick.finished.set()
 
-    assert [one.id for one in tasks.running] == ["a1"]
-    assert [one.id for one in tasks.take_finished()] == ["a2"]
+    assert [item.id for item in tasks.running] == ["a1"]
+    assert [item.id for item in tasks.take_finished()] == ["a2"]
     tasks.forget("a2")
     tasks.forget("a2")
     assert (len(tasks), tasks.get("a2"), tasks.get("a1")) == (1, None, slow)

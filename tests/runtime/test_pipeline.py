@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from tests.runtime.waiting_tools import Held
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
@@ -62,24 +62,24 @@ def listening(fired: list[str], **answers: object) -> Hooks:
 @requirement("run.no-hooks-when-invalid")
 async def test_hooks_do_not_run_for_calls_that_cannot_run() -> None:
     fired: list[str] = []
-    careful = tool(name="careful", validate_input=lambda given, ctx: "not today")(double.function)
+    careful = tool(name="careful", validate_input=lambda fields, ctx: "not today")(double.function)
     runner = Runner([double, careful], hooks=listening(fired))
 
     finished = await run(runner, call("a", "halve", n=1), call("b", "double", n="one"), call("c", "careful", n=1))
 
     assert fired == []
-    assert [one.span.error_kind for one in finished] == ["unknown_tool", "invalid_input", "invalid_input"]
+    assert [item.span.error_kind for item in finished] == ["unknown_tool", "invalid_input", "invalid_input"]
     assert finished[2].content == "<tool_use_error>not today</tool_use_error>"
 
 
 @requirement("run.order-of-events")
 async def test_events_of_a_call_come_in_order() -> None:
-    told = Told()
-    runner = Runner([double], hooks=listening([]), policies=[lambda question: Allow()], direct=[told])
+    log = EventLog()
+    runner = Runner([double], hooks=listening([]), policies=[lambda question: Allow()], direct=[log])
 
     await run(runner, call("a", "double", n=2))
 
-    kinds = [type(event) for event in told.events[:-1]]
+    kinds = [type(event) for event in log.events[:-1]]
     assert kinds == [Requested, HookRan, Decided, Started, HookRan, Finished]
 
 
@@ -171,17 +171,17 @@ async def cancelled_inside(question: PermissionRequest) -> Decision | None:
 @requirement("permission.fails-closed")
 @pytest.mark.parametrize("policy", [crashing, answering_garbage, cancelled_inside])
 async def test_failing_policy_denies(policy: Policy) -> None:
-    told = Told()
+    log = EventLog()
 
-    finished = await run(Runner([double], policies=[policy], direct=[told]), call("a", "double", n=1))
+    finished = await run(Runner([double], policies=[policy], direct=[log]), call("a", "double", n=1))
 
     assert finished[0].span.state in ("denied", "failed")
-    assert told.of(Started) == []
+    assert log.of(Started) == []
 
 
 @requirement("run.deny-and-stop")
 async def test_denial_without_a_message_ends_running_and_queued_calls() -> None:
-    told = Told()
+    log = EventLog()
     endless = Held("endless", concurrent=True)
 
     @tool(concurrent=True)
@@ -194,11 +194,11 @@ async def test_denial_without_a_message_ends_running_and_queued_calls() -> None:
         await endless.inside.wait()
         return Deny(None, "user_reject", stop=True)
 
-    runner = Runner([endless.tool, asked, double], policies=[policy], direct=[told])
+    runner = Runner([endless.tool, asked, double], policies=[policy], direct=[log])
     finished = await run(runner, call("a", "endless"), call("b", "asked"), call("c", "double", n=1))
 
-    assert [one.span.state for one in finished] == ["interrupted", "denied", "cancelled"]
-    assert [str(one.call_id) for one in told.of(Started)] == ["a"]
+    assert [item.span.state for item in finished] == ["interrupted", "denied", "cancelled"]
+    assert [str(item.call_id) for item in log.of(Started)] == ["a"]
 
 
 @requirement("run.deny-with-words")
@@ -208,7 +208,7 @@ async def test_denial_with_a_message_ends_only_that_call() -> None:
 
     finished = await run(Runner([double], policies=[policy]), call("a", "double", n=1), call("b", "double", n=2))
 
-    assert [one.span.state for one in finished] == ["denied", "succeeded"]
+    assert [item.span.state for item in finished] == ["denied", "succeeded"]
     assert "the user said:\nuse 2" in str(finished[0].content)
 
 
@@ -218,13 +218,13 @@ async def test_stopping_hook_lets_the_call_finish_and_ends_queued_calls(answers:
     async with Runner([double], hooks=listening([], **answers)) as runner:
         with anyio.fail_after(5):
             async with runner.batch() as batch:
-                for one in "ab":
-                    batch.add(call(one, "double", n=1))
+                for item in "ab":
+                    batch.add(call(item, "double", n=1))
                 finished = await batch.drain()
                 batch.add(call("c", "double", n=1))
                 late = await batch.drain()
 
-    assert [one.span.state for one in finished] == ["succeeded", "cancelled"]
+    assert [item.span.state for item in finished] == ["succeeded", "cancelled"]
     assert (batch.stop, late[2].span.state) == ("no", "cancelled")
 
 
@@ -251,7 +251,7 @@ async def test_hook_can_replace_the_output_and_add_a_message() -> None:
     finished = await run(Runner([double], hooks=listening([], after=after)), call("a", "double", n=1))
 
     assert (finished[0].content, finished[0].structured) == ("three", {"n": 3})
-    assert [(one.name, one.text) for one in finished[0].contexts] == [
+    assert [(context.name, context.text) for context in finished[0].contexts] == [
         ("PostToolUse:double", "mind"),
         ("PostToolUse:double", "hm"),
     ]
@@ -296,7 +296,7 @@ async def test_exception_of_a_tool_is_the_result_of_its_call_only(error: BaseExc
 
     finished = await run(runner, call("a", "fails"), call("b", "double", n=1))
 
-    assert [one.content for one in finished] == [text, "2"]
+    assert [item.content for item in finished] == [text, "2"]
     assert finished[0].structured == f"Error: {text}"
     assert fired == ["before a", f"failed a: {text}", "before b", "after b"]
 
@@ -307,7 +307,7 @@ async def test_timeout_of_a_tool_ends_it() -> None:
 
     finished = await run(Runner([slow, double]), call("a", "slow"), call("b", "double", n=1))
 
-    assert [one.span.state for one in finished] == ["timed_out", "succeeded"]
+    assert [item.span.state for item in finished] == ["timed_out", "succeeded"]
     assert "timed out after 0.01s" in str(finished[0].content)
 
 
@@ -350,11 +350,11 @@ async def test_rules_and_hooks_match_the_canonical_tool_name() -> None:
 
 @requirement("run.cut")
 async def test_truncated_call_is_answered_and_does_not_run() -> None:
-    told = Told()
+    log = EventLog()
     with anyio.fail_after(5):
-        async with Runner([double], direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([double], direct=[log]) as runner, runner.batch() as batch:
             batch.add(call("a", "double", n=1), truncated=True)
             finished = await batch.drain()
 
     assert finished[0].span.error_kind == "invalid_input"
-    assert told.of(Started) == []
+    assert log.of(Started) == []

@@ -23,7 +23,7 @@ PATHS = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]), max_size=2)
 
 
 @dataclass
-class Told:
+class QueuedCall:
     """One call, as the model of the queue knows it."""
 
     id: CallId
@@ -38,9 +38,9 @@ class Model:
 
     cap: int | None = None
     by_path: bool = False
-    calls: list[Told] = field(default_factory=list)
+    calls: list[QueuedCall] = field(default_factory=list)
 
-    def at(self, stage: str) -> list[Told]:
+    def at(self, stage: str) -> list[QueuedCall]:
         return [call for call in self.calls if call.stage == stage]
 
     def start(self) -> list[CallId]:
@@ -52,12 +52,12 @@ class Model:
             begun.append(call.id)
         return begun
 
-    def may_start(self, call: Told) -> bool:
+    def may_start(self, call: QueuedCall) -> bool:
         running = self.at("executing")
         full = self.cap is not None and len(running) >= max(1, self.cap)
         return not full and all(self.side_by_side(call, other) for other in running)
 
-    def side_by_side(self, one: Told, other: Told) -> bool:
+    def side_by_side(self, one: QueuedCall, other: QueuedCall) -> bool:
         if one.overlaps and other.overlaps:
             return True
         known = one.paths is not None and other.paths is not None
@@ -89,7 +89,7 @@ class Agreement(RuleBasedStateMachine):
     def add(self, overlaps: bool, paths: frozenset[str] | None) -> None:
         call_id = CallId(f"c{len(self.model.calls)}")
         self.queue.add(QueueItem(call_id, overlaps, paths))
-        self.model.calls.append(Told(call_id, overlaps, paths))
+        self.model.calls.append(QueuedCall(call_id, overlaps, paths))
 
     @rule()
     def start(self) -> None:
@@ -137,9 +137,9 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def nobody_runs_beside_whom_it_must_not(self) -> None:
         running = self.model.at("executing")
-        for one in running:
+        for item in running:
             for other in running:
-                assert one is other or self.model.side_by_side(one, other)
+                assert item is other or self.model.side_by_side(item, other)
 
 
 @requirement("run.queue-order")

@@ -26,7 +26,7 @@ READ_FIRST = "2.1.197"
 """A client that wants a file read before it is edited."""
 
 
-class Told:
+class RecoveryLog:
     """A sink that keeps what recoveries did."""
 
     def __init__(self) -> None:
@@ -47,15 +47,15 @@ async def run(
     *recoveries: Recovery,
     tools: list[Tool] | None = None,
     hooks: Hooks | None = None,
-) -> tuple[Session, Told]:
-    told = Told()
+) -> tuple[Session, RecoveryLog]:
+    log = RecoveryLog()
     session = Session(
         permissions=Permissions.allow_all(),
         cwd=folder,
         tools=tools,
         profile=READ_FIRST,
         recoveries=recoveries,
-        direct=[told],
+        direct=[log],
         hooks=hooks,
         transcript=folder / "t.jsonl",
     )
@@ -65,7 +65,7 @@ async def run(
             session.say("go")
             await session.run({"role": "assistant", "content": [block]})
     assert check_history(session.messages) == []
-    return session, told
+    return session, log
 
 
 def edit_of_new_file(folder: Path, old: str = "one") -> dict[str, object]:
@@ -81,19 +81,19 @@ def states(session: Session) -> list[tuple[str, str, str]]:
 @requirement("recover.read-first")
 async def test_unread_file_is_read_before_an_edit(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path)
-    session, told = await run(tmp_path, "Edit", edit, ReadFirst())
+    session, output = await run(tmp_path, "Edit", edit, ReadFirst())
 
     assert states(session) == [("a_r1", "Read", "succeeded"), ("a", "Edit", "succeeded")]
-    assert told.steps == {"a": None, "a_r1": "a"}
+    assert output.steps == {"a": None, "a_r1": "a"}
 
 
 @requirement("recover.read-and-retry")
 async def test_edit_that_required_a_read_is_retried_after_it(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path)
-    session, told = await run(tmp_path, "Edit", edit, ReadAndRetry())
+    session, output = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
     assert states(session) == [("a", "Edit", "failed"), ("a_r1", "Read", "succeeded"), ("a_r2", "Edit", "succeeded")]
-    assert told.recovered == [("a", "read and retry", True)]
+    assert output.recovered == [("a", "read and retry", True)]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
 
 
@@ -102,10 +102,10 @@ async def test_every_step_is_in_the_conversation_and_the_transcript(tmp_path: Pa
     edit = edit_of_new_file(tmp_path)
     session, _ = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
-    asked, answered = (message["content"] for message in session.messages[1:])
-    assert isinstance(asked, list)
+    request, answered = (message["content"] for message in session.messages[1:])
+    assert isinstance(request, list)
     assert isinstance(answered, list)
-    assert [block["id"] for block in asked] == ["a", "a_r1", "a_r2"]
+    assert [block["id"] for block in request] == ["a", "a_r1", "a_r2"]
     assert [block["tool_use_id"] for block in answered] == ["a", "a_r1", "a_r2"]
     read = toolspan.read(tmp_path / "t.jsonl").spans
     assert sorted((span.id, span.state) for span in read) == [
@@ -124,10 +124,10 @@ async def test_step_denied_by_a_hook_ends_the_recovery(tmp_path: Path) -> None:
         return Deny("not this file")
 
     edit = edit_of_new_file(tmp_path)
-    session, told = await run(tmp_path, "Edit", edit, ReadAndRetry(), hooks=hooks)
+    session, output = await run(tmp_path, "Edit", edit, ReadAndRetry(), hooks=hooks)
 
     assert [span.state for span in session.spans] == ["failed", "blocked_by_hook"]
-    assert told.recovered == [("a", "read and retry", False)]
+    assert output.recovered == [("a", "read and retry", False)]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "one\n"
 
 
@@ -142,10 +142,10 @@ async def test_denied_call_is_never_recovered(tmp_path: Path) -> None:
 
     write = {"file_path": str(tmp_path / "b.txt"), "content": "x"}
     every = (ReadFirst(), ReadAndRetry(), Degrade(), Retry())
-    session, told = await run(tmp_path, "Write", write, *every, hooks=hooks)
+    session, output = await run(tmp_path, "Write", write, *every, hooks=hooks)
 
     assert [span.state for span in session.spans] == ["blocked_by_hook"]
-    assert told.recovered == []
+    assert output.recovered == []
 
 
 def silent(name: str, harm: Callable[[Path], None] | None = None) -> Tool:
@@ -165,32 +165,32 @@ EDITS = [
 
 
 def with_tools(*own: Tool) -> list[Tool]:
-    names = {one.name for one in own}
+    names = {item.name for item in own}
     return [*own, *(t for t in toolspan.coding_tools(profile(READ_FIRST)) if t.name not in names)]
 
 
 @requirement("recover.degrade")
 async def test_silent_multiedit_becomes_edits_that_are_all_applied(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
-    given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
+    fields = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit"))
-    session, told = await run(tmp_path, "MultiEdit", given, ReadFirst(), Degrade(), tools=tools)
+    session, output = await run(tmp_path, "MultiEdit", fields, ReadFirst(), Degrade(), tools=tools)
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "2 3\n"
     assert [span.tool for span in session.spans] == ["Read", "MultiEdit", "Edit", "Edit"]
-    assert told.recovered == [("a", "degrade", True)]
+    assert output.recovered == [("a", "degrade", True)]
 
 
 @requirement("recover.degrade")
 async def test_file_is_written_with_all_edits_if_edits_are_silent_too(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
-    given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
+    fields = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit"), silent("Edit"))
-    session, told = await run(tmp_path, "MultiEdit", given, Degrade(), tools=tools)
+    session, output = await run(tmp_path, "MultiEdit", fields, Degrade(), tools=tools)
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "2 3\n"
     assert [span.tool for span in session.spans] == ["MultiEdit", "Edit", "Read", "Write"]
-    assert told.recovered == [("a", "degrade", True)]
+    assert output.recovered == [("a", "degrade", True)]
 
 
 @requirement("recover.degrade")
@@ -200,12 +200,12 @@ async def test_edit_that_may_have_happened_is_not_repeated_another_way(tmp_path:
     def harm(path: Path) -> None:
         path.write_text("two three\n", encoding="utf-8")
 
-    given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
+    fields = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit", harm))
-    session, told = await run(tmp_path, "MultiEdit", given, Degrade(), tools=tools)
+    session, output = await run(tmp_path, "MultiEdit", fields, Degrade(), tools=tools)
 
     assert [span.tool for span in session.spans] == ["MultiEdit"]
-    assert told.recovered == []
+    assert output.recovered == []
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two three\n"
 
 
@@ -270,12 +270,12 @@ async def test_crashing_recovery_costs_no_call_its_result(tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", [b"nothing of it\n", b"one \xff three\n"])
 async def test_edits_that_do_not_fit_leave_the_file_unchanged_and_are_reported(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(text)
-    given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
+    fields = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit"), silent("Edit"))
-    session, told = await run(tmp_path, "MultiEdit", given, Degrade(), tools=tools)
+    session, output = await run(tmp_path, "MultiEdit", fields, Degrade(), tools=tools)
 
     assert [span.tool for span in session.spans] == ["MultiEdit", "Edit"]
-    assert told.recovered == [("a", "degrade", False)]
+    assert output.recovered == [("a", "degrade", False)]
     assert (tmp_path / "a.txt").read_bytes() == text
 
 
@@ -283,20 +283,20 @@ async def test_edits_that_do_not_fit_leave_the_file_unchanged_and_are_reported(t
 async def test_write_over_an_unread_file_is_retried_after_a_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     write = {"file_path": str(tmp_path / "a.txt"), "content": "two\n"}
-    session, told = await run(tmp_path, "Write", write, ReadAndRetry())
+    session, output = await run(tmp_path, "Write", write, ReadAndRetry())
 
     assert [span.tool for span in session.spans] == ["Write", "Read", "Write"]
-    assert told.recovered == [("a", "read and retry", True)]
+    assert output.recovered == [("a", "read and retry", True)]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
 
 
 @requirement("recover.read-and-retry")
 async def test_edit_that_does_not_fit_the_read_text_is_not_retried(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path, "nine")
-    session, told = await run(tmp_path, "Edit", edit, ReadAndRetry())
+    session, output = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
     assert [span.tool for span in session.spans] == ["Edit", "Read"]
-    assert told.recovered == [("a", "read and retry", False)]
+    assert output.recovered == [("a", "read and retry", False)]
 
 
 @requirement("recover.degrade")

@@ -43,12 +43,12 @@ def test_hundred_thousand_schedules_finalize_every_call(loop: asyncio.Runner) ->
 
 
 def _unsettled(loop: asyncio.Runner, seeds: range) -> list[tuple[int, list[str], Schedule]]:
-    found: list[tuple[int, list[str], Schedule]] = []
+    result: list[tuple[int, list[str], Schedule]] = []
     for seed in seeds:
         schedule = make_schedule(random.Random(seed))
         wrong = faults(loop.run(play(schedule)))
         if wrong:
-            found.append((seed, wrong, schedule))
-        if len(found) == 3:
+            result.append((seed, wrong, schedule))
+        if len(result) == 3:
             break
-    return found
+    return result

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan.runtime import sinks
 from toolspan.runtime.isolation import IsolatedTasks, TaskSet
 from toolspan.runtime.runner import Runner
@@ -38,24 +38,24 @@ def news(n: int) -> Progressed:
 
 @requirement("sinks.order")
 async def test_every_sink_gets_every_event_in_order() -> None:
-    told, in_thread, in_task = Told(), Told(), Told()
+    output, in_thread, in_task = EventLog(), EventLog(), EventLog()
 
     async def waits(event: LiveEvent) -> None:
         await anyio.lowlevel.checkpoint()
         in_task(event)
 
     with anyio.fail_after(5):
-        async with Runner([quick], direct=[told], sinks=[in_thread, waits]) as runner:
+        async with Runner([quick], direct=[output], sinks=[in_thread, waits]) as runner:
             await runner.run([call("a", "quick"), call("b", "quick")])
 
-    assert len(told.of(Finished)) == 2
-    assert told.events == in_thread.events == in_task.events
+    assert len(output.of(Finished)) == 2
+    assert output.events == in_thread.events == in_task.events
     assert runner.dropped == 0
 
 
 @requirement("sinks.order")
 async def test_filtered_sink_gets_only_its_kinds() -> None:
-    ends, all_of_it = Told(), Told()
+    ends, all_of_it = EventLog(), EventLog()
 
     with anyio.fail_after(5):
         for others in ([], [all_of_it]):
@@ -71,7 +71,7 @@ async def test_filtered_sink_gets_only_its_kinds() -> None:
 
 @requirement("sinks.crash")
 async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> None:
-    told = Told()
+    log = EventLog()
 
     def crashes(event: LiveEvent) -> None:
         raise ValueError("no")
@@ -86,14 +86,14 @@ async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> No
         raise ValueError("nor here")
 
     with anyio.fail_after(5):
-        runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, told])
+        runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, log])
         async with runner:
             results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
 
     assert [result.text for result in results] == ["quick"] * 5
-    told_of = [one.where.rpartition(".")[2] for one in told.of(Faulted)]
+    told_of = [item.where.rpartition(".")[2] for item in log.of(Faulted)]
     assert told_of.count("crashes") == told_of.count("crashes_later") == 3
-    assert told_of.count("crashes_directly") == len(told.events) - len(told_of)
+    assert told_of.count("crashes_directly") == len(log.events) - len(told_of)
 
 
 @requirement("sinks.blocked")
@@ -101,7 +101,7 @@ async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolspan.runtime.runner.SINK_GRACE", 0.05)
-    told, go_on = Told(), threading.Event()
+    output, go_on = EventLog(), threading.Event()
 
     async def blocks_in_task(event: LiveEvent) -> None:
         await anyio.sleep_forever()
@@ -111,13 +111,13 @@ async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
 
     try:
         with anyio.fail_after(5):
-            async with Runner([quick], direct=[told], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
+            async with Runner([quick], direct=[output], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
                 results = await runner.run([call("a", "quick")])
     finally:
         go_on.set()
 
     assert [result.text for result in results] == ["quick"]
-    assert told.states == {"a": "succeeded"}
+    assert output.states == {"a": "succeeded"}
 
 
 @requirement("sinks.grace")
@@ -165,7 +165,7 @@ async def test_full_sink_queue_drops_progress_first_then_the_oldest_and_counts(
         assert emitter.dropped == 2
         go_on.set()
         tasks = TaskSet()
-        emitter.start(tasks, IsolatedTasks(lambda *told: None))
+        emitter.start(tasks, IsolatedTasks(lambda *output: None))
         await emitter.close(4)
         await tasks.close()
 

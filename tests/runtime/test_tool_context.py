@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan.errors import BadTool
 from toolspan.formats.claude.results import BashResult
 from toolspan.runtime.authorization import apply_permission_updates
@@ -42,9 +42,9 @@ async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
         "destination": "session",
     }
 
-    told = apply_permission_updates([allow, deny, {"type": "setMode", "mode": "plan"}], runner.runner_context)
+    output = apply_permission_updates([allow, deny, {"type": "setMode", "mode": "plan"}], runner.runner_context)
 
-    assert told == []
+    assert output == []
     first, second = runner.runner_context.policies
     assert isinstance(first, Rules)
     assert isinstance(second, Rules)
@@ -79,19 +79,19 @@ async def test_invalid_rule_is_reported_and_not_added() -> None:
     runner = Runner([halve])
     odd = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash("}]}
 
-    (told,) = apply_permission_updates([odd], runner.runner_context)
+    (output,) = apply_permission_updates([odd], runner.runner_context)
 
-    assert told.startswith("addRules: ")
+    assert output.startswith("addRules: ")
     assert runner.runner_context.policies == ()
 
 
 @requirement("tools.context-injected")
 async def test_tool_resolves_paths(tmp_path: Path) -> None:
-    found: list[Path] = []
+    actual: list[Path] = []
 
     @tool
     async def look(ctx: ToolContext) -> str:
-        found.extend(ctx.resolve(name) for name in ("a/../b.txt", "/x/y", "~/z", "~"))
+        actual.extend(ctx.resolve(name) for name in ("a/../b.txt", "/x/y", "~/z", "~"))
         return f"{ctx.session_id} {ctx.agent_id} {ctx.tracking.chain_id}"
 
     runner = Runner([look], cwd=tmp_path)
@@ -99,7 +99,7 @@ async def test_tool_resolves_paths(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         (result,) = await runner.run([call("a", "look")])
 
-    assert found == [tmp_path / "b.txt", Path("/x/y"), Path(home) / "z", Path(home)]
+    assert actual == [tmp_path / "b.txt", Path("/x/y"), Path(home) / "z", Path(home)]
     assert result.text == "None None main"
 
 
@@ -114,19 +114,19 @@ async def test_live_span_has_input_and_result_like_a_read_one() -> None:
         return "words"
 
     with anyio.fail_after(10):
-        one, two = await Runner([structured, plain]).finish(
+        first, two = await Runner([structured, plain]).finish(
             [call("a", "Bash", command="ls"), call("b", "mcp__x__plain", command="ls")]
         )
 
-    assert one.span.input == BashInput(command="ls")
-    assert one.span.call.raw_input == b'{"command":"ls"}'
-    assert one.span.call.arguments == {"command": "ls"}
+    assert first.span.input == BashInput(command="ls")
+    assert first.span.call.raw_input == b'{"command":"ls"}'
+    assert first.span.call.arguments == {"command": "ls"}
     with pytest.raises(TypeError):
-        one.span.call.arguments["command"] = "rm"  # type: ignore[index]  # others go by it too
-    assert one.span.result is not None
-    assert one.span.result.text == "a\nb"
-    assert one.span.result.content == [{"type": "text", "text": "a\nb"}]
-    assert one.span.result.structured == BashResult(stdout="a\nb")
+        first.span.call.arguments["command"] = "rm"  # type: ignore[index]  # others go by it too
+    assert first.span.result is not None
+    assert first.span.result.text == "a\nb"
+    assert first.span.result.content == [{"type": "text", "text": "a\nb"}]
+    assert first.span.result.structured == BashResult(stdout="a\nb")
     assert two.span.result is not None
     assert (two.span.result.text, two.span.result.content) == ("words", "words")
 
@@ -134,20 +134,20 @@ async def test_live_span_has_input_and_result_like_a_read_one() -> None:
 @requirement("tools.sync-in-threads")
 async def test_tool_in_a_thread_can_query_and_report() -> None:
     seen: list[object] = []
-    told = Told()
+    log = EventLog()
 
     @tool
     def sync(ctx: ToolContext) -> str:
         ctx.progress("half", done=1)
-        seen.extend([ctx.cancelled, ctx.in_progress, [one.name for one in ctx.services.tools]])
+        seen.extend([ctx.cancelled, ctx.in_progress, [item.name for item in ctx.services.tools]])
         seen.append(dict(ctx.decisions))
         return "done"
 
     with anyio.fail_after(10):
-        await Runner([sync, halve], direct=[told]).run([call("a", "sync")])
+        await Runner([sync, halve], direct=[log]).run([call("a", "sync")])
 
     assert seen == [False, frozenset({"a"}), ["sync", "halve"], {}]
-    assert [(one.kind, one.data) for one in told.of(Progressed)] == [("half", {"done": 1})]
+    assert [(item.kind, item.data) for item in log.of(Progressed)] == [("half", {"done": 1})]
 
 
 @requirement("tools.bad-definitions")
@@ -198,8 +198,8 @@ async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
 
 @requirement("run.duplicate")
 async def test_repeated_call_is_not_run_unless_forgotten() -> None:
-    told, again = Told(), CallId("a")
-    runner = Runner([halve], direct=[told])
+    output, again = EventLog(), CallId("a")
+    runner = Runner([halve], direct=[output])
     runner.mark_seen(again)
     with anyio.fail_after(10):
         async with runner:
@@ -208,17 +208,17 @@ async def test_repeated_call_is_not_run_unless_forgotten() -> None:
             (result,) = await runner.run([call("a", "halve", n=4)])
 
     assert result.text == "2.0"
-    assert [one.call_id for one in told.of(Duplicate)] == [again]
+    assert [item.call_id for item in output.of(Duplicate)] == [again]
 
 
 @requirement("run.deferred-tools")
 async def test_deferred_tools_are_marked_only_if_they_can_be_found() -> None:
     tools = coding_tools()
     with_search = Runner(tools).schemas(defer=True)
-    marked = [one["name"] for one in with_search if one.get("defer_loading")]
-    without = Runner([one for one in tools if one.name != "ToolSearch"]).schemas(defer=True)
+    marked = [item["name"] for item in with_search if item.get("defer_loading")]
+    without = Runner([item for item in tools if item.name != "ToolSearch"]).schemas(defer=True)
 
     assert marked
     assert "Bash" not in marked
-    assert not any("defer_loading" in one for one in without)
-    assert not any("defer_loading" in one for one in Runner(tools).schemas())
+    assert not any("defer_loading" in item for item in without)
+    assert not any("defer_loading" in item for item in Runner(tools).schemas())

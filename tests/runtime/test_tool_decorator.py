@@ -28,18 +28,18 @@ from toolspan.types.events import Finished, LiveEvent, Progressed
 LIMIT = 5
 
 
-async def finish(one: Tool, **given: object) -> Finished:
+async def finish(one: Tool, **fields: object) -> Finished:
     """Run one call of a tool."""
-    block = {"type": "tool_use", "id": "toolu_1", "name": one.name, "input": given}
+    block = {"type": "tool_use", "id": "toolu_1", "name": one.name, "input": fields}
     with anyio.fail_after(LIMIT):
         (finished,) = await Runner([one]).finish([block])
     return finished
 
 
-def complaint(one: Tool, **given: object) -> list[str]:
-    found = one.parse(given)
-    assert isinstance(found, Invalid)
-    return explain_issues(one.name, found, style=profile().issues).text.splitlines()[1:]
+def complaint(one: Tool, **fields: object) -> list[str]:
+    result = one.parse(fields)
+    assert isinstance(result, Invalid)
+    return explain_issues(one.name, result, style=profile().issues).text.splitlines()[1:]
 
 
 # What is offered to the model
@@ -123,13 +123,13 @@ def test_options_override_the_function() -> None:
         name="db-query",
         description="Ask the database.",
         aliases=("query",),
-        concurrent=lambda given: str(given["sql"]).startswith("select"),
+        concurrent=lambda fields: str(fields["sql"]).startswith("select"),
         output_limit=None,
         timeout=3,
         read_only=True,
         idempotent=True,
         interrupt="block",
-        paths=lambda given: frozenset({str(given["sql"])}),
+        paths=lambda fields: frozenset({str(fields["sql"])}),
     )
     async def query(sql: str) -> str:
         return sql
@@ -355,10 +355,10 @@ def test_numbers_and_booleans_may_come_as_strings() -> None:
     def count(number: int, share: float, loud: bool) -> str:
         return f"{number}{share}{loud}"
 
-    found = count.parse({"number": "3", "share": "0.5", "loud": "true"})
+    result = count.parse({"number": "3", "share": "0.5", "loud": "true"})
 
-    assert isinstance(found, Valid)
-    assert found.value == {"number": 3, "share": 0.5, "loud": True}
+    assert isinstance(result, Valid)
+    assert result.value == {"number": 3, "share": 0.5, "loud": True}
 
 
 @requirement("tools.same-sentences")
@@ -367,10 +367,10 @@ def test_broken_validator_ends_only_its_call() -> None:
     def take(number: Annotated[int, AfterValidator(fragile)]) -> str:
         return str(number)
 
-    found = take.parse({"number": 1})
+    result = take.parse({"number": 1})
 
-    assert isinstance(found, Invalid)
-    assert found.issues[0].message == "KeyError: 1"
+    assert isinstance(result, Invalid)
+    assert result.issues[0].message == "KeyError: 1"
 
 
 @requirement("tools.same-sentences")
@@ -387,11 +387,11 @@ def test_broken_validator_ends_only_its_call() -> None:
     )
 )
 def test_any_input_is_accepted_or_explained(anything: dict[str, object]) -> None:
-    found = plan.parse(anything)
+    result = plan.parse(anything)
 
-    if isinstance(found, Invalid):
-        assert explain_issues("plan", found, style=profile().issues).text
-        assert explain_issues("plan", found, style=profile("2.0.65").issues).record
+    if isinstance(result, Invalid):
+        assert explain_issues("plan", result, style=profile().issues).text
+        assert explain_issues("plan", result, style=profile("2.0.65").issues).record
 
 
 # What the function is given
@@ -410,10 +410,10 @@ async def test_context_is_injected_by_annotation_under_any_name(tmp_path: Path) 
 
     shape: Any = where.input_schema
     assert list(shape["properties"]) == ["suffix"]
-    for one in (where, maybe):
-        block = {"type": "tool_use", "id": "a", "name": one.name, "input": {"suffix": "!"}}
+    for item in (where, maybe):
+        block = {"type": "tool_use", "id": "a", "name": item.name, "input": {"suffix": "!"}}
         with anyio.fail_after(LIMIT):
-            (result,) = await Runner([one], cwd=tmp_path).run([block])
+            (result,) = await Runner([item], cwd=tmp_path).run([block])
         assert result.text == f"{tmp_path}!"
 
 
@@ -555,7 +555,7 @@ async def test_two_concurrent_sync_calls_are_in_flight_at_the_same_time() -> Non
         both_inside.wait()
         return "met"
 
-    blocks = [{"type": "tool_use", "id": one, "name": "meet", "input": {}} for one in "ab"]
+    blocks = [{"type": "tool_use", "id": item, "name": "meet", "input": {}} for item in "ab"]
     with anyio.fail_after(LIMIT):
         results = await Runner([meet]).run(blocks)
 
@@ -565,14 +565,14 @@ async def test_two_concurrent_sync_calls_are_in_flight_at_the_same_time() -> Non
 @pytest.mark.anyio
 @requirement("tools.sync-in-threads")
 async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
-    entered, leave, told = anyio.Event(), threading.Event(), threading.Event()
+    entered, leave, output = anyio.Event(), threading.Event(), threading.Event()
 
     @tool
     def linger(ctx: ToolContext) -> str:
         anyio.from_thread.run_sync(entered.set)
         leave.wait(LIMIT)
         if ctx.cancelled:
-            told.set()
+            output.set()
         return "too late"
 
     try:
@@ -584,7 +584,7 @@ async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
                 (finished,) = await batch.drain()
                 assert finished.span.state == "interrupted"
                 leave.set()
-                assert await anyio.to_thread.run_sync(told.wait, LIMIT)
+                assert await anyio.to_thread.run_sync(output.wait, LIMIT)
     finally:
         leave.set()
 

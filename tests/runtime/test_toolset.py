@@ -68,13 +68,13 @@ def test_two_tools_of_one_name_are_refused() -> None:
 @requirement("toolset.composes")
 def test_toolsets_are_joined_filtered_and_prefixed_into_new_ones() -> None:
     tools = Toolset([show]) + Toolset([remove])
-    readers = tools.filtered(lambda one: one.read_only).prefixed("mcp__disk__")
+    readers = tools.filtered(lambda item: item.read_only).prefixed("mcp__disk__")
 
     assert tools.names == ("show", "remove")
     assert readers.names == ("mcp__disk__show",)
     assert readers.find("mcp__disk__cat") is not None
     assert readers.find("cat") is None
-    assert (len(tools), [one.name for one in tools]) == (2, ["show", "remove"])
+    assert (len(tools), [item.name for item in tools]) == (2, ["show", "remove"])
     assert tools == Toolset([show]).combined([remove])
     assert hash(tools) == hash(Toolset([show, remove]))
     assert tools != readers

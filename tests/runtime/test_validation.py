@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import profile
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def ended(*tools: Tool, name: str, version: str = "2.1.325") -> tuple[str, str, str]:
-    told = Told()
-    runner = Runner(tools, profile=profile(version), direct=[told])
+    log = EventLog()
+    runner = Runner(tools, profile=profile(version), direct=[log])
     with anyio.fail_after(10):
         (finished,) = await runner.finish([call("a", name)])
-    assert told.of(Started) == []
+    assert log.of(Started) == []
     return finished.span.state, str(finished.span.error_kind), str(finished.content)
 
 
@@ -78,18 +78,18 @@ def vetoing(outcome: Refusal | Exception | None) -> Tool:
 async def test_check_of_a_tool_ends_the_call_with_its_message(
     outcome: Refusal | Exception, kind: str, text: str
 ) -> None:
-    state, found, words = await ended(vetoing(outcome), name="act")
+    state, result, message = await ended(vetoing(outcome), name="act")
 
-    assert (state, found) == ("failed", kind)
-    assert text in words
+    assert (state, result) == ("failed", kind)
+    assert text in message
 
 
 @requirement("tools.validate-input")
 async def test_crashing_check_ends_only_its_call() -> None:
-    state, _, words = await ended(vetoing(ValueError("oops")), name="act")
+    state, _, text = await ended(vetoing(ValueError("oops")), name="act")
 
     assert state == "failed"
-    assert "oops" in words
+    assert "oops" in text
     with anyio.fail_after(10):
         (result,) = await Runner([vetoing(None)]).run([call("a", "act")])
     assert result.text == "acted"

@@ -29,8 +29,8 @@ SEED = "seed"
 LATEST = "2.1.325"
 
 
-def call(name: str, id: str = "toolu_1", /, **given: object) -> Object:
-    return {"type": "tool_use", "id": id, "name": name, "input": given}
+def call(name: str, id: str = "toolu_1", /, **fields: object) -> Object:
+    return {"type": "tool_use", "id": id, "name": name, "input": fields}
 
 
 def text(words: str) -> Object:
@@ -74,12 +74,12 @@ class Played:
         return [line for line in self.lines if "toolUseResult" in line]
 
     def span(self, id: str = "toolu_1") -> Span:
-        (found,) = (span for span in self.session.spans if span.id == id)
-        return found
+        (result,) = (span for span in self.session.spans if span.id == id)
+        return result
 
     def read_span(self, id: str = "toolu_1") -> Span:
-        (found,) = (span for span in self.found.spans if span.id == id)
-        return found
+        (result,) = (span for span in self.found.spans if span.id == id)
+        return result
 
     def told(self, kind: type[LiveEvent]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

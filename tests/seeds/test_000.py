@@ -73,19 +73,19 @@ async def test_call_without_hooks_goes_straight_to_the_tool(prices: Path, tmp_pa
 
 @pytest.mark.parametrize("version", ["seed", LATEST])
 async def test_recorded_call_has_the_fields_of_the_tables(version: str, prices: Path, tmp_path: Path) -> None:
-    given = {"file_path": str(prices), "limit": 1}
+    fields = {"file_path": str(prices), "limit": 1}
     missing = str(tmp_path / "no.csv")
     played = await play(
-        tmp_path, [call("Read", "toolu_good", **given), call("Read", "toolu_bad", file_path=missing)], version=version
+        tmp_path, [call("Read", "toolu_good", **fields), call("Read", "toolu_bad", file_path=missing)], version=version
     )
 
-    asked = [line for line in played.lines if line["type"] == "assistant"]
-    assert [line["message"]["content"][-1] for line in asked] == [
-        {"type": "tool_use", "id": "toolu_good", "name": "Read", "input": given},
+    request = [line for line in played.lines if line["type"] == "assistant"]
+    assert [line["message"]["content"][-1] for line in request] == [
+        {"type": "tool_use", "id": "toolu_good", "name": "Read", "input": fields},
         {"type": "tool_use", "id": "toolu_bad", "name": "Read", "input": {"file_path": missing}},
     ]
     results = {line["message"]["content"][0]["tool_use_id"]: line for line in played.records}
-    good, bad = (results[one]["message"]["content"][0] for one in ("toolu_good", "toolu_bad"))
+    good, bad = (results[item]["message"]["content"][0] for item in ("toolu_good", "toolu_bad"))
     assert {(line["type"], line["message"]["role"]) for line in results.values()} == {("user", "user")}
     assert (good["type"], type(good["content"]), good.get("is_error")) == ("tool_result", str, None)
     assert (bad["type"], type(bad["content"]), bad["is_error"]) == ("tool_result", str, True)
@@ -142,11 +142,11 @@ def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
 
 
 def test_text_and_thinking_beside_a_call_are_messages() -> None:
-    found = transcript(sample("S0-04.json"), sample("S0-38.json"), sample("S0-48.json"))
+    recorded = transcript(sample("S0-04.json"), sample("S0-38.json"), sample("S0-48.json"))
 
-    assert [span.tool for span in found.spans] == ["Read", "Read"]
-    assert [message.voice for message in found.messages()] == ["text", "thinking", "text"]
-    assert "fetch" not in str(found.spans[0].call.arguments)
+    assert [span.tool for span in recorded.spans] == ["Read", "Read"]
+    assert [message.voice for message in recorded.messages()] == ["text", "thinking", "text"]
+    assert "fetch" not in str(recorded.spans[0].call.arguments)
 
 
 # The tools of the table
@@ -195,9 +195,9 @@ async def test_hook_receives_the_input_of_the_sample(prices: Path, tmp_path: Pat
         tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > told.json"))
     )
 
-    heard = json.loads((tmp_path / "told.json").read_bytes())
-    assert heard.keys() - shape.keys() == {"tool_use_id"}
-    assert heard == {
+    received = json.loads((tmp_path / "told.json").read_bytes())
+    assert received.keys() - shape.keys() == {"tool_use_id"}
+    assert received == {
         "session_id": played.session.session_id,
         "transcript_path": str(played.session.transcript),
         "cwd": str(tmp_path),
@@ -232,7 +232,9 @@ async def test_flat_hook_output_lets_the_call_run(prices: Path, tmp_path: Path) 
     played = await play(tmp_path, [read], hooks=hooks)
 
     assert played.span().state == "succeeded"
-    assert [(one.allowed, one.source, one.reason) for one in played.told(Decided)] == [(True, "hook", answer["reason"])]
+    assert [(item.allowed, item.source, item.reason) for item in played.told(Decided)] == [
+        (True, "hook", answer["reason"])
+    ]
     assert played.words == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
 
 
@@ -251,12 +253,12 @@ async def test_call_is_denied_without_the_approval_of_the_hook(prices: Path, tmp
 
 
 async def test_calls_of_one_message_are_answered_in_one_message(prices: Path, tmp_path: Path) -> None:
-    asked = [
+    request = [
         call("Grep", "toolu_a", pattern="tea"),
         call("Grep", "toolu_b", pattern="cake"),
         call("Glob", "toolu_c", pattern="*.csv"),
     ]
-    played = await play(tmp_path, asked)
+    played = await play(tmp_path, request)
 
     (answer,) = (m for m in played.session.messages[1:] if m["role"] == "user")
     content: Any = answer["content"]
@@ -307,18 +309,18 @@ STORY: list[Object] = [
 
 
 def test_pairing_of_the_document_finds_the_same_calls() -> None:
-    wanted = by_the_recipe(STORY)
+    expected = by_the_recipe(STORY)
     spans = transcript(*STORY).spans
-    found = {str(span.id): span for span in spans if span.state != "orphan_result"}
+    result = {str(span.id): span for span in spans if span.state != "orphan_result"}
 
-    assert len(wanted) == 6
-    for id, pair in wanted.items():
-        span = found.pop(id)
+    assert len(expected) == 6
+    for id, pair in expected.items():
+        span = result.pop(id)
         assert (span.tool, span.call.arguments) == (pair["name"], pair["input"])
         assert span.call.requested_at == pair["timestamp"]
         assert (span.result.text if span.result else None) == pair.get("result")
         assert (span.state == "failed") == pair.get("is_error", False)
-    assert found == {}
+    assert result == {}
 
 
 def test_orphan_result_is_not_a_call() -> None:
@@ -329,10 +331,10 @@ def test_orphan_result_is_not_a_call() -> None:
 
 def test_call_without_a_result_is_not_completed() -> None:
     lines = [json.loads(line) for line in (SAMPLES / "session-000.jsonl").read_bytes().splitlines()]
-    found = transcript(*(line for line in lines if line["type"] != "user"))
+    recorded = transcript(*(line for line in lines if line["type"] != "user"))
 
-    assert len(found.spans) == 5
-    assert {(span.state, span.result) for span in found.spans} == {("never_answered", None)}
+    assert len(recorded.spans) == 5
+    assert {(span.state, span.result) for span in recorded.spans} == {("never_answered", None)}
 
 
 async def test_running_tools_always_get_a_result(tmp_path: Path) -> None:
@@ -381,29 +383,32 @@ def line_of(type: str, **fields: object) -> Object:
 
 def test_messages_have_model_tokens_and_parents() -> None:
     usage = {"input_tokens": 5, "output_tokens": 7}
-    asked = asking(call("Bash", "toolu_left", command="x"))
+    request = asking(call("Bash", "toolu_left", command="x"))
     again = asking(call("Bash", "toolu_kept", command="y"))
     again["message"] |= {"id": "msg_2", "model": "model-1", "usage": usage}
-    found = transcript(
+    recorded = transcript(
         {**answering(), "message": {"content": "Do it"}, "uuid": "u1", "parentUuid": None},
-        {**asked, "uuid": "a1", "parentUuid": "u1"},
+        {**request, "uuid": "a1", "parentUuid": "u1"},
         {**again, "uuid": "a2", "parentUuid": "u1"},
     )
 
-    assert found.tokens == Tokens(input_tokens=5, output_tokens=7)
-    assert found.info.models == ("model-1",)
-    assert [(span.id, span.branch) for span in found.spans] == [("toolu_left", "abandoned"), ("toolu_kept", "active")]
+    assert recorded.tokens == Tokens(input_tokens=5, output_tokens=7)
+    assert recorded.info.models == ("model-1",)
+    assert [(span.id, span.branch) for span in recorded.spans] == [
+        ("toolu_left", "abandoned"),
+        ("toolu_kept", "active"),
+    ]
 
 
 def test_user_content_is_a_prompt_or_results() -> None:
-    found = transcript(
+    recorded = transcript(
         {"type": "user", "message": {"role": "user", "content": "Do it"}},
         asking(call("Bash", command="x")),
         answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
     )
 
-    assert [(m.voice, m.text) for m in found.messages()] == [("prompt", "Do it")]
-    assert [span.state for span in found.spans] == ["succeeded"]
+    assert [(m.voice, m.text) for m in recorded.messages()] == [("prompt", "Do it")]
+    assert [span.state for span in recorded.spans] == ["succeeded"]
 
 
 def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
@@ -422,14 +427,14 @@ def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
 
 
 def test_other_record_types_are_not_calls() -> None:
-    found = transcript(
+    recorded = transcript(
         line_of("system", subtype="informational", content="hello"),
         line_of("summary", summary="Prices", leafUuid="x"),
         line_of("file-history-snapshot", messageId="m", snapshot={}),
     )
 
-    assert [entry.is_known for entry, _ in found.entries()] == [True] * 3
-    assert (found.spans, found.findings) == ([], [])
+    assert [entry.is_known for entry, _ in recorded.entries()] == [True] * 3
+    assert (recorded.spans, recorded.findings) == ([], [])
 
 
 def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) -> None:
@@ -440,20 +445,20 @@ def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) ->
     lines = [json.dumps(odd), "{not json", json.dumps(answering(result)), "[1]", "true"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    found = toolspan.read(path)
-    assert [(span.id, span.state) for span in found.spans] == [("toolu_1", "succeeded")]
-    assert found.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
-    assert found.counts.malformed == 3
+    recorded = toolspan.read(path)
+    assert [(span.id, span.state) for span in recorded.spans] == [("toolu_1", "succeeded")]
+    assert recorded.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
+    assert recorded.counts.malformed == 3
 
 
 def test_results_may_come_in_any_order() -> None:
     ids = ("toolu_a", "toolu_b", "toolu_c")
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    found = transcript(
+    recorded = transcript(
         asking(*(call("Bash", id, command="x") for id in ids)), *(answering(block) for block in reversed(results))
     )
 
-    assert [(span.id, span.result.text) for span in found.spans if span.result] == [(id, id) for id in ids]
+    assert [(span.id, span.result.text) for span in recorded.spans if span.result] == [(id, id) for id in ids]
 
 
 def test_transcript_is_readable_by_its_owner_only(tmp_path: Path) -> None:

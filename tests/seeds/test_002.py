@@ -37,8 +37,8 @@ pytestmark = pytest.mark.anyio
 
 
 def record(played: Played, id: str = "toolu_1") -> object:
-    (found,) = (line["toolUseResult"] for line in played.records if line["message"]["content"][0]["tool_use_id"] == id)
-    return found
+    (result,) = (line["toolUseResult"] for line in played.records if line["message"]["content"][0]["tool_use_id"] == id)
+    return result
 
 
 def has_shape(found: object, name: str) -> bool:
@@ -66,21 +66,21 @@ def both(name: str, given: Object, text: str, **fields: object) -> object:
 
 
 def test_result_is_distinguished_from_a_prompt() -> None:
-    found = transcript(
+    recorded = transcript(
         {"type": "user", "message": {"role": "user", "content": "Look around"}},
         sample("S2-01.json"),
         sample("S2-03.json"),
     )
 
-    assert [(message.voice, message.text) for message in found.messages()] == [("prompt", "Look around")]
-    assert [span.state for span in found.spans] == ["succeeded"]
+    assert [(message.voice, message.text) for message in recorded.messages()] == [("prompt", "Look around")]
+    assert [span.state for span in recorded.spans] == ["succeeded"]
 
 
 def test_record_may_contain_one_call_or_several() -> None:
-    one = transcript(asking(call("Bash", "toolu_a")), asking(call("Bash", "toolu_b"))).spans
+    first = transcript(asking(call("Bash", "toolu_a")), asking(call("Bash", "toolu_b"))).spans
     several = transcript(asking(call("Bash", "toolu_a"), call("Bash", "toolu_b"))).spans
 
-    assert [span.id for span in one] == [span.id for span in several] == ["toolu_a", "toolu_b"]
+    assert [span.id for span in first] == [span.id for span in several] == ["toolu_a", "toolu_b"]
 
 
 @pytest.mark.parametrize("version", ["seed", LATEST])
@@ -102,9 +102,9 @@ async def test_successful_command_is_recorded_as_not_an_error(version: str, tmp_
 def test_results_have_the_name_of_their_tool() -> None:
     ids = {"toolu_a": "Read", "toolu_b": "Bash"}
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    found = transcript(asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results)))
+    recorded = transcript(asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results)))
 
-    assert {span.id: span.tool for span in found.spans if span.result} == ids
+    assert {span.id: span.tool for span in recorded.spans if span.result} == ids
 
 
 SHAPES: list[tuple[str, object, type | None]] = [
@@ -118,9 +118,9 @@ SHAPES: list[tuple[str, object, type | None]] = [
 
 @pytest.mark.parametrize(("tool", "beside", "kind"), SHAPES)
 def test_structured_result_may_have_any_shape(tool: str, beside: object, kind: type | None) -> None:
-    found = both(tool, {}, "", toolUseResult=beside)
+    result = both(tool, {}, "", toolUseResult=beside)
 
-    assert type(found) is (kind or type(both(tool, {}, "")))
+    assert type(result) is (kind or type(both(tool, {}, "")))
 
 
 def test_structured_result_may_be_missing() -> None:
@@ -307,12 +307,12 @@ async def test_item_with_an_unknown_status_is_refused(tmp_path: Path) -> None:
 def test_totals_of_a_subagent_are_read() -> None:
     usage = {"input_tokens": 10, "output_tokens": 20}
     totals = {"totalDurationMs": 1_500, "totalTokens": 30, "totalToolUseCount": 4, "usage": usage}
-    found = both("Task", {}, "", toolUseResult={"status": "completed", **totals})
+    result = both("Task", {}, "", toolUseResult={"status": "completed", **totals})
 
-    assert isinstance(found, AgentResult)
-    assert (found.total_duration_ms, found.total_tokens, found.total_tool_use_count) == (1_500, 30, 4)
-    assert found.usage is not None
-    assert (found.usage.input_tokens, found.usage.output_tokens) == (10, 20)
+    assert isinstance(result, AgentResult)
+    assert (result.total_duration_ms, result.total_tokens, result.total_tool_use_count) == (1_500, 30, 4)
+    assert result.usage is not None
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 20)
 
 
 async def test_output_of_a_task_is_recorded(tmp_path: Path) -> None:
@@ -323,12 +323,12 @@ async def test_output_of_a_task_is_recorded(tmp_path: Path) -> None:
 
     assert isinstance(ended.structured, dict)
     assert ended.structured.keys() == {"retrieval_status", "task"}
-    found = narrow_result("TaskOutput", json_repair.encode_document(ended.structured))
-    assert isinstance(found, TaskOutputResult)
-    assert found.task is not None
-    assert (found.retrieval_status, found.task.status, found.task.exit_code) == ("success", "completed", 0)
-    assert found.task.output is not None
-    assert "done" in found.task.output
+    result = narrow_result("TaskOutput", json_repair.encode_document(ended.structured))
+    assert isinstance(result, TaskOutputResult)
+    assert result.task is not None
+    assert (result.retrieval_status, result.task.status, result.task.exit_code) == ("success", "completed", 0)
+    assert result.task.output is not None
+    assert "done" in result.task.output
 
 
 async def test_searches_are_recorded_by_their_mode(prices: Path, tmp_path: Path) -> None:
@@ -346,14 +346,14 @@ async def test_searches_are_recorded_by_their_mode(prices: Path, tmp_path: Path)
     names = result_of(played.read_span("toolu_g")).structured
     assert isinstance(names, GlobResult)
     assert (names.num_files, names.truncated) == (1, False)
-    found = [result_of(played.read_span(f"toolu_{id}")).structured for id in "flcn"]
-    assert [one.mode for one in found if isinstance(one, GrepResult)] == [
+    items = [result_of(played.read_span(f"toolu_{id}")).structured for id in "flcn"]
+    assert [item.mode for item in items if isinstance(item, GrepResult)] == [
         "files_with_matches",
         "content",
         "count",
         "content",
     ]
-    files, lines, counts, cut = found
+    files, lines, counts, cut = items
     assert isinstance(files, GrepResult)
     assert isinstance(lines, GrepResult)
     assert isinstance(counts, GrepResult)
@@ -392,10 +392,10 @@ def test_any_mcp_answer_is_read() -> None:
 def test_hunks_become_a_unified_diff() -> None:
     hunk = sample("S2-51.json") | {"oldLines": 2, "newLines": 2}
     edited = {"filePath": "f", "oldString": "", "newString": "", "structuredPatch": [hunk]}
-    found = both("Edit", {}, "", toolUseResult=edited)
+    result = both("Edit", {}, "", toolUseResult=edited)
 
-    assert isinstance(found, EditResult)
-    assert diffs.unified(found.structured_patch, "f").splitlines()[-4:] == [
+    assert isinstance(result, EditResult)
+    assert diffs.unified(result.structured_patch, "f").splitlines()[-4:] == [
         "@@ -6,2 +6,2 @@",
         " unchanged line",
         "-removed line",

@@ -41,11 +41,11 @@ def reads(path: Path) -> Sequence[Object]:
 async def test_reply_calls_results_return_and_the_model_continues(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Tea is 3.")])
 
-    told = [
+    output = [
         (message["role"], message["content"][0]["type"])  # type: ignore[index]
         for message in played.session.messages
     ]
-    assert told == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
+    assert output == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
 
 
 async def test_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_success_may_have_the_flag_or_not() -> None:
 
 async def run_sample(folder: Path, path: Path, name: str, **other: object) -> Played:
     request = sample(f"{name}.json")
-    given = {**request["input"], **other}
-    return await play(folder, reads(path), [call(request["name"], **given)])
+    fields = {**request["input"], **other}
+    return await play(folder, reads(path), [call(request["name"], **fields)])
 
 
 async def test_todos_with_ids_are_accepted_and_answered_with_one_sentence(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_only_an_invalid_todo_list_is_refused(tmp_path: Path) -> None:
         ),
     )
 
-    assert [played.span(one).state for one in ("pending", "in_progress", "completed")] == ["succeeded"] * 3
+    assert [played.span(entry).state for entry in ("pending", "in_progress", "completed")] == ["succeeded"] * 3
     assert played.span("someday").error_kind == "invalid_input"
 
 
@@ -161,20 +161,20 @@ UPDATED = "The file {} has been updated. Here's the result of running `cat -n` o
 
 
 async def test_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
-    given = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
-    played = await run_sample(tmp_path, prices, "S3-21", **given)
+    fields = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
+    played = await run_sample(tmp_path, prices, "S3-21", **fields)
 
     head, lines = UPDATED.format(prices), "     1→tea,3\n     2→cake,5\n     3→pie,7\n     4→soup,6"
     assert played.results[1]["content"].startswith(head + lines)
 
 
 async def test_replace_all_must_be_requested(prices: Path, tmp_path: Path) -> None:
-    given = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
+    fields = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
     played = await play(
         tmp_path,
         reads(prices),
-        [call("Edit", "toolu_1", **given)],
-        [call("Edit", "toolu_2", **given, replace_all=True)],
+        [call("Edit", "toolu_1", **fields)],
+        [call("Edit", "toolu_2", **fields, replace_all=True)],
     )
 
     assert [played.span(f"toolu_{n}").state for n in (1, 2)] == ["failed", "succeeded"]
@@ -224,9 +224,9 @@ async def test_folder_is_listed_without_ignored_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["Edit", "Write"])
 async def test_unread_file_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
     before = prices.read_text(encoding="utf-8")
-    given: Object = {"file_path": str(prices)}
-    given |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
-    played = await play(tmp_path, [call(name, **given)])
+    fields: Object = {"file_path": str(prices)}
+    fields |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
+    played = await play(tmp_path, [call(name, **fields)])
 
     assert (played.span().error_kind, played.read_span().error_kind) == ("read_required",) * 2
     assert prices.read_text(encoding="utf-8") == before
@@ -261,16 +261,16 @@ def stubborn(name: str, answer: str) -> Tool:
 
 def seed_tools(answers: Mapping[str, str]) -> list[Tool]:
     own = [stubborn(name, answer) for name, answer in answers.items()]
-    return [*own, *(one for one in coding_tools(profile("seed")) if one.name not in answers)]
+    return [*own, *(coding_tool for coding_tool in coding_tools(profile("seed")) if coding_tool.name not in answers)]
 
 
 async def recovered(
     folder: Path, path: Path, *recoveries: Recovery, answers: Mapping[str, str] | None = None, edit: bool = False
 ) -> Played:
     tools = seed_tools(answers or {})
-    given: Object = {"file_path": str(path)}
-    asked = call("Edit", **given, **EDITS[0]) if edit else call("MultiEdit", **given, edits=EDITS)
-    return await play(folder, [asked], tools=tools, recoveries=recoveries)
+    fields: Object = {"file_path": str(path)}
+    request = call("Edit", **fields, **EDITS[0]) if edit else call("MultiEdit", **fields, edits=EDITS)
+    return await play(folder, [request], tools=tools, recoveries=recoveries)
 
 
 def steps(played: Played) -> list[str]:
@@ -306,8 +306,8 @@ async def test_edit_falls_back_to_simpler_tools_and_loses_no_change(
     played = await recovered(tmp_path, prices, ReadFirst(), Degrade(), answers=answers)
 
     assert steps(played) == calls
-    found = prices.read_text(encoding="utf-8")
-    assert found == (before if after == "as it was" else after)
+    result = prices.read_text(encoding="utf-8")
+    assert result == (before if after == "as it was" else after)
     if answers.get("MultiEdit") == "error":
         assert result_of(played.span()).text == "the disk says no"
 
@@ -370,12 +370,12 @@ async def test_file_read_in_one_message_can_be_edited_in_the_next(prices: Path, 
 
 async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
     inputs = {"Read": {"file_path": str(prices)}, "LS": {"path": str(tmp_path)}, "Grep": {"pattern": "tea"}}
-    asked = [call(block["name"], block["id"], **inputs[block["name"]]) for block in sample("S3-54.json")["content"]]
-    played = await play(tmp_path, asked)
-    tools = {one.name: one for one in coding_tools(profile("seed"))}
+    request = [call(block["name"], block["id"], **inputs[block["name"]]) for block in sample("S3-54.json")["content"]]
+    played = await play(tmp_path, request)
+    tools = {coding_tool.name: coding_tool for coding_tool in coding_tools(profile("seed"))}
 
-    assert [one.call_ids for one in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
-    assert all(tools[name].may_overlap(given) for name, given in inputs.items())
+    assert [coding_tool.call_ids for coding_tool in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
+    assert all(tools[name].may_overlap(fields) for name, fields in inputs.items())
     assert [span.state for span in played.found.spans] == ["succeeded"] * 3
 
 
@@ -401,13 +401,13 @@ async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
         "search": ([searched, read, several], {}),
         "write": ([searched, read, several, write], {"MultiEdit": "error"}),
     }
-    found = {}
+    result = {}
     for name, (replies, answers) in stories.items():
         prices.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
         (tmp_path / name).mkdir()
-        found[name] = await sequence(tmp_path / name, replies, answers)
+        result[name] = await sequence(tmp_path / name, replies, answers)
 
-    assert found == {
+    assert result == {
         "modify": ["file_modification"],
         "recover": ["error_recovery"],
         "search": ["search_and_modify"],
@@ -465,7 +465,7 @@ def test_code_of_an_internal_error_does_not_determine_its_cause() -> None:
         f"{ASKING}fetch failed",
         "MCP error -32603: something else",
     )
-    kinds = [toolspan.kind_of("Edit", words) for words in texts]
+    kinds = [toolspan.kind_of("Edit", message) for message in texts]
 
     assert kinds == ["permission_timeout", "mcp_no_response", "network", "mcp_error"]
 
@@ -481,7 +481,7 @@ def test_tools_have_a_duration_after_which_a_call_is_slow() -> None:
 
 
 def test_seed_profile_has_the_fourteen_tools_of_the_list() -> None:
-    names = [one.name for one in coding_tools(profile("seed"), person=True)]
+    names = [coding_tool.name for coding_tool in coding_tools(profile("seed"), person=True)]
     listed = sample("S3-90.json")["tools"]
 
     assert [name for name in names if name in listed] == listed

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.runtime.calls import Told
+from tests.runtime.calls import EventLog
 from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from tests.seeds.conversation import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, transcript
@@ -90,15 +90,15 @@ async def test_call_receives_input_context_permission_message_and_progress() -> 
             cancelled=ctx.cancelled,
             chain=ctx.tracking.chain_id,
             running=ctx.in_progress,
-            decided=[type(one) for one in ctx.decisions.values()],
+            decided=[type(value) for value in ctx.decisions.values()],
         )
         return "seen"
 
-    told = Told()
+    log = EventLog()
     message = {"id": "msg_1", "role": "assistant", "content": [call("look", "a")]}
     rules = Rules(allow=["look"], deny=["echo"])
     with anyio.fail_after(5):
-        await Runner([look, echo], policies=[rules], direct=[told]).run(message)
+        await Runner([look, echo], policies=[rules], direct=[log]).run(message)
 
     assert seen == {
         "count": 3,
@@ -109,7 +109,7 @@ async def test_call_receives_input_context_permission_message_and_progress() -> 
         "running": frozenset({"a"}),
         "decided": [Allow],
     }
-    kinds = [type(event) for event in told.events]
+    kinds = [type(event) for event in log.events]
     assert kinds.index(Started) < kinds.index(Progressed) < kinds.index(Finished)
 
 
@@ -136,7 +136,7 @@ async def test_input_decides_whether_calls_may_overlap() -> None:
     inside = anyio.Event()
     order: list[str] = []
 
-    @tool(concurrent=lambda given: given["alone"] is False)
+    @tool(concurrent=lambda fields: fields["alone"] is False)
     async def work(name: str, alone: bool) -> str:
         """Work."""
         order.append(f"{name} in")
@@ -194,10 +194,10 @@ async def test_finished_results_are_returned_once_and_the_rest_awaited() -> None
             await second_done.wait()
             while runner.in_progress != {"a"}:
                 await anyio.lowlevel.checkpoint()
-            first = [one.call_id for one in batch.completed()]
+            first = [item.call_id for item in batch.completed()]
             again = batch.completed()
             go_on.set()
-            rest = [one.call_id async for one in batch.remaining()]
+            rest = [item.call_id async for item in batch.remaining()]
 
     assert (first, again, rest) == (["b"], [], ["a"])
     assert runner.in_progress == frozenset()
@@ -227,7 +227,7 @@ async def test_output_of_a_call_is_kept_with_it() -> None:
 
     assert (done.content, done.structured, done.structured_output) == ("words", {"n": 1}, {"shape": 1})
     assert done.companions == ("a note",)
-    assert [one.text for one in done.contexts] == ["mind"]
+    assert [item.text for item in done.contexts] == ["mind"]
     assert runner.context.values == {"seen": True}
 
 
@@ -331,15 +331,15 @@ async def test_unknown_tool_is_reported_as_in_the_document(tmp_path: Path) -> No
 
 
 async def test_call_cancelled_before_its_start_gets_a_fixed_answer() -> None:
-    told = Told()
+    log = EventLog()
     with anyio.fail_after(5):
-        async with Runner([echo], direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([echo], direct=[log]) as runner, runner.batch() as batch:
             batch.add(call("echo", "a", word="x"))
             batch.cancel()
             (done,) = await batch.drain()
 
     assert (done.span.state, done.content) == ("cancelled", profile().refusals.cancelled)
-    assert told.of(Started) == []
+    assert log.of(Started) == []
 
 
 # Hooks
@@ -364,15 +364,15 @@ async def test_hook_allows_denies_or_asks(decision: str, state: str, tmp_path: P
 
 
 async def test_asking_hook_reaches_the_approver(tmp_path: Path) -> None:
-    asked: list[str] = []
+    request: list[str] = []
 
     def approver(question: PermissionRequest, ask: object) -> Allow:
-        asked.append(question.tool)
+        request.append(question.tool)
         return Allow()
 
     played = await hooked(tmp_path, at("PreToolUse", decides("ask")), approver=approver)
 
-    assert (asked, played.span().state) == (["echo"], "succeeded")
+    assert (request, played.span().state) == (["echo"], "succeeded")
 
 
 async def test_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
@@ -387,8 +387,8 @@ async def test_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
 
 
 async def test_hook_changes_the_input_of_the_call(tmp_path: Path) -> None:
-    given = {"hookEventName": "PreToolUse", "updatedInput": {"word": "changed"}}
-    played = await hooked(tmp_path, at("PreToolUse", says({"hookSpecificOutput": given})))
+    fields = {"hookEventName": "PreToolUse", "updatedInput": {"word": "changed"}}
+    played = await hooked(tmp_path, at("PreToolUse", says({"hookSpecificOutput": fields})))
 
     assert played.results[0]["content"] == "changed"
 
@@ -408,9 +408,9 @@ async def test_hooks_are_selected_by_point_and_tool(tmp_path: Path) -> None:
 
 
 async def test_post_hook_adds_message_and_context_and_keeps_the_result(tmp_path: Path) -> None:
-    said = {"hookEventName": "PostToolUse", "additionalContext": "mind"}
+    reply = {"hookEventName": "PostToolUse", "additionalContext": "mind"}
     handlers = (
-        says({"hookSpecificOutput": said, "systemMessage": "for you"}),
+        says({"hookSpecificOutput": reply, "systemMessage": "for you"}),
         says({"decision": "block", "reason": "look again"}),
     )
     played = await hooked(tmp_path, at("PostToolUse", *handlers))
@@ -444,10 +444,10 @@ HOOK_LINES = {
 @pytest.mark.parametrize(("kind", "outcome"), HOOK_LINES.items())
 def test_hook_records_are_read(kind: str, outcome: str) -> None:
     about = {"type": kind, "hookName": "PreToolUse:Read", "hookEvent": "PreToolUse"}
-    words = {"content": ["x"], "message": "x", "decision": "allow"}
+    message = {"content": ["x"], "message": "x", "decision": "allow"}
     (span,) = transcript(
         asking(call("Read")),
-        {"type": "attachment", "attachment": {**about, **words, "toolUseID": "toolu_1"}},
+        {"type": "attachment", "attachment": {**about, **message, "toolUseID": "toolu_1"}},
         answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}),
     ).spans
 

@@ -248,24 +248,24 @@ def test_s0_84_names_the_subagent_in_its_last_line() -> None:
 
 
 def test_session_000_is_five_calls_one_of_them_unanswered() -> None:
-    found = session("session-000.jsonl")
+    recorded = session("session-000.jsonl")
 
-    assert [told(span) for span in found.spans] == [
+    assert [told(span) for span in recorded.spans] == [
         ("toolu_01ReadFile123", "Read", "succeeded", None),
         ("toolu_01ReadMiddleware", "Read", "never_answered", None),
         ("toolu_01A", "Grep", "succeeded", None),
         ("toolu_01B", "Grep", "succeeded", None),
         ("toolu_01C", "Glob", "succeeded", None),
     ]
-    assert [len(span.events) for span in found.spans] == [1, 0, 0, 0, 0]
-    assert {span.branch for span in found.spans} == {"active"}
-    assert (found.counts.lines, found.counts.malformed, found.findings) == (6, 0, [])
+    assert [len(span.events) for span in recorded.spans] == [1, 0, 0, 0, 0]
+    assert {span.branch for span in recorded.spans} == {"active"}
+    assert (recorded.counts.lines, recorded.counts.malformed, recorded.findings) == (6, 0, [])
 
 
 def test_session_000_has_three_batches() -> None:
-    one, two, *three = [batch(span) for span in session("session-000.jsonl").spans]
+    first, two, *three = [batch(span) for span in session("session-000.jsonl").spans]
 
-    assert len({one, two, *three}) == 3
+    assert len({first, two, *three}) == 3
     assert len(set(three)) == 1
 
 
@@ -285,10 +285,10 @@ def test_s0_64_is_its_success() -> None:
 
 
 def test_session_000_codex_is_one_success() -> None:
-    found = session("session-000-codex.jsonl")
+    recorded = session("session-000-codex.jsonl")
 
-    assert [told(span) for span in found.spans] == [("call_abc123", "Read", "succeeded", None)]
-    assert (found.dialect, found.counts.lines, found.findings) == ("codex", 2, [])
+    assert [told(span) for span in recorded.spans] == [("call_abc123", "Read", "succeeded", None)]
+    assert (recorded.dialect, recorded.counts.lines, recorded.findings) == ("codex", 2, [])
 
 
 def test_s2_01_is_one_call() -> None:
@@ -306,17 +306,17 @@ def test_s2_03_is_its_success() -> None:
 
 
 def test_s2_06_has_no_message_and_is_skipped() -> None:
-    found = transcript(sample("S2-06.json"))
+    recorded = transcript(sample("S2-06.json"))
 
-    assert (found.spans, found.findings) == ([], [])
-    assert [entry.is_known for entry, _ in found.entries()] == [False]
+    assert (recorded.spans, recorded.findings) == ([], [])
+    assert [entry.is_known for entry, _ in recorded.entries()] == [False]
 
 
 def test_session_002_is_one_success_and_one_unknown_record() -> None:
-    found = session("session-002.jsonl")
+    recorded = session("session-002.jsonl")
 
-    assert [told(span) for span in found.spans] == [("toolu_123", "Bash", "succeeded", None)]
-    assert [entry.is_known for entry, _ in found.entries()] == [True, True, False]
+    assert [told(span) for span in recorded.spans] == [("toolu_123", "Bash", "succeeded", None)]
+    assert [entry.is_known for entry, _ in recorded.entries()] == [True, True, False]
 
 
 CREATED = Hunk(old_start=0, old_lines=0, new_start=1, new_lines=1, lines=("+…",))
@@ -383,8 +383,8 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
 
 
 def structured_life(tool: str, structured: object) -> Span:
-    asked: Object = {"type": "tool_use", "name": tool, "input": {}}
-    return life(asked, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
+    request: Object = {"type": "tool_use", "name": tool, "input": {}}
+    return life(request, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
@@ -458,14 +458,14 @@ def test_hunks_with_wrong_counts_are_reported_and_counted() -> None:
 
 
 def test_s3_02_is_one_call_with_tokens_and_session() -> None:
-    found = transcript(sample("S3-02.json"))
-    (span,) = found.spans
+    recorded = transcript(sample("S3-02.json"))
+    (span,) = recorded.spans
 
     assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "never_answered", None)
     assert span.input == TodoWriteInput(todos=(TodoItem(id="1", content="Create basic HTTP server", status="pending"),))
-    assert (found.session_id, span.call.session_id) == (SESSION, SESSION)
+    assert (recorded.session_id, span.call.session_id) == (SESSION, SESSION)
     assert batch(span) == "msg_01HUTBuxg8F2NmTFZC2NUTZW"
-    assert found.tokens == Tokens(
+    assert recorded.tokens == Tokens(
         input_tokens=3, cache_creation_input_tokens=18_958, cache_read_input_tokens=0, output_tokens=109
     )
 
@@ -492,14 +492,14 @@ def test_s3_09_is_of_the_kind_read_required() -> None:
 
 
 def test_session_003_is_one_success_and_one_orphan_result() -> None:
-    found = session("session-003.jsonl")
+    recorded = session("session-003.jsonl")
 
-    assert [told(span)[:3] for span in found.spans] == [
+    assert [told(span)[:3] for span in recorded.spans] == [
         ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded"),
         ("toolu_01DDR48QUDmxRWrGSdSifpGA", "", "orphan_result"),
     ]
-    assert found.spans[1].error_kind == "read_required"
-    assert found.session_id == SESSION
+    assert recorded.spans[1].error_kind == "read_required"
+    assert recorded.session_id == SESSION
 
 
 GO_FILE = "/private/tmp/CustomClaude/main.go"
@@ -599,23 +599,23 @@ def test_s3_54_is_three_calls_of_one_message() -> None:
 
 def test_s3_90_names_fourteen_tools_with_an_input_type_each() -> None:
     tools = sample("S3-90.json")["tools"]
-    found = transcript({"type": "system", "subtype": "init", "tools": tools})
+    recorded = transcript({"type": "system", "subtype": "init", "tools": tools})
 
     assert len(set(tools)) == 14
     assert [tool for tool in tools if isinstance(narrow_input(tool, b"{}"), UnknownInput)] == []
-    assert (found.spans, found.findings) == ([], [])
+    assert (recorded.spans, recorded.findings) == ([], [])
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["results"])
 def test_result_is_parsed_as_in_the_document(vector: Object) -> None:
-    wanted = {**vector, **vector.get("meant", {})}
+    expected = {**vector, **vector.get("meant", {})}
     (parsed,) = parse_result({key: vector[key] for key in ("content", "is_error")})
 
     assert parsed.is_error == vector["is_error"]
     assert parsed.text == vector["extractContent"]
-    assert parsed.retry.upper() == wanted["handleToolResult"]
+    assert parsed.retry.upper() == expected["handleToolResult"]
     # A success has no error type, though the code gives one to "connect timeout is 5".
-    assert parsed.seed_type == (wanted["detectErrorType"] if vector["is_error"] else None)
+    assert parsed.seed_type == (expected["detectErrorType"] if vector["is_error"] else None)
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["builder"])

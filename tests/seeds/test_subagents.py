@@ -22,20 +22,20 @@ async def test_subagent_is_started_by_a_call_and_its_text_is_the_result(
     version: str, name: str, tmp_path: Path
 ) -> None:
     hooks = Hooks()
-    heard: list[str] = []
+    received: list[str] = []
 
     @hooks.at("SubagentStart")
     def start(_: SessionHookEvent) -> None:
-        heard.append("start")
+        received.append("start")
 
     @hooks.at("SubagentStop")
     def stop(_: SessionHookEvent) -> None:
-        heard.append("stop")
+        received.append("stop")
 
-    asked = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
+    request = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
     play = Play(
         {
-            "Main": [[use(name, **asked, run_in_background=False)], say("Thank you.")],
+            "Main": [[use(name, **request, run_in_background=False)], say("Thank you.")],
             "Look": [[use("echo", text="tea,3")], say("Tea is 3.")],
         }
     )
@@ -45,30 +45,30 @@ async def test_subagent_is_started_by_a_call_and_its_text_is_the_result(
     (span,) = toolspan.read(tmp_path / "t.jsonl").spans
     assert (span.tool, span.call.kind, span.state) == (name, "agent", "succeeded")
     assert "Tea is 3." in result_of(span).text
-    told = result_of(span).structured
-    assert isinstance(told, AgentResult)
-    assert (told.status, told.prompt, told.total_tool_use_count) == ("completed", "Look", 1)
-    assert told.total_tokens is not None
-    assert told.total_duration_ms is not None
-    assert told.usage is not None
+    output = result_of(span).structured
+    assert isinstance(output, AgentResult)
+    assert (output.status, output.prompt, output.total_tool_use_count) == ("completed", "Look", 1)
+    assert output.total_tokens is not None
+    assert output.total_duration_ms is not None
+    assert output.usage is not None
     (below,) = tmp_path.rglob("agent-*.jsonl")
     assert [(s.tool, s.state) for s in toolspan.read(below).spans] == [("echo", "succeeded")]
     assert span.agent is not None
     assert below.stem == f"agent-{span.agent}"
-    assert heard == ["start", "stop"]
+    assert received == ["start", "stop"]
 
 
 async def test_background_subagent_is_recorded_as_in_the_sample(tmp_path: Path) -> None:
-    asked = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
-    play = Play({"Main": [[use("Agent", **asked, run_in_background=True)], say("Later.")]})
+    request = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
+    play = Play({"Main": [[use("Agent", **request, run_in_background=True)], say("Later.")]})
     async with troupe(tmp_path, play, version="2.1.325") as agent:
         await agent.prompt("Main")
 
     span = toolspan.read(tmp_path / "t.jsonl").spans[0]
-    told = result_of(span).structured
-    assert isinstance(told, AgentResult)
-    assert (told.is_async, told.is_launched, told.prompt) == (True, True, "Look")
-    assert told.description == "Find prices"
-    assert told.agent_id == span.agent
-    assert told.output_file
-    assert told.status == sample("S2-35.json")["status"]
+    output = result_of(span).structured
+    assert isinstance(output, AgentResult)
+    assert (output.is_async, output.is_launched, output.prompt) == (True, True, "Look")
+    assert output.description == "Find prices"
+    assert output.agent_id == span.agent
+    assert output.output_file
+    assert output.status == sample("S2-35.json")["status"]

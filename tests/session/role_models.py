@@ -37,8 +37,8 @@ class Play:
         self.model = ScriptedModel([], then=self._next)
 
     def _next(self, messages: Any) -> Step:
-        words = first_words(messages)
-        name = next((one for one in self._parts if words.startswith(one)), words)
+        text = first_words(messages)
+        name = next((item for item in self._parts if text.startswith(item)), text)
         number = self.spoken[name]
         self.spoken[name] += 1
         part = self._parts.get(name, ())
@@ -46,12 +46,12 @@ class Play:
         return step(messages) if callable(step) else step
 
     def requests(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         for request in self.model.requests:
             messages: Any = request["messages"]
             if first_words(messages).startswith(name):
-                found.append(dict(request))
-        return found
+                result.append(dict(request))
+        return result
 
 
 @tool(concurrent=True)
@@ -86,14 +86,14 @@ async def troupe(
     tools: Sequence[Tool] = (),
     **around: Any,
 ) -> AsyncIterator[Agent]:
-    heard: list[LiveEvent] = [] if events is None else events
+    received: list[LiveEvent] = [] if events is None else events
     chosen = profile(version)
     session = Session(
         cwd=folder,
         tools=[*tools_of(chosen), *tools],
         profile=chosen,
         **{"permissions": Permissions.allow_all(), **around},
-        direct=[heard.append],
+        direct=[received.append],
         transcript=folder / "t.jsonl",
     )
     agent = Agent(session, play.model, system="Work.")

@@ -119,9 +119,9 @@ async def test_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None:
         name = "slow"
 
         async def stream(self, request: ModelRequest) -> ModelStream:
-            asked = len(request.messages) == 1
-            yield ReplyBegan("m1" if asked else "m2", "slow")
-            if asked:
+            question = len(request.messages) == 1
+            yield ReplyBegan("m1" if question else "m2", "slow")
+            if question:
                 block: dict[str, object] = {"type": "tool_use", "id": "c1", "name": "begin"}
                 block["input"] = {}
                 yield BlockDone(block)
@@ -129,7 +129,7 @@ async def test_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None:
                 await runs.wait()  # comes only if the call was started
                 yield TextDelta("so on.")
                 yield BlockDone({"type": "text", "text": "And so on."})
-            yield ReplyStopped("tool_use" if asked else "end_turn")
+            yield ReplyStopped("tool_use" if question else "end_turn")
 
         async def close(self) -> None: ...
 
@@ -165,9 +165,9 @@ async def test_broken_reply_without_calls_is_not_recorded(tmp_path: Path) -> Non
         ended = await agent.prompt("Go.")
 
     assert ended.text == "Here."
-    said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
-    assert [text for voice, text in said if voice == "text"] == ["Here."]
-    assert [text for voice, text in said if voice == "error"]
+    reply = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert [text for voice, text in reply if voice == "text"] == ["Here."]
+    assert [text for voice, text in reply if voice == "error"]
 
 
 class Odd:
@@ -261,8 +261,8 @@ async def test_missing_reply_ends_the_turn_and_the_next_prompt_works(tmp_path: P
 
     assert (first.reason, first.error) == ("model_error", "API Error: 400 Nope.")
     assert (second.reason, second.text) == ("completed", "Fine now.")
-    said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
-    assert ("error", "API Error: 400 Nope.") in said
+    reply = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert ("error", "API Error: 400 Nope.") in reply
     assert joined(load_history(tmp_path / "t.jsonl")) == joined(agent.session.messages)
 
 
@@ -381,10 +381,10 @@ async def test_long_conversation_is_compacted(tmp_path: Path) -> None:
         ended = await agent.prompt("Echo a lot.")
 
     assert (ended.reason, ended.text) == ("completed", "Done.")
-    asked = script.requests[2]["messages"]
-    assert isinstance(asked, list)
-    assert "NOTES: x was echoed." in str(asked)
-    assert "x" * 4000 not in str(asked)
+    request = script.requests[2]["messages"]
+    assert isinstance(request, list)
+    assert "NOTES: x was echoed." in str(request)
+    assert "x" * 4000 not in str(request)
     transcript = toolspan.read(tmp_path / "t.jsonl")
     voices = [message.voice for message in transcript.messages()]
     assert voices == ["prompt", "system", "summary", "text"]

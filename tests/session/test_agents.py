@@ -74,10 +74,10 @@ def test_invalid_agent_file_is_reported_and_the_others_are_used(tmp_path: Path, 
     (tmp_path / "none.md").write_text("just words")
     write(tmp_path, "good", "name: good\ndescription: [is, good]\nsomething: else")
 
-    found = load_agent_definitions([tmp_path, tmp_path / "nowhere"])
+    result = load_agent_definitions([tmp_path, tmp_path / "nowhere"])
 
-    assert [(kind.name, kind.description) for kind in found.definitions] == [("good", "is, good")]
-    broken, good, none = sorted(found.problems)
+    assert [(kind.name, kind.description) for kind in result.definitions] == [("good", "is, good")]
+    broken, good, none = sorted(result.problems)
     assert problem in broken
     assert good.endswith("ignoring unknown field something")
     assert "no frontmatter" in none
@@ -88,10 +88,10 @@ def test_later_folder_overrides_an_agent_of_the_same_name(tmp_path: Path) -> Non
     write(tmp_path / "user", "one", "name: same\ndescription: mine")
     write(tmp_path / "project" / "deeper", "two", "name: same\ndescription: ours")
 
-    found = load_agent_definitions([tmp_path / "user", tmp_path / "project"])
+    result = load_agent_definitions([tmp_path / "user", tmp_path / "project"])
 
-    assert [kind.description for kind in found.definitions] == ["ours"]
-    assert found.problems == ()
+    assert [kind.description for kind in result.definitions] == ["ours"]
+    assert result.problems == ()
 
 
 @requirement("subagents.files")
@@ -108,7 +108,7 @@ def test_agent_has_the_tools_it_names_and_asks_nothing(tmp_path: Path) -> None:
 
     def kept(**more: tuple[str, ...]) -> list[str]:
         kind = AgentDefinition(name="k", description="d", **more)  # type: ignore[arg-type]
-        return [one.name for one in (look, ask) if kind.allows_tool(one)]
+        return [item.name for item in (look, ask) if kind.allows_tool(item)]
 
     assert kept() == ["look"]
     assert kept(tools=("*",)) == ["look"]
@@ -131,10 +131,10 @@ def test_agent_mode_is_never_laxer_than_the_session_mode() -> None:
 @requirement("subagents.models")
 def test_agent_may_have_another_model() -> None:
     above, other = ScriptedModel([]), ScriptedModel([], seed="other")
-    asked: list[str] = []
+    request: list[str] = []
 
     def find(name: str) -> ScriptedModel | None:
-        asked.append(name)
+        request.append(name)
         return other if name == "other" else None
 
     staff = SubagentConfig(find_model=find)
@@ -144,4 +144,4 @@ def test_agent_may_have_another_model() -> None:
     assert staff.resolve_model("sonnet", above) is above
     assert staff.resolve_model("other", above) is other
     assert staff.resolve_model("other", above) is other
-    assert asked == ["sonnet", "other"]
+    assert request == ["sonnet", "other"]

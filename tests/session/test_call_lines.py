@@ -38,7 +38,7 @@ async def test_printed_calls_have_the_symbols_of_show() -> None:
 @requirement("session.lines")
 def test_every_state_has_a_symbol_of_one_column() -> None:
     page = files("toolspan.export").joinpath("templates/page.js").read_text(encoding="utf-8")
-    told = re.findall(r'(\w+): "(.)"', page.partition("const GLYPHS = {")[2].partition("}")[0])
+    output = re.findall(r'(\w+): "(.)"', page.partition("const GLYPHS = {")[2].partition("}")[0])
 
     assert [cell_width(STATE_SYMBOLS[state]) for state in STATES] == [1] * len(STATES)
-    assert dict(told) == STATE_SYMBOLS
+    assert dict(output) == STATE_SYMBOLS

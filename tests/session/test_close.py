@@ -24,8 +24,11 @@ async def echo(text: str) -> str:
     return text
 
 
-def reply(name: str, **given: object) -> dict[str, object]:
-    return {"role": "assistant", "content": [{"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}]}
+def reply(name: str, **fields: object) -> dict[str, object]:
+    return {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": fields}],
+    }
 
 
 @requirement("session.close")

@@ -45,9 +45,9 @@ async def test_openai_reply_is_refused_and_the_adapter_named(reply: dict[str, ob
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None)
     async with session:
         session.say("Go.")
-        for given in (reply, SdkReply(reply)):
+        for fields in (reply, SdkReply(reply)):
             with pytest.raises(TypeError, match=r"OpenAI.*make_model"):
-                await session.run(given)
+                await session.run(fields)
         with pytest.raises(TypeError, match=r"OpenAI.*make_model"):
             await Runner([echo]).run(reply)
         assert len(session.messages) == 1

@@ -20,22 +20,22 @@ def peek() -> list[dict[str, object]]:
 
 
 def blocks_of(session: Session) -> list[list[Any]]:
-    return [content for one in session.messages if isinstance(content := one["content"], list)]
+    return [content for message in session.messages if isinstance(content := message["content"], list)]
 
 
 @requirement("session.copy")
 async def test_changing_messages_does_not_change_the_history(tmp_path: Path) -> None:
-    words: list[dict[str, object]] = [{"type": "text", "text": "go"}]
+    text: list[dict[str, object]] = [{"type": "text", "text": "go"}]
     block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[peek], transcript=None) as session:
-        session.say(words)
+        session.say(text)
         await session.run({"role": "assistant", "content": [block]})
         before = session.messages
         for blocks in blocks_of(session):
             blocks[-1]["cache_control"] = {"type": "ephemeral"}
             blocks.append({"type": "text", "text": "more"})
         blocks_of(session)[-1][0]["content"][0]["text"] = "a weed"
-        words[0]["text"] = "stop"
+        text[0]["text"] = "stop"
 
         assert session.messages == before
         assert before[0]["content"] == [{"type": "text", "text": "go"}]
@@ -48,7 +48,7 @@ async def test_history_passed_by_the_caller_is_not_modified(tmp_path: Path) -> N
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, history=history, transcript=None) as session:
         block["text"] = "after"
 
-        assert [one[0]["text"] for one in blocks_of(session)] == ["before", "before"]
+        assert [item[0]["text"] for item in blocks_of(session)] == ["before", "before"]
 
 
 @requirement("session.prompt")

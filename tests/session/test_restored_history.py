@@ -66,13 +66,13 @@ class Lines:
 def said(path: Path) -> list[tuple[object, list[object]]]:
     messages = load_history(path)
     assert not messages or check_history(messages) == []
-    told = []
+    output = []
     for message in messages:
         content = message["content"]
         assert isinstance(content, list)
-        words = [b.get("text") or b.get("id") or b.get("content") for b in content]
-        told.append((message["role"], words))
-    return told
+        phrase = [b.get("text") or b.get("id") or b.get("content") for b in content]
+        output.append((message["role"], phrase))
+    return output
 
 
 @requirement("past.tree")

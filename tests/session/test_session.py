@@ -264,11 +264,11 @@ async def test_session_on_an_existing_file_continues_after_its_last_record(tmp_p
             session.say("go")
             await session.run(calls(number))
 
-    found = toolspan.read(path)
-    assert [(span.id, span.branch) for span in found.spans] == [("one", "active"), ("two", "active")]
+    transcript = toolspan.read(path)
+    assert [(span.id, span.branch) for span in transcript.spans] == [("one", "active"), ("two", "active")]
     assert check_history(session.messages) == []
-    assert [one["role"] for one in session.messages] == ["user", "assistant", "user"] * 2
-    assert found.info.session_ids == (session.session_id,)
+    assert [message["role"] for message in session.messages] == ["user", "assistant", "user"] * 2
+    assert transcript.info.session_ids == (session.session_id,)
 
 
 @requirement("session.transcript")

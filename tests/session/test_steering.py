@@ -24,14 +24,14 @@ REPLY: dict[str, object] = {"role": "assistant", "content": [CALL]}
 
 def told(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
     return [
-        (str(one["role"]), block.get("text", block["type"]))
-        for one in messages
-        if isinstance(content := one["content"], list)
+        (str(message["role"]), block.get("text", block["type"]))
+        for message in messages
+        if isinstance(content := message["content"], list)
         for block in content
     ]
 
 
-async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = False) -> bool:
+async def run_meanwhile(session: Session, hang: Held, *message: str, cut: bool = False) -> bool:
     """Run the reply; speak while its call runs, then let that go on, or cut it off."""
     goes_on = False
 
@@ -43,9 +43,9 @@ async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = F
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await hang.inside.wait()
-            for text in words:
+            for text in message:
                 await session.submit(text)
-            assert ("user", words[0]) not in told(session.messages)
+            assert ("user", message[0]) not in told(session.messages)
             if cut:
                 session.interrupt()
             hang.go_on.set()
@@ -101,22 +101,22 @@ async def test_prompt_hook_context_is_sent_with_the_prompt(tmp_path: Path) -> No
         await session.submit("go")
         assert await run_meanwhile(session, hang, "faster")
 
-        (_, words), (_, beside) = told(session.messages)[-2:]
-        assert (words, "said: faster" in str(beside)) == ("faster", True)
+        (_, text), (_, beside) = told(session.messages)[-2:]
+        assert (text, "said: faster" in str(beside)) == ("faster", True)
         assert check_history(session.messages) == []
 
 
 @requirement("session.steering")
 async def test_prompt_during_a_deferred_call_waits_for_its_result(tmp_path: Path) -> None:
-    hang, hooks, asked = Held("hang"), Hooks(), list[Call]()
+    hang, hooks, request = Held("hang"), Hooks(), list[Call]()
     hang.go_on.set()
 
     @hooks.pre_tool_use()
     def put_off(call: Call) -> PreToolDecision:
-        asked.append(call)
-        if len(asked) == 1:
+        request.append(call)
+        if len(request) == 1:
             session.say("faster")
-        return PreToolDecision(defer=len(asked) == 1)
+        return PreToolDecision(defer=len(request) == 1)
 
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None

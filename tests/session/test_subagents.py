@@ -119,7 +119,7 @@ async def test_subagent_has_a_separate_context_tools_and_prompt(tmp_path: Path) 
     assert first["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Left"}]}]
     assert str(first["system"]).startswith("You read.\n\n")
     (above, *_) = play.requests("Main")
-    (offered,) = [one for one in above["tools"] if one["name"] == "Agent"]
+    (offered,) = [item for item in above["tools"] if item["name"] == "Agent"]
     assert "- general-purpose: " in offered["description"]
     assert "- reader: Reads. (has echo, Agent)" in offered["description"]
 
@@ -156,8 +156,8 @@ async def test_subagents_start_subagents_down_to_a_depth(tmp_path: Path) -> None
     assert not {"Agent", "SendMessage"} & set(names)
     assert "No such tool available: Agent" in said(play.requests("Two")[1]["messages"])
     about = [json.loads(path.read_bytes()) for path in tmp_path.rglob("*.meta.json")]
-    assert sorted(one["spawnDepth"] for one in about) == [1, 2]
-    (deep,) = [one for one in about if one["spawnDepth"] == 2]
+    assert sorted(item["spawnDepth"] for item in about) == [1, 2]
+    (deep,) = [item for item in about if item["spawnDepth"] == 2]
     assert tmp_path.joinpath("t", "subagents", f"agent-{deep['parentAgentId']}.jsonl").is_file()
     assert len(agent_files(tmp_path / "t" / "subagents")) == 2
 
@@ -190,11 +190,11 @@ async def test_background_subagent_is_announced_when_it_ends(tmp_path: Path, ver
     assert launched["status"] == "async_launched"
     assert Path(launched["outputFile"]).resolve() == agent_files(tmp_path)[0]
     (news,) = [line for line in lines if "<task-notification>" in str(line.get("message"))]
-    words = news["message"]["content"]
-    assert f"<task-id>{task.id}</task-id>" in words
-    assert "<result>Left is back.</result>" in words
-    assert f'<summary>Agent "Left" {profile(version).agents.completion_word}</summary>' in words
-    (span,) = [one for one in toolspan.read(tmp_path / "t.jsonl").spans if one.tool == "Agent"]
+    text = news["message"]["content"]
+    assert f"<task-id>{task.id}</task-id>" in text
+    assert "<result>Left is back.</result>" in text
+    assert f'<summary>Agent "Left" {profile(version).agents.completion_word}</summary>' in text
+    (span,) = [item for item in toolspan.read(tmp_path / "t.jsonl").spans if item.tool == "Agent"]
     assert (span.background, span.agent) == (True, task.id)
 
 
@@ -215,24 +215,24 @@ async def test_notifications_wait_for_the_next_prompt_and_precede_it(tmp_path: P
 
 @requirement("subagents.tasks")
 async def test_background_subagent_is_inspected_and_stopped_like_any_task(tmp_path: Path) -> None:
-    asked: list[str] = []
+    request: list[str] = []
 
     def look(_: object) -> list[dict[str, object]]:
         (task,) = agent.session.runner.runner_context.workspace.tasks
-        asked.append(task.id)
+        request.append(task.id)
         return [use("TaskOutput", task_id=task.id, block=False, timeout=0)]
 
     def stop(_: object) -> list[dict[str, object]]:
-        return [use("TaskStop", task_id=asked[0])]
+        return [use("TaskStop", task_id=request[0])]
 
     play = Play({"Main": [[send("Left")], look, stop], "Left": [[use("hang")]]})
     async with troupe(tmp_path, play, version="2.1.325") as agent:
         ended = await agent.run_to_completion("Main")
-        shown, stopped = (str(span.result and span.result.content) for span in agent.session.spans[1:])
+        displayed, stopped = (str(span.result and span.result.content) for span in agent.session.spans[1:])
 
     assert ended.reason == "completed"
-    assert "<task_type>local_agent</task_type>" in shown
-    assert "<status>running</status>" in shown
+    assert "<task_type>local_agent</task_type>" in displayed
+    assert "<status>running</status>" in displayed
     assert '"task_type":"local_agent"' in stopped
     (below,) = agent_files(tmp_path)
     assert [span.state for span in toolspan.read(below).spans] == ["interrupted"]
@@ -330,7 +330,7 @@ async def test_interrupt_ends_nested_subagents_with_results(tmp_path: Path) -> N
 
     (span,) = agent.session.spans
     assert span.state == "interrupted"
-    states = [(one.tool, one.state) for path in agent_files(tmp_path) for one in toolspan.read(path).spans]
+    states = [(item.tool, item.state) for path in agent_files(tmp_path) for item in toolspan.read(path).spans]
     assert sorted(states) == [
         ("Agent", "interrupted"), ("echo", "succeeded"), ("hang", "interrupted"),
         ("hang", "interrupted"),
@@ -353,7 +353,7 @@ async def test_subagent_past_its_timeout_is_ended(tmp_path: Path) -> None:
     assert span.state == "timed_out"
     assert "given 0.05 seconds" in (span.message or "")
     (below,) = agent_files(tmp_path)
-    assert [one.state for one in toolspan.read(below).spans] == ["interrupted"]
+    assert [item.state for item in toolspan.read(below).spans] == ["interrupted"]
 
 
 @requirement("subagents.limits")
@@ -395,21 +395,21 @@ async def test_failure_of_a_subagent_is_reported_and_ends_nothing_else(tmp_path:
 @requirement("subagents.hooks")
 async def test_hooks_run_for_subagents_and_can_block_them(tmp_path: Path) -> None:
     hooks = Hooks()
-    heard: list[tuple[str, object]] = []
+    received: list[tuple[str, object]] = []
 
     @hooks.at("SubagentStart")
     def start(occasion: SessionHookEvent) -> HookEffects:
-        heard.append((occasion.point, occasion.subject))
+        received.append((occasion.point, occasion.subject))
         return HookEffects(contexts=("Mind the gap.",))
 
     @hooks.at("SubagentStop")
     def stop(occasion: SessionHookEvent) -> HookEffects:
-        heard.append((occasion.point, occasion.fields["stop_hook_active"]))
+        received.append((occasion.point, occasion.fields["stop_hook_active"]))
         return HookEffects() if occasion.fields["stop_hook_active"] else HookEffects(feedback=("Not yet.",))
 
     @hooks.pre_tool_use("echo")
     def never(call: Call) -> PreToolDecision | Deny | None:
-        heard.append(("echo", call.agent_id))
+        received.append(("echo", call.agent_id))
         return Deny("not below") if call.agent_id else None
 
     play = Play({"Main": [[give("Left"), use("echo", text="m")]], "Left": [[use("echo", text="l")]]})
@@ -417,11 +417,11 @@ async def test_hooks_run_for_subagents_and_can_block_them(tmp_path: Path) -> Non
         await agent.prompt("Main")
         name = next(span.agent for span in agent.session.spans if span.agent)
 
-    assert ("SubagentStart", "general-purpose") in heard
-    assert [entry for entry in heard if entry[0] == "SubagentStop"] == [
+    assert ("SubagentStart", "general-purpose") in received
+    assert [entry for entry in received if entry[0] == "SubagentStop"] == [
         ("SubagentStop", False), ("SubagentStop", True),
     ]  # fmt: skip
-    assert {entry for entry in heard if entry[0] == "echo"} == {("echo", None), ("echo", name)}
+    assert {entry for entry in received if entry[0] == "echo"} == {("echo", None), ("echo", name)}
     requests = play.requests("Left")
     assert "Mind the gap." in said(requests[0]["messages"])
     assert "not below" in said(requests[1]["messages"])
@@ -430,12 +430,12 @@ async def test_hooks_run_for_subagents_and_can_block_them(tmp_path: Path) -> Non
 
 @requirement("subagents.permission")
 async def test_rules_apply_to_subagents(tmp_path: Path) -> None:
-    asked: list[str | None] = []
+    request: list[str | None] = []
 
     def never(question: PermissionRequest) -> Deny | None:
         if question.tool != "echo":
             return None
-        asked.append(question.call.agent_id)
+        request.append(question.call.agent_id)
         return Deny("no echo")
 
     play = Play({"Main": [[give("Left")]], "Left": [[use("echo", text="l")]]})
@@ -443,7 +443,7 @@ async def test_rules_apply_to_subagents(tmp_path: Path) -> None:
         await agent.prompt("Main")
         name = agent.session.spans[0].agent
 
-    assert asked == [name]
+    assert request == [name]
     (below,) = agent_files(tmp_path)
     assert [span.state for span in toolspan.read(below).spans] == ["denied"]
 
@@ -457,8 +457,10 @@ async def test_events_of_a_subagent_reach_the_sinks_of_the_session(tmp_path: Pat
         (span,) = agent.session.spans
 
     below = [event for event in events if isinstance(event, Relayed)]
-    assert {(one.agent_id, one.agent_type, one.call_id) for one in below} == {(span.agent, "general-purpose", span.id)}
-    (ended,) = [one.event.span for one in below if isinstance(one.event, Finished)]
+    assert {(item.agent_id, item.agent_type, item.call_id) for item in below} == {
+        (span.agent, "general-purpose", span.id)
+    }
+    (ended,) = [item.event.span for item in below if isinstance(item.event, Finished)]
     assert (ended.tool, ended.call.agent_id, ended.call.parent_call) == ("echo", span.agent, span.id)
     news = [event for event in events if isinstance(event, Progressed)]
     assert (news[0].call_id, news[0].kind, news[0].data["tool"]) == (span.id, "agent", "echo")
@@ -536,21 +538,21 @@ async def test_live_events_of_a_subagent_equal_its_transcript(tmp_path: Path, ve
 
     live = {
         event.span.id: event.span
-        for one in events
-        for event in [one.event if isinstance(one, Relayed) else one]
+        for item in events
+        for event in [item.event if isinstance(item, Relayed) else item]
         if isinstance(event, Finished)
     }
     read = {span.id: span for span in toolspan.history(tmp_path).spans}
     assert live.keys() == read.keys()
     for name, span in live.items():
-        told = read[name]
+        output = read[name]
         assert (span.tool, span.state, span.error_kind, span.agent, span.background) == (
-            told.tool, told.state, told.error_kind, told.agent, told.background,
+            output.tool, output.state, output.error_kind, output.agent, output.background,
         )  # fmt: skip
-        assert span.call.agent_id == told.call.agent_id
-        assert span.call.parent_call == told.call.parent_call
-        assert span.call.arguments == told.call.arguments
-        assert (span.result and span.result.text) == (told.result and told.result.text)
+        assert span.call.agent_id == output.call.agent_id
+        assert span.call.parent_call == output.call.parent_call
+        assert span.call.arguments == output.call.arguments
+        assert (span.result and span.result.text) == (output.result and output.result.text)
 
 
 @requirement("subagents.settled")

@@ -53,13 +53,13 @@ jobs = st.recursive(
 def parts_of(job: Job, name: str) -> dict[str, list[object]]:
     blocks: list[object] = []
     for call in job.calls:
-        given = {"text": "t"} if call == "echo" else {}
-        blocks.append(use("echo", txt="t") if call == "bad" else use(call, **given))
+        fields = {"text": "t"} if call == "echo" else {}
+        blocks.append(use("echo", txt="t") if call == "bad" else use(call, **fields))
     parts: dict[str, list[object]] = {}
-    for number, one in enumerate(job.below):
+    for number, item in enumerate(job.below):
         prompt = f"{name}.{number}"
-        blocks.append(use("Agent", description=prompt, prompt=prompt, run_in_background=one.later))
-        parts |= parts_of(one, prompt)
+        blocks.append(use("Agent", description=prompt, prompt=prompt, run_in_background=item.later))
+        parts |= parts_of(item, prompt)
     steps: list[object] = [blocks or say("Nothing to do.")]
     steps += [fail(400, message="gone")] if job.dies else []
     # Longer names first: a part is found by the words it begins with.
@@ -93,14 +93,14 @@ async def _play(folder: Path, job: Job, moment: int) -> None:
                 agent.interrupt()
                 await anyio.lowlevel.checkpoint()
 
-    own = [one.event if isinstance(one, Relayed) else one for one in events]
-    asked = Counter(one.call.id for one in own if isinstance(one, Requested))
-    ended = Counter(one.span.id for one in own if isinstance(one, Finished))
-    assert asked == ended
-    assert set(asked.values()) <= {1}
+    own = [event.event if isinstance(event, Relayed) else event for event in events]
+    request = Counter(event.call.id for event in own if isinstance(event, Requested))
+    ended = Counter(event.span.id for event in own if isinstance(event, Finished))
+    assert request == ended
+    assert set(request.values()) <= {1}
     for path in [folder / "t.jsonl", *folder.rglob("agent-*.jsonl")]:
         if path.is_file():
             assert [span for span in toolspan.read(path).spans if span.result is None] == []
     about = [json.loads(path.read_bytes()) for path in folder.rglob("*.meta.json")]
-    assert all(one["spawnDepth"] <= 4 for one in about)
+    assert all(event["spawnDepth"] <= 4 for event in about)
     assert all(task.status != "running" for task in agent.session.runner.runner_context.workspace.tasks)

@@ -17,9 +17,9 @@ from toolspan.tools import bash_tool
 pytestmark = pytest.mark.anyio
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *text: str) -> str:
     done = subprocess.run(
-        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words],
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *text],
         cwd=folder, check=True, capture_output=True, text=True,
     )  # fmt: skip
     return done.stdout.strip()

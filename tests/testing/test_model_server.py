@@ -58,8 +58,8 @@ async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[
 
 
 async def asked(client: anthropic.AsyncAnthropic, messages: Iterable[object] = (HELLO,)) -> Json:
-    told = cast("list[MessageParam]", [*messages])
-    message = await client.messages.create(model="claude-x", max_tokens=99, messages=told, tools=[READ])
+    output = cast("list[MessageParam]", [*messages])
+    message = await client.messages.create(model="claude-x", max_tokens=99, messages=output, tools=[READ])
     return message.to_dict()
 
 
@@ -122,8 +122,8 @@ _blocks = st.one_of(
 
 @requirement("model-server.streams-in-pieces")
 def test_any_reply_is_the_same_complete_and_streamed() -> None:
-    said: list[ScriptStep] = []
-    model = ScriptedModel([], then=lambda _: cast("testing.ScriptedReply", said[-1]))
+    reply: list[ScriptStep] = []
+    model = ScriptedModel([], then=lambda _: cast("testing.ScriptedReply", reply[-1]))
 
     with (
         ModelServer(model) as server,
@@ -132,7 +132,7 @@ def test_any_reply_is_the_same_complete_and_streamed() -> None:
 
         @given(st.lists(_blocks, min_size=1, max_size=4), st.booleans())
         def is_the_same(blocks: list[Json], is_cut: bool) -> None:
-            said.append(testing.cut(*blocks) if is_cut else testing.ScriptedReply(blocks))
+            reply.append(testing.cut(*blocks) if is_cut else testing.ScriptedReply(blocks))
             whole = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
             with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 pieces = stream.get_final_message()
@@ -207,15 +207,15 @@ async def test_stream_may_break_off_with_an_error() -> None:
     broken = testing.fail(529, after=[say("I was about to")])
 
     async with talking(broken, broken) as (client, _):
-        said = ""
+        reply = ""
         with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
             async with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 async for text in stream.text_stream:
-                    said += text
+                    reply += text
         with pytest.raises(anthropic.APIStatusError) as whole:
             await asked(client)
 
-    assert said == "I was about to"
+    assert reply == "I was about to"
     assert whole.value.status_code == 529
 
 
@@ -269,18 +269,18 @@ async def test_step_may_wait_while_another_client_is_served() -> None:
         await released.wait()
         return say("slow")
 
-    said: list[str] = []
+    reply: list[str] = []
     async with talking(wait, say("fast")) as (client, _), anyio.create_task_group() as tasks:
 
         async def first() -> None:
-            said.append((await asked(client))["content"][0]["text"])
+            reply.append((await asked(client))["content"][0]["text"])
 
         tasks.start_soon(first)
         await asked_first.wait()
-        said.append((await asked(client))["content"][0]["text"])
+        reply.append((await asked(client))["content"][0]["text"])
         released.set()
 
-    assert said == ["fast", "slow"]
+    assert reply == ["fast", "slow"]
 
 
 async def exchange(server: ModelServer, *sent: bytes, until: bytes) -> bytes:
@@ -383,11 +383,11 @@ def test_server_can_be_used_in_a_synchronous_test() -> None:
     with ModelServer(ScriptedModel([say("Hello."), say("Bye.")])) as server:
         client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
         with client:
-            said = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
+            reply = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
             with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 streamed_text = stream.get_final_text()
 
-    assert (cast("Any", said.content[0]).text, streamed_text) == ("Hello.", "Bye.")
+    assert (cast("Any", reply.content[0]).text, streamed_text) == ("Hello.", "Bye.")
 
 
 @requirement("model-server.plain-with")
@@ -410,12 +410,12 @@ def test_command_line_serves_a_script_and_prints_its_url(tmp_path: Path) -> None
             assert served.stdout is not None
             url = served.stdout.readline().strip()
             with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
-                said = [client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content for _ in range(3)]
+                reply = [client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content for _ in range(3)]
         finally:
             served.send_signal(signal.SIGTERM)
         assert served.wait(timeout=20) == 0
 
-    assert [cast("Any", content[0]).text for content in said] == ["Hello.", "Bye.", "Bye."]
+    assert [cast("Any", content[0]).text for content in reply] == ["Hello.", "Bye.", "Bye."]
 
 
 @requirement("model-server.command-line")

@@ -36,8 +36,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def session(story: str) -> Desk:
-    (found,) = (told() for told in make_sample.STORIES if told.__name__ == story)
-    return found
+    (result,) = (output() for output in make_sample.STORIES if output.__name__ == story)
+    return result
 
 
 def transcript(desk: Desk) -> Transcript:
@@ -65,16 +65,16 @@ def test_every_call_has_the_state_of_its_session() -> None:
         for name, endings in desk.endings().items()
     }
 
-    found = {
+    result = {
         name: {span.id: (span.state, span.error_kind) for span in transcript.spans}
         for name, transcript in transcripts().items()
     }
 
-    assert found == meant
+    assert result == meant
 
 
 def test_every_state_occurs() -> None:
-    ended = {span.state for found in transcripts().values() for span in found.spans}
+    ended = {span.state for result in transcripts().values() for span in result.spans}
 
     assert ended == set(STATES) - OPEN_STATES
 
@@ -96,7 +96,7 @@ def test_every_complete_line_encodes_to_the_same_json() -> None:
 
 def test_only_the_broken_session_is_damaged() -> None:
     damaged = {
-        name: [finding.code for finding in found.findings] for name, found in transcripts().items() if found.findings
+        name: [finding.code for finding in result.findings] for name, result in transcripts().items() if result.findings
     }
 
     (codes,) = damaged.values()
@@ -124,17 +124,17 @@ def test_every_recorded_patch_fits_its_file() -> None:
 
 
 def test_rewind_leaves_calls_on_an_abandoned_branch() -> None:
-    found = transcript(session("search_box"))
+    recorded = transcript(session("search_box"))
 
-    abandoned = [(span.tool, span.state) for span in found.spans if span.branch == "abandoned"]
+    abandoned = [(span.tool, span.state) for span in recorded.spans if span.branch == "abandoned"]
 
     assert abandoned == [("Edit", "succeeded"), ("Bash", "failed")]
 
 
 def test_compaction_separates_the_calls_of_the_nightly_load() -> None:
-    found = transcript(session("nightly_load"))
+    recorded = transcript(session("nightly_load"))
 
-    assert Counter(span.branch for span in found.spans) == {"compacted": 7, "active": 4}
+    assert Counter(span.branch for span in recorded.spans) == {"compacted": 7, "active": 4}
 
 
 def test_fork_repeats_the_records_of_its_origin() -> None:
@@ -150,7 +150,7 @@ def test_fork_repeats_the_records_of_its_origin() -> None:
 def test_subagents_are_named_by_the_calls_that_started_them() -> None:
     files = {Path(name).stem.removeprefix("agent-") for name in transcripts() if "agent-" in name}
 
-    started = {span.agent for found in transcripts().values() for span in found.spans if span.agent}
+    started = {span.agent for result in transcripts().values() for span in result.spans if span.agent}
 
     assert files == started
     assert len(started) == 4
@@ -166,9 +166,9 @@ def test_spilled_output_lies_where_its_call_says() -> None:
 
 
 def test_repeated_token_counts_are_not_added_up() -> None:
-    found = transcript(session("due_dates"))
+    recorded = transcript(session("due_dates"))
 
-    assert found.tokens.output_tokens < found.tokens_raw_sum.output_tokens
+    assert recorded.tokens.output_tokens < recorded.tokens_raw_sum.output_tokens
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: str(path.stem))

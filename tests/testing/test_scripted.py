@@ -170,10 +170,10 @@ async def test_request_after_the_last_step_raises_unless_an_end_is_given() -> No
     await short.create(messages=[HELLO])
     with pytest.raises(testing.ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"):
         await short.create(messages=[HELLO])
-    said = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
+    reply = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
 
     assert short.remaining_steps == 0
-    assert said == [[say("Still here.")], [say("Still here.")]]
+    assert reply == [[say("Still here.")], [say("Still here.")]]
 
 
 @requirement("scripted-model.records-requests")
@@ -253,7 +253,7 @@ async def test_invalid_tools_are_refused(tools: object, problem: str) -> None:
 )
 @requirement("scripted-model.refuses-what-the-api-refuses")
 def test_malformed_messages_are_reported(messages: object, problem: str) -> None:
-    assert [told[: len(problem)] for told in check_history(messages)] == [problem]
+    assert [output[: len(problem)] for output in check_history(messages)] == [problem]
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
@@ -274,21 +274,21 @@ def test_results_in_adjacent_user_messages_are_one_answer() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Json]:
-    words = st.text(min_size=1).filter(str.strip)
-    said = st.builds(say, words)
+    message = st.text(min_size=1).filter(str.strip)
+    reply = st.builds(say, message)
     thought = st.just(THOUGHT)
-    contents = words | st.just("") | st.lists(said | st.just(IMAGE), max_size=2)
-    messages: list[Json] = [{"role": "user", "content": draw(words)}]
+    contents = message | st.just("") | st.lists(reply | st.just(IMAGE), max_size=2)
+    messages: list[Json] = [{"role": "user", "content": draw(message)}]
     calls = 0
     for turn in range(draw(st.integers(1, 4))):
         size = draw(st.integers(0 if turn else 1, 3))
         identifiers = [f"toolu_{n}" for n in range(calls, calls + size)]
         calls += size
-        before = draw(st.lists(thought | said, max_size=2))
-        after = draw(st.lists(said, min_size=0 if size else 1, max_size=1))
+        before = draw(st.lists(thought | reply, max_size=2))
+        after = draw(st.lists(reply, min_size=0 if size else 1, max_size=1))
         messages.append(assistant(*before, *map(asks, identifiers), *after))
         results = [answers(name, draw(contents)) for name in draw(st.permutations(identifiers))]
-        text = draw(st.lists(said, min_size=0 if size else 1, max_size=2))
+        text = draw(st.lists(reply, min_size=0 if size else 1, max_size=2))
         split = draw(st.integers(0, size))
         parts = [user(*results[:split]), user(*results[split:], *text)]
         messages.extend(part for part in parts if part["content"])
@@ -360,8 +360,8 @@ def test_valid_history_has_no_problems(history: list[Json]) -> None:
 def test_every_planted_fault_is_found(history: list[Json]) -> None:
     missed = [
         name
-        for name, (plant, words) in FAULTS.items()
-        if not any(words in problem for problem in check_history(plant(history)))
+        for name, (plant, text) in FAULTS.items()
+        if not any(text in problem for problem in check_history(plant(history)))
     ]
 
     assert missed == []

@@ -86,14 +86,14 @@ def test_call_lasts_until_its_result(tmp_path: Path) -> None:
 
 def test_calls_are_one_batch_until_a_result_comes(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go").text("Three.")
-    one, two = b.call("Bash", BASH), b.call("Bash", BASH)
-    b.result(one, "1").result(two, "2")
+    first, two = b.call("Bash", BASH), b.call("Bash", BASH)
+    b.result(first, "1").result(two, "2")
     three = b.call("Bash", BASH)
     b.result(three, "3")
 
     batches = {span.id: span.call.message_id for span in written(b, tmp_path).spans}
 
-    assert batches[two] == batches[one] != batches[three]
+    assert batches[two] == batches[first] != batches[three]
 
 
 def test_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_token_counts_repeat_over_the_blocks_of_a_message(tmp_path: Path) -> Non
     b.call("Bash", BASH)
     b.usage(input_tokens=7, output_tokens=50)
 
-    found = written(b, tmp_path)
+    result = written(b, tmp_path)
 
-    assert (found.tokens.input_tokens, found.tokens.output_tokens) == (7, 50)
-    assert (found.tokens_raw_sum.input_tokens, found.tokens_raw_sum.output_tokens) == (14, 100)
+    assert (result.tokens.input_tokens, result.tokens.output_tokens) == (7, 50)
+    assert (result.tokens_raw_sum.input_tokens, result.tokens_raw_sum.output_tokens) == (14, 100)
 
 
 def test_token_counts_need_a_message() -> None:
@@ -165,12 +165,12 @@ def test_hooks_leave_attachments_on_the_call_and_on_its_result(tmp_path: Path) -
     b.hook(call_id, "PostToolUse", command="./after", outcome="blocked", text="not like that")
 
     (span,) = written(b, tmp_path).spans
-    found = records(b)
+    actual = records(b)
 
     hooks = [event for event in span.events if isinstance(event, Hook)]
     assert [(hook.point, hook.outcome) for hook in hooks] == [("PreToolUse", "context"), ("PostToolUse", "blocked")]
     assert span.state == "succeeded"
-    assert (found[2]["parentUuid"], found[-1]["parentUuid"]) == (found[1]["uuid"], result)
+    assert (actual[2]["parentUuid"], actual[-1]["parentUuid"]) == (actual[1]["uuid"], result)
 
 
 def test_interrupt_rejects_open_calls(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_damaged_lines_are_reported_with_their_kind(tmp_path: Path) -> None:
     transcript = written(b, tmp_path)
 
     assert [span.state for span in transcript.spans] == ["orphan_result"]
-    damage = {found.place.line: found.code for found in transcript.findings if found.place}
+    damage = {result.place.line: result.code for result in transcript.findings if result.place}
     assert damage == {2: "torn_line", 3: "glued_records", 4: "invalid_utf8", 6: "torn_last_line"}
 
 
@@ -263,9 +263,9 @@ def test_subagents_lie_where_their_client_writes_them(version: str, names: list[
     child = b.agent(b.call("Task", {"prompt": "Look"})).prompt("Look")
     b.write(tmp_path / "s.jsonl")
 
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+    result = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
 
-    assert found == [name.format(id=child.agent_id) for name in names]
+    assert result == [name.format(id=child.agent_id) for name in names]
 
 
 def test_records_of_a_subagent_name_it_and_its_session() -> None:
@@ -336,8 +336,8 @@ def test_stream_contains_the_same_calls_as_the_files(version: str, tmp_path: Pat
     files = [read(path) for path in tmp_path.rglob("*.jsonl") if path != stream]
     streamed = read(stream)
 
-    told = {span.id: span.tool for transcript in files for span in transcript.spans}
-    assert {span.id: span.tool for span in streamed.spans} == told
+    output = {span.id: span.tool for transcript in files for span in transcript.spans}
+    assert {span.id: span.tool for span in streamed.spans} == output
     assert streamed.findings == []
     assert [span.call.parent_call is not None for span in streamed.spans].count(True) == 1
 

@@ -11,7 +11,7 @@ LONG = 30
 """Seconds after which a loop is stuck."""
 
 
-class Asked(NamedTuple):
+class CallRequest(NamedTuple):
     """A call that the model of a loop asks for."""
 
     tool: str
@@ -26,7 +26,7 @@ class Picture(NamedTuple):
     data: bytes
 
 
-class Told(NamedTuple):
+class CallReport(NamedTuple):
     id: str
     failed: bool
     content: str | Picture
@@ -35,8 +35,8 @@ class Told(NamedTuple):
 class Loop(Protocol):
     """The results in a loop whose model asks for these calls, a turn each."""
 
-    async def __call__(self, host: Session | Runner, /, *turns: Sequence[Asked]) -> Sequence[Told]: ...
+    async def __call__(self, host: Session | Runner, /, *turns: Sequence[CallRequest]) -> Sequence[CallReport]: ...
 
 
-def call(tool: str, call_id: str, **given: object) -> Asked:
-    return Asked(tool, call_id, given)
+def call(tool: str, call_id: str, **fields: object) -> CallRequest:
+    return CallRequest(tool, call_id, fields)

@@ -18,7 +18,7 @@ from toolspan.integrations.langgraph import ToolspanNode
 @requirement("adapters.one-result")
 @pytest.mark.anyio
 async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_again(tmp_path: Path) -> None:
-    asked = AIMessage(
+    request = AIMessage(
         content="",
         tool_calls=[
             block(call("Bash", "a", command="touch again")),
@@ -32,11 +32,11 @@ async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_aga
     done = ToolMessage("done before", tool_call_id="a")
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         with anyio.fail_after(LONG):
-            found = await ToolspanNode(session).ainvoke([asked, done])
-    assert isinstance(found, list)
+            result = await ToolspanNode(session).ainvoke([request, done])
+    assert isinstance(result, list)
     ended = [("b", "success"), ("n", "error"), ("c", "error")]
-    assert [(one.tool_call_id, one.status) for one in found] == ended
-    assert "No such tool available: Nothing" in found[1].content
+    assert [(item.tool_call_id, item.status) for item in result] == ended
+    assert "No such tool available: Nothing" in result[1].content
     assert not (tmp_path / "again").exists()
 
 

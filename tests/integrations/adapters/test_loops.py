@@ -38,7 +38,7 @@ async def test_every_call_gets_one_result_in_order_and_is_recorded(results: Loop
             [call("Bash", "b", command="echo the same id")],
             [call("Read", "r", file_path=str(tmp_path / "a.txt"))],
         )
-    assert [one.id for one in (late, failed, file, odd, again, whole)] == list("sbrwbr")
+    assert [item.id for item in (late, failed, file, odd, again, whole)] == list("sbrwbr")
     assert (late.failed, late.content) == (False, "late")
     assert (failed.failed, "Exit code 3" in str(failed.content)) == (True, True)
     assert (file.failed, file.content) == (False, "1\thello\n2\t")
@@ -52,19 +52,19 @@ async def test_every_call_gets_one_result_in_order_and_is_recorded(results: Loop
 async def test_images_are_passed_as_images_and_a_runner_is_accepted(results: Loop, tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png")
     async with toolspan.Runner(coding_tools(), cwd=tmp_path) as runner:
-        (found,) = await results(runner, [call("Read", "r", file_path=str(tmp_path / "a.png"))])
-    assert isinstance(found.content, Picture)
-    assert found.content.media_type == "image/png"
-    assert found.content.data.startswith(b"\x89PNG")
+        (result,) = await results(runner, [call("Read", "r", file_path=str(tmp_path / "a.png"))])
+    assert isinstance(result.content, Picture)
+    assert result.content.media_type == "image/png"
+    assert result.content.data.startswith(b"\x89PNG")
 
 
 @requirement("adapters.denied")
 async def test_denial_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
     rules = Rules(deny=["Bash(touch:*)"])
     async with Session(cwd=tmp_path, transcript=None, permissions=PolicyStack((rules,))) as session:
-        (found,) = await results(session, [call("Bash", "b", command="touch made")])
-    assert found.failed
-    assert "has been denied" in str(found.content)
+        (result,) = await results(session, [call("Bash", "b", command="touch made")])
+    assert result.failed
+    assert "has been denied" in str(result.content)
     assert not (tmp_path / "made").exists()
 
 
@@ -76,9 +76,9 @@ async def test_raising_tool_does_not_break_the_loop(results: Loop, tmp_path: Pat
         raise KeyError("gone")
 
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, tools=[broken]) as session:
-        (found,) = await results(session, [call("broken", "b")])
-    assert found.failed
-    assert "gone" in str(found.content)
+        (result,) = await results(session, [call("broken", "b")])
+    assert result.failed
+    assert "gone" in str(result.content)
 
 
 @requirement("adapters.parallel")
@@ -98,12 +98,12 @@ async def test_concurrent_calls_overlap_and_others_wait(results: Loop, tmp_path:
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, tools=[meeting(), alone]
     ) as session:
-        found = await results(
+        result = await results(
             session,
             [call("meet", "1"), call("meet", "2")],
             [call("alone", "3", name="a"), call("alone", "4", name="b")],
         )
-    assert [one.content for one in found] == ["met", "met", "a", "b"]
+    assert [item.content for item in result] == ["met", "met", "a", "b"]
 
 
 @requirement("adapters.parallel")

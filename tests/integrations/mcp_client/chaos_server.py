@@ -68,8 +68,8 @@ def echo(arguments: Message, _meta: Message) -> list[Message]:
 
 def progress(arguments: Message, meta: Message) -> list[Message]:
     for step in (1, 2):
-        told = {"progressToken": meta.get("progressToken"), "progress": step, "total": 2}
-        send({"method": "notifications/progress", "params": {**told, "message": f"step {step}"}})
+        output = {"progressToken": meta.get("progressToken"), "progress": step, "total": 2}
+        send({"method": "notifications/progress", "params": {**output, "message": f"step {step}"}})
     return [text("done")]
 
 

@@ -40,18 +40,18 @@ class Talk:
     def health(self) -> Health:
         return self.servers.health["chaos"]
 
-    async def call(self, tool: str, **given: object) -> Finished:
-        return (await self.calls((tool, given)))[0]
+    async def call(self, tool: str, **fields: object) -> Finished:
+        return (await self.calls((tool, fields)))[0]
 
-    async def calls(self, *asked: tuple[str, Mapping[str, object]]) -> list[Finished]:
+    async def calls(self, *request: tuple[str, Mapping[str, object]]) -> list[Finished]:
         blocks = [
             {
                 "type": "tool_use",
                 "id": f"toolu_{next(self._ids)}",
                 "name": name if "__" in name or name.endswith("Tool") else f"mcp__chaos__{name}",
-                "input": dict(given),
+                "input": dict(fields),
             }
-            for name, given in asked
+            for name, fields in request
         ]
         with anyio.fail_after(LONG):
             return await self.runner.finish(blocks)
@@ -62,9 +62,9 @@ class Talk:
     async def hears(self, method: str) -> dict[str, object]:
         with anyio.fail_after(LONG):
             while True:
-                found = [one for one in self.heard() if one.get("method") == method]
-                if found:
-                    return found[0]
+                items = [item for item in self.heard() if item.get("method") == method]
+                if items:
+                    return items[0]
                 await anyio.lowlevel.checkpoint()
 
     def take(self, event: LiveEvent) -> None:

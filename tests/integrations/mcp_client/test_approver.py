@@ -39,8 +39,8 @@ async def ask(folder: Path, manner: str, version: str = "2.1.325", timeout: floa
                 coding_tools(client), cwd=folder, profile=client, fallback=mode_policy("default"), approver=approver
             )
             call = {"type": "tool_use", "id": "toolu_1", "name": "Bash"}
-            given = {"command": "touch x; echo made"}
-            return (await runner.finish([{**call, "input": given}]))[0]
+            fields = {"command": "touch x; echo made"}
+            return (await runner.finish([{**call, "input": fields}]))[0]
 
 
 @requirement("mcp.prompt-tool")
@@ -98,8 +98,8 @@ async def test_older_clients_explain_an_invalid_answer(version: str, code: str, 
 async def test_missing_answer_is_a_denial(tmp_path: Path) -> None:
     done = await ask(tmp_path, "silent", "seed", timeout=1.0)
 
-    words = "MCP error -32603: failed to evaluate permission: request timed out after 1s"
-    assert text(done) == failed(words)
+    message = "MCP error -32603: failed to evaluate permission: request timed out after 1s"
+    assert text(done) == failed(message)
     assert done.span.error_kind == "permission_timeout"
     assert profile("seed").mcp.approval_timeout == 120.0
     assert not (tmp_path / "x").exists()

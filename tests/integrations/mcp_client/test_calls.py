@@ -24,9 +24,9 @@ async def test_tools_are_named_after_server_and_tool(tmp_path: Path) -> None:
         tools = conversation.servers.tools()
 
         assert "mcp__chaos__odd_letters_" in tools
-        found = tools.find("mcp__chaos__echo")
-        assert found is not None
-        assert found.schema() == {
+        result = tools.find("mcp__chaos__echo")
+        assert result is not None
+        assert result.schema() == {
             "name": "mcp__chaos__echo",
             "description": "does echo",
             "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}, "words": {"type": "string"}}},
@@ -93,7 +93,7 @@ async def test_read_only_tools_run_concurrently(tmp_path: Path) -> None:
         met = await conversation.calls(("meet", {}), ("meet", {}))
         others = conversation.servers.tools().find("mcp__chaos__pid")
 
-    assert [text(one) for one in met] == ["met", "met"]
+    assert [text(item) for item in met] == ["met", "met"]
     assert others is not None
     assert others.concurrent is False
 
@@ -107,11 +107,11 @@ async def test_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> No
             ended.append(await conversation.call("hang"))
 
         group.start_soon(hang)
-        asked = await conversation.hears("tools/call")
+        request = await conversation.hears("tools/call")
         conversation.runner.cancel(CallId("toolu_0"))
-        told = await conversation.hears("notifications/cancelled")
+        output = await conversation.hears("notifications/cancelled")
 
-        assert told["params"] == {"requestId": asked["id"], "reason": "caller cancelled"}
+        assert output["params"] == {"requestId": request["id"], "reason": "caller cancelled"}
     assert ended[0].span.state == "interrupted"
 
 
@@ -166,25 +166,25 @@ SAID = {
 @requirement("mcp.crash")
 @pytest.mark.parametrize("version", SAID)
 async def test_crash_is_reported_and_the_next_call_restarts_the_server(version: str, tmp_path: Path) -> None:
-    said = SAID[version]
+    reply = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         died = await conversation.call("die")
         again = await conversation.call("echo")
 
-        assert (text(died), text(again)) == (said.crashed, said.afterwards)
+        assert (text(died), text(again)) == (reply.crashed, reply.afterwards)
         assert died.span.error_kind == "mcp_no_response"
-        assert conversation.health.restarts == (1 if said.afterwards == "{}" else 0)
+        assert conversation.health.restarts == (1 if reply.afterwards == "{}" else 0)
 
 
 @requirement("mcp.errors")
 @pytest.mark.parametrize("version", SAID)
 async def test_protocol_and_tool_errors_are_reported(version: str, tmp_path: Path) -> None:
-    said = SAID[version]
+    reply = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         refuse, fail = await conversation.call("refuse"), await conversation.call("fail")
 
-        assert [text(refuse), text(fail)] == [said.refused, said.failed]
-        assert fail.structured == f"Error: {said.failed}"
+        assert [text(refuse), text(fail)] == [reply.refused, reply.failed]
+        assert fail.structured == f"Error: {reply.failed}"
         assert conversation.health.errors == {"protocol": 1, "tool": 1}
 
 

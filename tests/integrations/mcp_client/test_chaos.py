@@ -76,7 +76,7 @@ async def test_server_that_stops_reading_costs_only_its_call(tmp_path: Path) -> 
         deaf = await conversation.call("deaf")
         full = [await conversation.call("echo", words="x" * 300_000) for _ in range(3)]
 
-    assert {one.span.state for one in [deaf, *full]} == {"timed_out"}
+    assert {item.span.state for item in [deaf, *full]} == {"timed_out"}
     assert set(conversation.finished.values()) == {1}
 
 
@@ -108,7 +108,7 @@ async def test_calls_in_flight_are_finalized_when_the_server_dies(tmp_path: Path
             group.start_soon(kill)
             ended = await conversation.calls(*waiting)
 
-    assert {text(one) for one in ended} == {"Connection closed"}
+    assert {text(item) for item in ended} == {"Connection closed"}
     assert conversation.health.errors == {"closed": 8}
 
 
@@ -126,7 +126,7 @@ async def test_crash_ends_concurrent_calls_of_the_server(end: str, tmp_path: Pat
             await conversation.hears("tools/call")
             group.start_soon(call, end)
 
-    assert [text(one) for one in ended] == ["Connection closed"] * 2
+    assert [text(item) for item in ended] == ["Connection closed"] * 2
     assert conversation.health.errors == {"closed": 2}
 
 
@@ -146,7 +146,7 @@ async def test_orphan_of_a_dead_server_does_not_delay_its_calls(tmp_path: Path) 
                     await anyio.lowlevel.checkpoint()
             group.start_soon(call, "die")
 
-    assert [text(one) for one in ended] == ["Connection closed"] * 2
+    assert [text(item) for item in ended] == ["Connection closed"] * 2
 
 
 @requirement("mcp.nothing-left")
@@ -167,7 +167,7 @@ async def test_no_process_of_a_server_is_left(habits: tuple[str, ...], tmp_path:
 
     assert asyncio.all_tasks() == tasks
     assert descriptors() == before
-    assert [one for one in psutil.Process().children(recursive=True) if _ours(one, tmp_path)] == []
+    assert [item for item in psutil.Process().children(recursive=True) if _ours(item, tmp_path)] == []
     assert grandchild is None or not _runs(grandchild)
 
 
@@ -238,4 +238,4 @@ async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
 
-    assert [one for one in psutil.Process().children(recursive=True) if _ours(one, tmp_path)] == []
+    assert [item for item in psutil.Process().children(recursive=True) if _ours(item, tmp_path)] == []

@@ -34,9 +34,9 @@ def test_all_kinds_of_servers_are_read() -> None:
 @requirement("mcp.config-variables")
 def test_variables_are_expanded_everywhere() -> None:
     entry = {"command": "${BIN}/run", "args": ["${A:-one}", "${B:-two}", "$B ${ }"], "env": {"K": "${A}-${EMPTY}"}}
-    found = read_servers({"mcpServers": {"s": entry}}, {"BIN": "/bin", "A": "x", "EMPTY": ""})
+    result = read_servers({"mcpServers": {"s": entry}}, {"BIN": "/bin", "A": "x", "EMPTY": ""})
 
-    assert found == (LocalServer(name="s", command="/bin/run", args=("x", "two", "$B ${ }"), env={"K": "x-"}),)
+    assert result == (LocalServer(name="s", command="/bin/run", args=("x", "two", "$B ${ }"), env={"K": "x-"}),)
 
 
 @requirement("mcp.config-errors")
@@ -71,11 +71,11 @@ def test_configuration_error_names_file_server_and_key(config: object, words: st
     file = tmp_path / "mcp.json"
     file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
 
-    with pytest.raises(BadServers) as told:
+    with pytest.raises(BadServers) as output:
         load_servers(file, {})
 
-    assert str(told.value).startswith(f"{file}: ")
-    assert words in str(told.value)
+    assert str(output.value).startswith(f"{file}: ")
+    assert words in str(output.value)
 
 
 @requirement("mcp.config-errors")

@@ -17,13 +17,13 @@ def run(
     folder: Path, *options: str, calls: list[tuple[str, dict[str, object]]]
 ) -> tuple[list[dict[str, object]], subprocess.CompletedProcess[str]]:
     lines = [
-        {"content": [{"type": "tool_use", "id": f"c{number}", "name": name, "input": given}]}
-        for number, (name, given) in enumerate(calls)
+        {"content": [{"type": "tool_use", "id": f"c{number}", "name": name, "input": fields}]}
+        for number, (name, fields) in enumerate(calls)
     ]
     done = subprocess.run(
         [*COMMAND, *options],
         cwd=folder,
-        input="".join(json.dumps({"type": "assistant", "message": one}) + "\n" for one in lines),
+        input="".join(json.dumps({"type": "assistant", "message": item}) + "\n" for item in lines),
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -54,7 +54,9 @@ def test_exec_connects_the_servers_of_a_file_and_records_their_calls(tmp_path: P
     assert rows[0]["content"] == '{"n":3,"s":"é"}'
     assert rows[1]["content"] == [{"type": "text", "text": "changed"}]
     results = [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
-    assert [one["mcpMeta"] for one in results if "mcpMeta" in one] == [{"structuredContent": {"n": 3, "s": "é"}}]
+    assert [result["mcpMeta"] for result in results if "mcpMeta" in result] == [
+        {"structuredContent": {"n": 3, "s": "é"}}
+    ]
 
 
 @requirement("mcp.exec")

@@ -44,7 +44,7 @@ async def test_errors_are_stripped_and_never_empty(tmp_path: Path, version: str)
     assert text(empty) == "Command failed with no output"
     assert (text(without), text(named)) == ("Unknown error", "oops")
     assert "\n\n... [2000 characters truncated] ...\n\n" in text(long)
-    assert {one.span.state for one in (blank, empty, without, named, long)} == {"failed"}
+    assert {item.span.state for item in (blank, empty, without, named, long)} == {"failed"}
 
 
 async def test_older_clients_show_only_the_first_block_of_an_error(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ async def test_calls_in_flight_end_when_the_remote_server_dies(wire: str, web: W
             web.die()
         good = await conversation.call("echo", n=1)
 
-    assert {text(one) for one in ended} <= {"fetch failed", "Connection closed"}
+    assert {text(item) for item in ended} <= {"fetch failed", "Connection closed"}
     assert conversation.health.errors == {"closed": 2}
     assert text(good) == '{"n": 1}'
 
@@ -182,4 +182,4 @@ async def test_closed_connection_leaves_nothing_behind(wire: str, web: WebServer
     assert asyncio.all_tasks() == before
     here = psutil.Process().net_connections("tcp")
     port = int(web.url.rpartition(":")[2])
-    assert [one for one in here if getattr(one.raddr, "port", None) == port] == []
+    assert [item for item in here if getattr(item.raddr, "port", None) == port] == []

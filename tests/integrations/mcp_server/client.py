@@ -53,8 +53,8 @@ async def client(
     )
     answer = person.answer if person is not None else None
     with anyio.fail_after(LONG):
-        async with Client(server, mode=era, elicitation_callback=answer) as found:
-            yield found
+        async with Client(server, mode=era, elicitation_callback=answer) as result:
+            yield result
 
 
 def recorded(folder: Path) -> Transcript:
@@ -62,7 +62,7 @@ def recorded(folder: Path) -> Transcript:
 
 
 def text(result: CallToolResult) -> str:
-    return "\n".join(one.text for one in result.content if one.type == "text")
+    return "\n".join(item.text for item in result.content if item.type == "text")
 
 
 async def until(holds: Callable[[], bool]) -> None:

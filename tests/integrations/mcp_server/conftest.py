@@ -9,6 +9,6 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "project"
-    found.mkdir()
-    return found
+    result = tmp_path / "project"
+    result.mkdir()
+    return result

@@ -53,12 +53,12 @@ def say(process: subprocess.Popen[bytes], *lines: str | bytes) -> None:
 
 def hear(process: subprocess.Popen[bytes]) -> dict[str, object]:
     assert process.stdout is not None
-    found: dict[str, object] = json.loads(process.stdout.readline())
-    return found
+    result: dict[str, object] = json.loads(process.stdout.readline())
+    return result
 
 
-def call(number: int, tool: str, **given: object) -> str:
-    return request(number, "tools/call", name=tool, arguments=given)
+def call(number: int, tool: str, **fields: object) -> str:
+    return request(number, "tools/call", name=tool, arguments=fields)
 
 
 @requirement("serve.garbage")
@@ -72,9 +72,9 @@ def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> No
             complaints.append(hear(process))
         say(process, b"", b"   ", call(1, "Bash", command="echo fine"))
         answer = hear(process)
-    codes = {one["error"]["code"] for one in complaints if isinstance(one["error"], dict)}
+    codes = {complaint["error"]["code"] for complaint in complaints if isinstance(complaint["error"], dict)}
     assert codes == {-32700, -32600}
-    assert {one["id"] for one in complaints} == {None}
+    assert {complaint["id"] for complaint in complaints} == {None}
     assert answer["id"] == 1
     assert "fine" in json.dumps(answer["result"])
 
@@ -105,8 +105,8 @@ def test_invalid_message_is_answered_under_its_id(folder: Path) -> None:
         hear(process)
         say(process, *strange)
         answers = [hear(process) for _ in strange]
-    assert [one["id"] for one in answers] == [1, "x", None]
-    assert all("error" in one for one in answers)
+    assert [answer["id"] for answer in answers] == [1, "x", None]
+    assert all("error" in answer for answer in answers)
 
 
 @requirement("serve.garbage")
@@ -125,7 +125,7 @@ def test_invalid_requests_get_an_error_each(folder: Path) -> None:
         answers = [hear(process) for _ in range(len(strange) + 1)]
         say(process, request(8, "tools/list"))
         assert hear(process)["id"] == 8
-    by_id = {one["id"]: one for one in answers}
+    by_id = {answer["id"]: answer for answer in answers}
     assert set(by_id) == set(range(8))
     assert all("error" in by_id[number] for number in (1, 2, 3, 4, 5))
     for number in (6, 7):
@@ -199,7 +199,7 @@ def test_only_protocol_messages_are_printed(folder: Path) -> None:
         say(process, HELLO, READY, call(1, "Bash", command="echo hi; echo err >&2"))
         answers = [hear(process), hear(process)]
         out, err = process.communicate(timeout=LONG)
-    assert [one["id"] for one in answers] == [0, 1]
+    assert [answer["id"] for answer in answers] == [0, 1]
     assert (out, err) == (b"", b"")
 
 
@@ -221,7 +221,7 @@ async def test_concurrent_calls_get_one_answer_each(folder: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(anyio.to_thread.run_sync, say, process, *calls)
             answers = [await anyio.to_thread.run_sync(hear, process) for _ in calls]
-    assert {one["id"] for one in answers} == set(range(1, 101))
+    assert {answer["id"] for answer in answers} == set(range(1, 101))
 
 
 @requirement("serve.end")
@@ -251,14 +251,14 @@ def test_two_servers_in_one_folder_record_separate_sessions(folder: Path) -> Non
     servers = [
         subprocess.Popen(command, cwd=folder, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
     ]
-    for number, one in enumerate(servers):
+    for number, item in enumerate(servers):
         gate = f"touch {number}; until [ -e {1 - number} ]; do :; done; echo {number}"
-        say(one, HELLO, READY, call(1, "Bash", command=gate))
-    answers = [[hear(one), hear(one)][1] for one in servers]
-    for one in servers:
-        one.communicate(timeout=LONG)
-    assert [one.returncode for one in servers] == [0, 0]
+        say(item, HELLO, READY, call(1, "Bash", command=gate))
+    answers = [[hear(item), hear(item)][1] for item in servers]
+    for item in servers:
+        item.communicate(timeout=LONG)
+    assert [item.returncode for item in servers] == [0, 0]
     assert [answer["result"]["content"][0]["text"] for answer in answers] == ["0", "1"]  # type: ignore[index]
     sessions = list((folder.parent / ".claude/projects").glob("*/*.jsonl"))
-    found = sorted(span.state for path in sessions for span in read(path).spans)
-    assert (len(sessions), found) == (2, ["succeeded", "succeeded"])
+    result = sorted(span.state for path in sessions for span in read(path).spans)
+    assert (len(sessions), result) == (2, ["succeeded", "succeeded"])

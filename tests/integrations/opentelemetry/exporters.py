@@ -32,8 +32,8 @@ class Watch:
         return sorted(self._spans.get_finished_spans(), key=lambda span: span.start_time or 0)
 
     def span(self, name: str) -> ReadableSpan:
-        (found,) = (span for span in self.spans if span.name == name)
-        return found
+        (result,) = (span for span in self.spans if span.name == name)
+        return result
 
     @property
     def points(self) -> list[HistogramDataPoint]:
@@ -50,8 +50,8 @@ class Watch:
 
     def everything(self) -> str:
         data = self._metrics.get_metrics_data()
-        told = [span.to_json(indent=None) for span in self.spans]
-        return "\n".join([*told, data.to_json(indent=None) if data else ""])
+        output = [span.to_json(indent=None) for span in self.spans]
+        return "\n".join([*output, data.to_json(indent=None) if data else ""])
 
 
 def ticking() -> Iterable[float]:
@@ -63,8 +63,8 @@ def runner(watch: Watch, tools: Iterable[Tool], **options: object) -> Runner:
     return Runner(tools, direct=[watch.sink], clock=lambda: next(times), **options)  # type: ignore[arg-type]
 
 
-def call(name: str, call_id: str = "toolu_1", /, **given: object) -> dict[str, object]:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
+def call(name: str, call_id: str = "toolu_1", /, **fields: object) -> dict[str, object]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": fields}
 
 
 def seconds(span: ReadableSpan) -> tuple[float, float]:

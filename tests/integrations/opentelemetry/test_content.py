@@ -80,8 +80,8 @@ def hooked(surrounding: str) -> Hooks:
     def after(*_: object) -> HookEffects:
         if surrounding == "broken hook":
             raise RuntimeError(CANARY)
-        told = (CANARY,) if surrounding == "hook after" else ()
-        return HookEffects(contexts=told, feedback=told, stop=CANARY if told else None)
+        output = (CANARY,) if surrounding == "hook after" else ()
+        return HookEffects(contexts=output, feedback=output, stop=CANARY if output else None)
 
     return hooks
 
@@ -197,9 +197,9 @@ async def test_content_is_truncated_per_item_and_per_call() -> None:
     ],
 )
 def test_secrets_are_redacted(text: str) -> None:
-    told = redact_text(text)
-    assert "hunter2" not in told.lower()
-    assert "[redacted]" in told
+    output = redact_text(text)
+    assert "hunter2" not in output.lower()
+    assert "[redacted]" in output
 
 
 @requirement("telemetry.content")

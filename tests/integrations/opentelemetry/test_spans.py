@@ -83,9 +83,9 @@ async def test_session_names_the_conversation_and_the_message() -> None:
         with anyio.fail_after(LIMIT):
             await session.run(reply)
 
-    told = attributes(watch.span("execute_tool greet"))
-    assert told["gen_ai.conversation.id"] == session.session_id
-    assert told["toolspan.message.id"] == "msg_1"
+    output = attributes(watch.span("execute_tool greet"))
+    assert output["gen_ai.conversation.id"] == session.session_id
+    assert output["toolspan.message.id"] == "msg_1"
 
 
 @requirement("telemetry.errors")
@@ -134,9 +134,9 @@ async def test_ended_calls_state_whether_they_had_started() -> None:
             await wait.inside.wait()
             running.cancel()
 
-    told = {str(attributes(s).get("gen_ai.tool.call.id")): attributes(s) for s in watch.spans}
-    assert told["toolu_1"]["error.type"] == "interrupted"
-    assert told["toolu_2"]["error.type"] == "cancelled"
+    output = {str(attributes(s).get("gen_ai.tool.call.id")): attributes(s) for s in watch.spans}
+    assert output["toolu_1"]["error.type"] == "interrupted"
+    assert output["toolu_2"]["error.type"] == "cancelled"
     assert [span.name for span in watch.spans].count("toolspan.execution") == 1
 
 
@@ -151,10 +151,10 @@ async def test_denial_without_a_question_is_recorded_on_the_call() -> None:
         await runner(watch, [greet], policies=[no]).run([call("greet", name="you")])
 
     (whole,) = watch.spans
-    told = attributes(whole)
-    assert told["toolspan.runtime.permissions.decision"] == "reject"
-    assert told["toolspan.runtime.permissions.rules"] == "config"
-    assert told["error.type"] == "rule_denied"
+    output = attributes(whole)
+    assert output["toolspan.runtime.permissions.decision"] == "reject"
+    assert output["toolspan.runtime.permissions.rules"] == "config"
+    assert output["error.type"] == "rule_denied"
     assert whole.status.status_code is StatusCode.ERROR
 
 
@@ -216,9 +216,9 @@ async def test_denying_hook_is_reported_as_blocked() -> None:
         await runner(watch, [greet], hooks=hooks).run([call("greet", name="you")])
 
     assert attributes(watch.span("toolspan.hook"))["toolspan.hook.outcome"] == "blocked"
-    told = attributes(watch.span("execute_tool greet"))
-    assert told["toolspan.call.state"] == "blocked_by_hook"
-    assert told["error.type"] == "hook_blocked"
+    output = attributes(watch.span("execute_tool greet"))
+    assert output["toolspan.call.state"] == "blocked_by_hook"
+    assert output["error.type"] == "hook_blocked"
 
 
 @requirement("telemetry.spans")
@@ -334,12 +334,12 @@ async def test_durations_are_counted_by_tool_and_outcome() -> None:
             ]
         )
 
-    told = {
+    output = {
         (a["gen_ai.tool.name"], a["toolspan.call.state"], a.get("error.type")): point.count
         for point in watch.points
         if (a := dict(point.attributes or {}))
     }
-    assert told == {
+    assert output == {
         ("greet", "succeeded", None): 2,
         ("fail", "failed", "not_found"): 1,
         ("_OTHER", "failed", "unknown_tool"): 1,

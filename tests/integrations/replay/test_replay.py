@@ -47,8 +47,8 @@ async def record(project: Path, *batches: Calls) -> Path:
         session.say("Go on.")
         for batch in batches:
             blocks = []
-            for name, given in batch:
-                blocks.append({"type": "tool_use", "id": f"c{number}", "name": name, "input": given})
+            for name, fields in batch:
+                blocks.append({"type": "tool_use", "id": f"c{number}", "name": name, "input": fields})
                 number += 1
             await session.run({"role": "assistant", "model": "m", "content": blocks})
     return path
@@ -57,13 +57,13 @@ async def record(project: Path, *batches: Calls) -> Path:
 async def replayed(
     path: Path, project: Path | None, *, bash: bool = False, look: Callable[[Path], object] = id
 ) -> dict[str, ReplayOutcome]:
-    found: dict[str, ReplayOutcome] = {}
+    result: dict[str, ReplayOutcome] = {}
     with anyio.fail_after(PATIENCE), open_scratch(project) as scratch:
         replay = Replay([toolspan.read(path)], scratch, limits=ReplayLimits(bash=bash))
-        await replay.run(lambda item: found.update({item.call: item}))
+        await replay.run(lambda item: result.update({item.call: item}))
         look(scratch.project)
     assert not scratch.root.exists()
-    return found
+    return result
 
 
 def answered(session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, message: str) -> None:
@@ -94,10 +94,10 @@ async def test_replayed_session_gives_the_same_results(project: Path) -> None:
     )
     before = contents(project)
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    assert verdicts(found) == ["same"] * 7
-    assert found["c3"].state == "failed"
+    assert verdicts(result) == ["same"] * 7
+    assert result["c3"].state == "failed"
     assert contents(project) == before
 
 
@@ -134,14 +134,14 @@ async def test_different_result_is_reported_with_a_diff(project: Path) -> None:
                 block["is_error"] = True
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    assert verdicts(found) == ["same", "differs", "same", "differs"]
-    (difference,) = found["c1"].differences
+    assert verdicts(result) == ["same", "differs", "same", "differs"]
+    (difference,) = result["c1"].differences
     assert difference.what == "content"
     assert "-1\twasp" in difference.diff
     assert "+1\tbee" in difference.diff
-    assert [item.what for item in found["c3"].differences] == ["state", "error flag"]
+    assert [item.what for item in result["c3"].differences] == ["state", "error flag"]
 
 
 @requirement("replay.bash")
@@ -177,10 +177,10 @@ async def test_file_changed_by_a_skipped_command_is_restored_for_the_next_call(p
         [("Edit", {"file_path": a, "old_string": "new", "new_string": "newer"})],
     )
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    assert verdicts(found) == ["same", "skipped", "same", "same"]
-    assert "put as it was" in found["c2"].notes[0]
+    assert verdicts(result) == ["same", "skipped", "same", "same"]
+    assert "put as it was" in result["c2"].notes[0]
 
 
 @requirement("replay.confined")
@@ -203,8 +203,8 @@ async def test_no_file_outside_the_copy_is_written(tmp_path: Path, project: Path
         f"{project}/nul\0.txt",
     ]
     for number, path in enumerate(paths):
-        given = {"file_path": str(path), "content": "yours\n"}
-        answered(hostile, "Write", given, f"w{number}", "File created")
+        fields = {"file_path": str(path), "content": "yours\n"}
+        answered(hostile, "Write", fields, f"w{number}", "File created")
     answered(hostile, "Glob", {"pattern": "../../**/*"}, "g1", "No files found")
     answered(hostile, "Read", {"file_path": "/etc/hostname"}, "r1", "1\tx")
     patch = f"*** Begin Patch\n*** Add File: {outside}/p.txt\n+x\n*** End Patch\n"
@@ -213,9 +213,9 @@ async def test_no_file_outside_the_copy_is_written(tmp_path: Path, project: Path
     transcript.write_bytes(b"\n".join(hostile.lines()) + b"\n")
     copies: list[dict[str, bytes]] = []
 
-    found = await replayed(transcript, project, bash=False, look=lambda copy: copies.append(contents(copy)))
+    result = await replayed(transcript, project, bash=False, look=lambda copy: copies.append(contents(copy)))
 
-    skipped = [call for call, item in found.items() if item.verdict == "skipped"]
+    skipped = [call for call, item in result.items() if item.verdict == "skipped"]
     assert skipped == ["w0", "w1", "w3", "w4", "w5", "w6", "g1", "r1", "p1"]
     assert contents(outside) == {"victim.txt": b"mine\n"}
     assert copies[0]["out/victim.txt"] == b"yours\n"  # a folder of the copy: the link is not there
@@ -229,14 +229,14 @@ async def test_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: Pa
     victim.write_text("mine\n")
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
     answered(session, "Bash", {"command": f"ln -s {victim} {project}/way"}, "b1", "")
-    given = {"file_path": f"{project}/way", "content": "yours\n"}
-    answered(session, "Write", given, "w1", "updated")
+    fields = {"file_path": f"{project}/way", "content": "yours\n"}
+    answered(session, "Write", fields, "w1", "updated")
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\n".join(session.lines()) + b"\n")
 
-    found = await replayed(path, project, bash=True)
+    result = await replayed(path, project, bash=True)
 
-    assert found["w1"].reason == "it leads out of the project"
+    assert result["w1"].reason == "it leads out of the project"
     assert victim.read_text() == "mine\n"
 
 
@@ -295,9 +295,9 @@ async def test_codex_patches_are_applied_again(tmp_path: Path, project: Path) ->
     copies: list[dict[str, bytes]] = []
     path = rollout.write(tmp_path / "home")
 
-    found = await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
+    result = await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
 
-    assert verdicts(found) == ["same", "same"], found
+    assert verdicts(result) == ["same", "same"], result
     assert copies == [{"a.txt": b"one\nthree\n", "new/c.txt": b"sea\n"}]
     assert set(contents(project)) == {"a.txt", "b.txt"}
 
@@ -320,11 +320,11 @@ async def test_calls_that_cannot_be_replayed_are_skipped_with_a_reason(tmp_path:
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\n".join(session.lines()) + b"\n")
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    reasons = [item.reason for item in found.values()]
+    reasons = [item.reason for item in result.values()]
     assert reasons[: len(calls)] == list(calls.values())
-    assert found["r2"].reason == "it has no result"
+    assert result["r2"].reason == "it has no result"
 
 
 def test_volatile_details_are_ignored_in_commands_only() -> None:

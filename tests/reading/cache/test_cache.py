@@ -44,11 +44,11 @@ def later() -> int:
 
 
 def story(name: str, calls: int = 2) -> TranscriptBuilder:
-    told = TranscriptBuilder(session_id=name).prompt("go")
+    output = TranscriptBuilder(session_id=name).prompt("go")
     for number in range(calls):
-        call = told.call("Bash", {"command": f"make {number}"}, id=f"{name}{number}")
-        told.result(call, claude_results.ran("a secret body") if number % 2 else claude_results.exited(2, "no rule"))
-    return told
+        call = output.call("Bash", {"command": f"make {number}"}, id=f"{name}{number}")
+        output.result(call, claude_results.ran("a secret body") if number % 2 else claude_results.exited(2, "no rule"))
+    return output
 
 
 def archive(root: Path, *names: str) -> list[Path]:
@@ -65,10 +65,10 @@ def known(cache: Cache) -> int:
 
 
 def _pretend(cache: Cache, path: Path) -> None:
-    told = "SELECT path, name, form, value FROM file JOIN body USING (id) WHERE path = ?"
+    output = "SELECT path, name, form, value FROM file JOIN body USING (id) WHERE path = ?"
     with closing(sqlite3.connect(cache.file)) as database:
-        found = database.execute(told, [str(path)]).fetchall()
-    cache.store([CacheRow(CacheKey(*key), compute_file_stamp(path) or "", value) for *key, value in found], 0)
+        result = database.execute(output, [str(path)]).fetchall()
+    cache.store([CacheRow(CacheKey(*key), compute_file_stamp(path) or "", value) for *key, value in result], 0)
 
 
 @requirement("cache.damage")
@@ -88,11 +88,11 @@ def test_cached_result_of_another_key_is_not_returned(tmp_path: Path, mixed_up: 
         database.execute(mixed_up)
 
     keys = [CacheKey(f"/{n}{more}", f"{n}", "facts") for n in range(2) for more in ("", "0")]
-    asked = [(key, f"s{key.name}{more}") for key in keys for more in ("", "0")]
+    request = [(key, f"s{key.name}{more}") for key in keys for more in ("", "0")]
     right = {row.key: row.value for row in rows}
 
-    assert cache.load(asked).items() <= right.items()
-    assert len(cache.load(asked)) < len(rows)
+    assert cache.load(request).items() <= right.items()
+    assert len(cache.load(request)) < len(rows)
 
 
 @requirement("cache.second")
@@ -273,9 +273,9 @@ def test_cache_is_private_and_contains_no_bodies(tmp_path: Path) -> None:
 
     assert stat.S_IMODE(cache.file.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(cache.file.stat().st_mode) == 0o600
-    kept = b"".join(file.read_bytes() for file in cache.file.parent.iterdir())
-    assert b"no rule" in kept  # the beginning of an error
-    assert b"a secret" not in kept
+    remaining = b"".join(file.read_bytes() for file in cache.file.parent.iterdir())
+    assert b"no rule" in remaining  # the beginning of an error
+    assert b"a secret" not in remaining
 
 
 @requirement("cache.private")

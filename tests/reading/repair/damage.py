@@ -35,15 +35,15 @@ def recorded(path: Path, story: Sequence[Turn], version: str) -> None:
     number = 0
     for n, (messages, answered) in enumerate(story):
         keeper.record_prompt(f"prompt {n}")
-        for m, asked in enumerate(messages):
-            named = [(f"toolu_{number + k}", tool, rank) for k, (tool, rank) in enumerate(asked)]
-            number += len(asked)
+        for m, request in enumerate(messages):
+            named = [(f"toolu_{number + k}", tool, rank) for k, (tool, rank) in enumerate(request)]
+            number += len(request)
             blocks = [use(name, tool, command=name) for name, tool, _ in named]
             keeper.record_reply(message(f"words {n} {m}", *blocks, id=f"msg_{n}_{m}"))
             left = answered or m < len(messages) - 1
-            for name, tool, rank in sorted(named, key=lambda one: one[2]) if left else ():
-                told = f"of {name}"
-                keeper.record_result(finished(name, tool, told) if rank else error(name, tool, told))
+            for name, tool, rank in sorted(named, key=lambda item: item[2]) if left else ():
+                output = f"of {name}"
+                keeper.record_result(finished(name, tool, output) if rank else error(name, tool, output))
     keeper.close()
 
 
@@ -88,7 +88,7 @@ def _changed(line: bytes, kind: str, how: int) -> list[bytes]:
 
 
 def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
-    asked: set[str] = set()
+    request: set[str] = set()
     results: dict[str, str] = {}
     for data in path.read_bytes().splitlines():
         try:
@@ -98,7 +98,7 @@ def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
             continue
         for block in content if isinstance(content, list) else ():
             if block.get("type") == "tool_use" and fields.get("type") == "assistant":
-                asked.add(block["id"])
+                request.add(block["id"])
             elif block.get("type") == "tool_result" and fields.get("type") == "user":
                 results.setdefault(block["tool_use_id"], block.get("content", ""))
-    return asked, results
+    return request, results

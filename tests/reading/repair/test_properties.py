@@ -78,8 +78,8 @@ def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken
         _, there = calls_in(path)
 
     assert all(count == 1 for count in calls.values())
-    for name, words in results.items():
-        assert words == there.get(name, words)
+    for name, text in results.items():
+        assert text == there.get(name, text)
 
 
 @requirement("past.any-cut")
@@ -92,9 +92,9 @@ def test_transcript_cut_anywhere_is_resumed_with_all_complete_records(
         data = path.read_bytes()
         path.write_bytes(data[: cut % (len(data) + 1)])
         calls, results = told(path)
-        asked, there = calls_in(path)
+        request, there = calls_in(path)
 
-    assert set(calls) == set(results) == asked
+    assert set(calls) == set(results) == request
     assert {name: results[name] for name in there} == there
 
 
@@ -111,17 +111,17 @@ def test_any_damaged_session_is_repaired_without_loss(broken: Broken) -> None:
         repaired = repair(path)
         assert path.read_bytes() == before
         if repaired.path is None:
-            assert not [one for one in check(path).findings if one.severity == "error"]
+            assert not [finding for finding in check(path).findings if finding.severity == "error"]
             return
-        wrong = [one for one in check(repaired.path).findings if one.severity != "info"]
+        wrong = [finding for finding in check(repaired.path).findings if finding.severity != "info"]
         calls, results = told(repaired.path)
-        asked, there = calls_in(path)
-        kept, answered = calls_in(repaired.path)
+        request, there = calls_in(path)
+        remaining, answered = calls_in(repaired.path)
         again = repair(repaired.path)
 
     assert wrong == []
     assert again.changes == []
-    assert asked <= kept == set(answered)
-    assert {name: answered[name] for name in there if name in asked}.items() <= there.items()
+    assert request <= remaining == set(answered)
+    assert {name: answered[name] for name in there if name in request}.items() <= there.items()
     assert all(count == 1 for count in calls.values())
     assert all(results[name] == answered[name] for name in results)

@@ -34,17 +34,17 @@ def session(folder: Path) -> Path:
     return path
 
 
-def asked(*words: str | Path, root: Path | None = None) -> Result:
+def asked(*text: str | Path, root: Path | None = None) -> Result:
     env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
-    return CliRunner().invoke(app, ["repair", *map(str, words)], env=env)
+    return CliRunner().invoke(app, ["repair", *map(str, text)], env=env)
 
 
 def told(path: Path) -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
-    for one in load_history(path):
-        assert isinstance(one["content"], list)
-        found += [(b["type"], b.get("text") or b.get("id") or b["content"]) for b in one["content"]]
-    return found
+    result: list[tuple[str, object]] = []
+    for item in load_history(path):
+        assert isinstance(item["content"], list)
+        result += [(b["type"], b.get("text") or b.get("id") or b["content"]) for b in item["content"]]
+    return result
 
 
 @requirement("repair.copy")
@@ -82,7 +82,7 @@ def test_each_defect_is_repaired_and_nothing_else_removed(defect: Any, tmp_path:
 
     assert done.path is not None or defect.__name__ == "not_an_object" or not done.changes
     if done.path is not None:
-        assert [one for one in check(done.path).findings if one.severity != "info"] == []
+        assert [finding for finding in check(done.path).findings if finding.severity != "info"] == []
         assert told(done.path) == there
 
 
@@ -112,7 +112,7 @@ def test_field_of_another_type_does_not_stop_repair(field: str, odd: object, tmp
 
     assert done.exit_code == 0, done.output
     copy = Path(json.loads(done.stdout)["file"])
-    assert told(copy) == [one for one in whole if one[1] != odd]
+    assert told(copy) == [item for item in whole if item[1] != odd]
 
 
 @requirement("repair.nothing")
@@ -137,7 +137,7 @@ def test_repair_prints_the_changes_and_the_resume_command(tmp_path: Path, monkey
     keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
     keeper.close()
     dry = json.loads(asked("--dry-run", "--json", root=tmp_path).stdout)
-    assert [one["code"] for one in dry["changes"]] == ["unanswered_call"]
+    assert [item["code"] for item in dry["changes"]] == ["unanswered_call"]
     assert list(folder.glob("*.jsonl")) == [path]
 
     done = asked(str(SESSION)[:8], root=tmp_path)
@@ -156,10 +156,10 @@ def test_session_outside_the_client_folder_must_be_moved_first(tmp_path: Path) -
     keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
     keeper.close()
 
-    told = json.loads(asked(keeper.path, "--json", root=tmp_path / "home").stdout)
-    place = tmp_path / "home" / "projects" / project_name(told["cwd"])
+    output = json.loads(asked(keeper.path, "--json", root=tmp_path / "home").stdout)
+    place = tmp_path / "home" / "projects" / project_name(output["cwd"])
 
-    assert told["put_into"] == str(place)
+    assert output["put_into"] == str(place)
     assert f"\n  {place}\n" in asked(keeper.path, root=tmp_path / "home").stdout
 
 

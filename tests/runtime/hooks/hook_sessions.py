@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.runtime.calls import asked_for
+from tests.runtime.calls import pending_call
 from toolspan.runtime.hooks.configured import Compose, ConfiguredHooks
 from toolspan.runtime.hooks.events import HookEnvironment, ToolHookEvent
 from toolspan.runtime.hooks.load import HookServices, load_hooks
@@ -29,8 +29,8 @@ def says(answer: object) -> dict[str, object]:
 
 
 def decides(decision: str, **more: object) -> dict[str, object]:
-    given = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
-    return says({"hookSpecificOutput": given})
+    fields = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
+    return says({"hookSpecificOutput": fields})
 
 
 def command(line: str, **more: object) -> dict[str, object]:
@@ -41,8 +41,8 @@ def at(point: str, *handlers: Mapping[str, object], matcher: str = "*") -> dict[
     return {point: [{"matcher": matcher, "hooks": list(handlers)}]}
 
 
-def tool_event(tool: str = "Bash", folder: Path | None = None, **given: object) -> ToolHookEvent:
-    return ToolHookEvent(call=asked_for(tool, given), input=given, cwd=folder or Path("/"))
+def tool_event(tool: str = "Bash", folder: Path | None = None, **fields: object) -> ToolHookEvent:
+    return ToolHookEvent(call=pending_call(tool, fields), input=fields, cwd=folder or Path("/"))
 
 
 def run_agent(folder: Path, script: object, *options: str) -> subprocess.CompletedProcess[str]:

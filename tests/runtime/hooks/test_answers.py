@@ -135,10 +135,10 @@ async def test_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
                 await runner.run_post_tool_batch([]),
                 await runner.run_session_event(SessionHookEvent(point="Notification")),
             ]
-            asked = await runner.run_permission_request(event)
+            request = await runner.run_permission_request(event)
 
-    assert all(one.reports == () and not one.feedback for one in answers)
-    assert (asked.decision, asked.reports) == (None, ())
+    assert all(answer.reports == () and not answer.feedback for answer in answers)
+    assert (request.decision, request.reports) == (None, ())
     assert not (tmp_path / "asked").exists()
 
 
@@ -239,14 +239,14 @@ async def test_replaced_mcp_output_becomes_content_if_it_has_that_form(value: ob
 
 @requirement("hooks.joined")
 async def test_hook_runners_are_combined_only_if_there_are_several() -> None:
-    one, other = Hooks(), Hooks()
-    one.pre_tool_use()(lambda call: Allow("fine"))
+    first, other = Hooks(), Hooks()
+    first.pre_tool_use()(lambda call: Allow("fine"))
     other.pre_tool_use()(lambda call: Deny("no"))
 
     assert isinstance(combine_hooks(), NoHooks)
     assert isinstance(combine_hooks(None, NoHooks()), NoHooks)
-    assert combine_hooks(None, one) is one
-    combined = combine_hooks(one, other)
+    assert combine_hooks(None, first) is first
+    combined = combine_hooks(first, other)
     assert isinstance(combined, CombinedHooks)
     assert (
         combined.is_empty,

@@ -158,10 +158,10 @@ async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path:
 
 @requirement("hooks.agent")
 async def test_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> None:
-    asked: list[str] = []
+    request: list[str] = []
 
     async def agent(prompt: str, model: str | None) -> str:
-        asked.append(f"{model}: {prompt.splitlines()[0]}")
+        request.append(f"{model}: {prompt.splitlines()[0]}")
         return 'I looked around. {"ok": false, "reason": "tests are red"}'
 
     handlers = [
@@ -173,7 +173,7 @@ async def test_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> Non
         async with hooks(tmp_path, at("PreToolUse", *handlers), services=services) as runner:
             before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
 
-    assert asked == ["small: Are the tests green?"]
+    assert request == ["small: Are the tests green?"]
     assert before.decision == Deny("tests are red", "hook")
     assert before.stop is None
     assert [report.outcome for report in before.reports] == ["blocked", "error"]

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.calls import asked_for
+from tests.runtime.calls import pending_call
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.hooks.events import ReplacedOutput, ToolHookEvent
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def tool_event(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
-    return ToolHookEvent(call=asked_for(tool), input={}, cwd=Path("/"), known_as=known_as)
+    return ToolHookEvent(call=pending_call(tool), input={}, cwd=Path("/"), known_as=known_as)
 
 
 @requirement("hooks.matcher")
@@ -137,9 +137,9 @@ async def test_failing_function_is_reported_and_does_not_affect_the_others(handl
 @requirement("hooks.answers-per-point")
 async def test_contexts_may_be_given_as_a_list() -> None:
     hooks = Hooks()
-    words = cast("tuple[str, ...]", ["one", "two"])
-    hooks.pre_tool_use()(lambda call: PreToolDecision(contexts=words))
-    hooks.post_tool_use()(lambda call, tool_event: HookEffects(contexts=words))
+    text = cast("tuple[str, ...]", ["one", "two"])
+    hooks.pre_tool_use()(lambda call: PreToolDecision(contexts=text))
+    hooks.post_tool_use()(lambda call, tool_event: HookEffects(contexts=text))
 
     before, after = await hooks.run_pre_tool_use(tool_event()), await hooks.run_post_tool_use(tool_event())
 

@@ -74,10 +74,10 @@ async def test_equal_handlers_are_run_once(tmp_path: Path) -> None:
 async def test_handlers_of_one_point_run_concurrently(tmp_path: Path) -> None:
     # Each opens a pipe that only the other one opens at its other end.
     both = ("mkfifo p 2>/dev/null; mkfifo q 2>/dev/null; ", "; echo met")
-    one = command(both[0] + "echo 1 > p; read x < q" + both[1])
+    first = command(both[0] + "echo 1 > p; read x < q" + both[1])
     other = command(both[0] + "read x < p; echo 1 > q" + both[1])
 
-    async with hooks(tmp_path, at("PreToolUse", one, other)) as runner:
+    async with hooks(tmp_path, at("PreToolUse", first, other)) as runner:
         with anyio.fail_after(20):
             before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
@@ -269,10 +269,10 @@ async def test_long_context_is_saved_to_a_file(tmp_path: Path) -> None:
     async with hooks(tmp_path, block) as runner:
         after = await runner.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "hi"}))
 
-    [kept] = (tmp_path / "session" / "hook-results").iterdir()
+    [remaining] = (tmp_path / "session" / "hook-results").iterdir()
     assert len(after.contexts[0]) < 10_000
-    assert str(kept) in after.contexts[0]
-    assert kept.read_text(encoding="utf-8") == "x" * 20_000
+    assert str(remaining) in after.contexts[0]
+    assert remaining.read_text(encoding="utf-8") == "x" * 20_000
 
 
 @requirement("hooks.long-words")
@@ -281,7 +281,7 @@ async def test_long_message_is_saved_to_a_file(tmp_path: Path) -> None:
     async with hooks(tmp_path, block) as runner:
         after = await runner.run_post_tool_use(tool_event("Bash", tmp_path))
 
-    (payload,) = (one.text for one in after.reports if one.outcome == "message")
+    (payload,) = (report.text for report in after.reports if report.outcome == "message")
     assert payload is not None
     assert len(payload) < 10_000
     assert [len(path.read_bytes()) for path in tmp_path.rglob("hook-results/*")] == [20_000]

@@ -73,14 +73,14 @@ async def test_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -
     async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
             before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
-            asked = await runner.run_permission_request(tool_event("Bash", tmp_path))
+            request = await runner.run_permission_request(tool_event("Bash", tmp_path))
 
     assert isinstance(before.decision, Deny)
     assert "not this one" in str(before.decision.reason)
     assert [report.outcome for report in before.reports] == ["blocked"]
     # Only an answer counts where somebody would be asked, and this one is lost.
-    assert asked.decision is None
-    assert [report.outcome for report in asked.reports] == ["error"]
+    assert request.decision is None
+    assert [report.outcome for report in request.reports] == ["error"]
 
 
 @requirement("hooks.settings-fail-closed")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 DENY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
 
 
-class Asked:
+class Posted:
     def __init__(self) -> None:
         self.url = ""
         self.headers: dict[str, str] = {}
@@ -31,8 +31,8 @@ class Asked:
 
 
 @asynccontextmanager
-async def server(status: str, body: str, *more: str) -> AsyncIterator[Asked]:
-    request = Asked()
+async def server(status: str, body: str, *more: str) -> AsyncIterator[Posted]:
+    request = Posted()
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:

@@ -55,4 +55,4 @@ def test_agent_hook_can_read_files_but_not_change_them(tmp_path: Path) -> None:
     (result,), last = run(tmp_path, "agent", script)
 
     assert (result["content"], last) == ("PreToolUse:Bash hook error: the rules forbid it", "Done.")
-    assert sorted(one.name for one in (tmp_path / "work").iterdir()) == ["rules.txt"]
+    assert sorted(item.name for item in (tmp_path / "work").iterdir()) == ["rules.txt"]

@@ -52,10 +52,10 @@ def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Sess
     )
 
 
-def reply(*words: str) -> dict[str, object]:
+def reply(*text: str) -> dict[str, object]:
     calls = [
         {"type": "tool_use", "id": f"c{number}", "name": "echo", "input": {"word": word}}
-        for number, word in enumerate(words)
+        for number, word in enumerate(text)
     ]
     content = calls or [{"type": "text", "text": "done"}]
     return {"role": "assistant", "content": content, "stop_reason": "end_turn"}
@@ -67,12 +67,12 @@ def lines(tmp_path: Path) -> list[dict[str, object]]:
 
 
 def attached(tmp_path: Path) -> list[dict[str, object]]:
-    found = []
+    items = []
     for line in lines(tmp_path):
-        one = line.get("attachment")
-        if isinstance(one, dict):
-            found.append({k: v for k, v in one.items() if k not in ("durationMs", "command")})
-    return found
+        first = line.get("attachment")
+        if isinstance(first, dict):
+            items.append({k: v for k, v in first.items() if k not in ("durationMs", "command")})
+    return items
 
 
 def texts(made: Session) -> list[str]:
@@ -102,7 +102,7 @@ async def test_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -
         "UserPromptSubmit hook additional context: plain words",
         "UserPromptSubmit hook additional context: json words",
     ]
-    assert [(one["type"], one["content"]) for one in attached(tmp_path)] == [
+    assert [(item["type"], item["content"]) for item in attached(tmp_path)] == [
         ("hook_success", "plain words"),
         ("hook_additional_context", ["json words"]),
     ]
@@ -174,7 +174,7 @@ async def test_hook_can_stop_the_turn(tmp_path: Path) -> None:
             assert not await made.run(reply())
 
     assert made.stopped == "enough"
-    assert [one["type"] for one in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
+    assert [item["type"] for item in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
 
 
 @requirement("hooks.session")
@@ -216,7 +216,7 @@ async def test_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) 
 
     assert put_off(made) is None
     assert made.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c0", "content": "later"}]
-    assert [one["type"] for one in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
+    assert [item["type"] for item in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
 
 
 @requirement("hooks.defer")
@@ -232,8 +232,8 @@ async def test_one_of_several_calls_cannot_be_deferred(tmp_path: Path) -> None:
 @requirement("hooks.permission-request")
 async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Path) -> None:
     def permit(**decision: object) -> dict[str, object]:
-        given = {"hookEventName": "PermissionRequest", "decision": decision}
-        return says({"hookSpecificOutput": given})
+        fields = {"hookEventName": "PermissionRequest", "decision": decision}
+        return says({"hookSpecificOutput": fields})
 
     yes = at("PermissionRequest", permit(behavior="allow", updatedInput={"word": "other"}))
     no = at("PermissionRequest", permit(behavior="deny", message="not this"))
@@ -242,7 +242,7 @@ async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Pat
         with anyio.fail_after(20):
             await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["other"]
-    assert [one["decision"] for one in attached(tmp_path)] == ["allow"]
+    assert [item["decision"] for item in attached(tmp_path)] == ["allow"]
 
     async with session(tmp_path, no, permissions=ASK_ALWAYS, transcript=None) as made:
         with anyio.fail_after(20):
@@ -253,8 +253,8 @@ async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Pat
 @requirement("hooks.permission-request")
 async def test_new_input_of_a_hook_is_checked_against_deny_rules(tmp_path: Path) -> None:
     decision = {"behavior": "allow", "updatedInput": {"word": "secret"}}
-    given = {"hookEventName": "PermissionRequest", "decision": decision}
-    block = at("PermissionRequest", says({"hookSpecificOutput": given}))
+    fields = {"hookEventName": "PermissionRequest", "decision": decision}
+    block = at("PermissionRequest", says({"hookSpecificOutput": fields}))
 
     def no_secrets(question: PermissionRequest) -> Deny | None:
         return Deny("not that word") if question.input["word"] == "secret" else None
@@ -270,8 +270,8 @@ async def test_new_input_of_a_hook_is_checked_against_deny_rules(tmp_path: Path)
 async def test_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
     decision = {"behavior": "allow", "updatedPermissions": [{**rule, "destination": "session"}]}
-    given = {"hookEventName": "PermissionRequest", "decision": decision}
-    block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": given}))
+    fields = {"hookEventName": "PermissionRequest", "decision": decision}
+    block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": fields}))
 
     async with session(tmp_path, block, permissions=ASK_ALWAYS) as made:
         with anyio.fail_after(20):
@@ -339,10 +339,10 @@ async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_pa
         return {"a": 1}
 
     def replaced(value: object) -> Mapping[str, object]:
-        given = {"hookEventName": "PostToolUse", "updatedToolOutput": value}
-        return at("PostToolUse", says({"hookSpecificOutput": given}))
+        fields = {"hookEventName": "PostToolUse", "updatedToolOutput": value}
+        return at("PostToolUse", says({"hookSpecificOutput": fields}))
 
-    shown = []
+    displayed = []
     for number, value in enumerate(("a text", {"a": 2})):
         call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
         made = session(tmp_path, replaced(value))
@@ -350,10 +350,10 @@ async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_pa
         async with made:
             with anyio.fail_after(20):
                 await made.run({"role": "assistant", "content": [call]})
-        shown.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
+        displayed.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
 
-    assert shown == ['{"a":1}', '{"a":2}']
-    kinds = [one["type"] for one in attached(tmp_path)]
+    assert displayed == ['{"a":1}', '{"a":2}']
+    kinds = [item["type"] for item in attached(tmp_path)]
     assert kinds == ["hook_success", "hook_error_during_execution", "hook_success"]
 
 
@@ -399,17 +399,17 @@ async def test_function_can_defer_a_call(tmp_path: Path) -> None:
             ready.append("now")
             assert await made.run_deferred()
 
-    assert [one["type"] for one in attached(tmp_path)] == ["hook_deferred_tool"]
+    assert [item["type"] for item in attached(tmp_path)] == ["hook_deferred_tool"]
 
 
 @requirement("hooks.permission-request")
 async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp_path: Path) -> None:
-    functions, asked = Hooks(), list[str]()
+    functions, request = Hooks(), list[str]()
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
 
     @functions.permission_request("echo")
     def consent(call: Call) -> PreToolDecision:
-        asked.append(call.id)
+        request.append(call.id)
         allow = Allow(input={"word": "another"})
         return PreToolDecision(decision=allow, permission_updates=({**rule, "destination": "session"},))
 
@@ -420,7 +420,7 @@ async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp
             await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
 
     assert first == [{"type": "tool_result", "tool_use_id": "c0", "content": "another"}]
-    assert asked == ["c0"]
+    assert request == ["c0"]
 
 
 @requirement("hooks.points")
@@ -447,6 +447,6 @@ async def test_function_at_a_point_without_a_call_can_object() -> None:
         functions.at("PreToolUse")
 
     refused = await functions.run_session_event(SessionHookEvent(point="UserPromptSubmit"))
-    kept = await functions.run_session_event(SessionHookEvent(point="PreCompact", subject="manual"))
+    remaining = await functions.run_session_event(SessionHookEvent(point="PreCompact", subject="manual"))
 
-    assert (refused.feedback, kept.contexts) == (("no prompts today",), ("keep it",))
+    assert (refused.feedback, remaining.contexts) == (("no prompts today",), ("keep it",))

@@ -124,7 +124,7 @@ async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Pat
             moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
             refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
             structured = talk.session.spans[-1].result
-            shown = await talk.call("TaskGet", taskId="1")
+            displayed = await talk.call("TaskGet", taskId="1")
             unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
 
     text = "TaskCompleted hook feedback:\ntests are red"
@@ -132,7 +132,7 @@ async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Pat
     assert refused == (text, False)
     assert structured is not None
     assert structured.structured == TaskUpdateResult(success=False, task_id="1", updated_fields=(), error=text)
-    assert shown == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
+    assert displayed == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
     assert unknown == ("Task not found", False)
 
 

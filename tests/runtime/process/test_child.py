@@ -64,12 +64,12 @@ async def test_binary_output_and_an_unterminated_last_line_are_unchanged() -> No
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300 + b'no end')"
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
-            heard = bytearray()
-            child = await supervisor.start(python(script, on_output=heard.extend))
+            received = bytearray()
+            child = await supervisor.start(python(script, on_output=received.extend))
             await child.wait()
 
     assert child.stdout.data == every_byte + b"no end"
-    assert bytes(heard) == every_byte + b"no end"
+    assert bytes(received) == every_byte + b"no end"
 
 
 @requirement("process.bounded-memory")
@@ -258,16 +258,16 @@ async def test_later_output_of_an_orphan_is_dropped_without_breaking_it() -> Non
         "os.write(1, b'late')\n"
         f"os.write({late_write}, b'fine')\n"
     )
-    heard = bytearray()
+    received = bytearray()
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
-            child = await supervisor.start(python(script, pass_fds=(late_write, go_read), on_output=heard.extend))
+            child = await supervisor.start(python(script, pass_fds=(late_write, go_read), on_output=received.extend))
             await child.wait()
             os.write(go_write, b"!")
             await anyio.wait_readable(late_read)
 
             assert os.read(late_read, 100) == b"fine"
-    assert (child.stdout.data, bytes(heard)) == (b"", b"")
+    assert (child.stdout.data, bytes(received)) == (b"", b"")
     for descriptor in (late_read, late_write, go_read, go_write):
         os.close(descriptor)
 
@@ -292,7 +292,7 @@ async def test_fifty_children_at_once_end_without_a_zombie() -> None:
             ended = [await child.wait() for child in children]
 
             assert zombies() == []
-    assert [one.code for one in ended] == list(range(50))
+    assert [item.code for item in ended] == list(range(50))
     assert [child.stdout.data for child in children] == [b"%d\n" % n for n in range(50)]
     assert open_descriptors() == before
 

@@ -90,10 +90,10 @@ async def started(command: Command, ups: Ups, system: ProcessPlatform | None = N
     ],
 )
 async def test_terminating_a_command_leaves_no_process(script: str, ups: int, system: ProcessPlatform) -> None:
-    heard = Ups(ups)
-    command = sh(script, on_output=heard)
+    received = Ups(ups)
+    command = sh(script, on_output=received)
     with anyio.fail_after(20):
-        before = await started(command, heard, system)
+        before = await started(command, received, system)
 
     assert len(before) >= ups
     assert find_survivors(command.tag) == []
@@ -259,12 +259,12 @@ async def test_both_process_tables_agree() -> None:
         child = await start_process(sh(UP_AND_STAY, on_output=ups))
         await ups.wait()
         proc, portable = ProcFs(), PsutilTable()
-        one, other = proc.get_process(child.pid), portable.get_process(child.pid)
+        first, other = proc.get_process(child.pid), portable.get_process(child.pid)
 
-        assert one is not None
+        assert first is not None
         assert other is not None
-        assert one._replace(started=0) == other._replace(started=0)
-        assert one == proc.list_processes()[child.pid]
+        assert first._replace(started=0) == other._replace(started=0)
+        assert first == proc.list_processes()[child.pid]
         assert other == portable.list_processes()[child.pid]
         assert proc.env_tags(child.pid) == portable.env_tags(child.pid) != frozenset()
         await child.terminate()

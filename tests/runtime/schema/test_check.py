@@ -33,7 +33,7 @@ def taken(schema: Mapping[str, Any], value: Mapping[str, object], *, coerce: boo
             assert out == recorded
             return out
         case Invalid(issues):
-            return [(one.code, one.path) for one in issues]
+            return [(issue.code, issue.path) for issue in issues]
 
 
 def field(schema: Mapping[str, Any], value: object, *, coerce: bool = False) -> Any:
@@ -53,9 +53,9 @@ def test_values_with_a_default_come_first_whether_given_or_not() -> None:
 
 @requirement("input.every-fault-found")
 def test_issues_come_in_schema_order_and_unknown_keys_last() -> None:
-    found = taken(EDIT, {"nope": 1, "limit": 0, "file": 5, "also": 2})
+    result = taken(EDIT, {"nope": 1, "limit": 0, "file": 5, "also": 2})
 
-    assert found == [
+    assert result == [
         ("type", ("file",)),
         ("missing", ("old",)),
         ("too_small", ("limit",)),
@@ -185,19 +185,19 @@ def leaves() -> st.SearchStrategy[Case]:
 
 
 def arrays(items: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
-    return items.map(lambda one: ({"type": "array", "items": one[0]}, [one[1], one[1]]))
+    return items.map(lambda item: ({"type": "array", "items": item[0]}, [item[1], item[1]]))
 
 
 def objects(fields: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
     return st.dictionaries(NAMES, fields, min_size=1, max_size=4).map(
-        lambda found: (
+        lambda result: (
             {
                 "type": "object",
-                "properties": {name: one[0] for name, one in found.items()},
-                "required": list(found),
+                "properties": {name: item[0] for name, item in result.items()},
+                "required": list(result),
                 "additionalProperties": False,
             },
-            {name: one[1] for name, one in found.items()},
+            {name: item[1] for name, item in result.items()},
         )
     )
 
@@ -211,10 +211,10 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int
         inner = value.items()
     elif isinstance(value, list):
         inner = enumerate(value)
-    found = [] if path == () else [path]
-    for step, one in inner:
-        found += places(one, (*path, step))
-    return found
+    result = [] if path == () else [path]
+    for step, item in inner:
+        result += places(item, (*path, step))
+    return result
 
 
 def at(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -256,7 +256,7 @@ def test_planted_fault_is_found_at_its_path_and_nothing_else(case: Case, data: s
 @given(CASES, st.data())
 def test_removed_key_is_missing_and_added_key_is_unknown(case: Case, data: st.DataObject) -> None:
     schema, value = case
-    path = data.draw(st.sampled_from([one for one in places(value) if isinstance(one[-1], str)]))
+    path = data.draw(st.sampled_from([place for place in places(value) if isinstance(place[-1], str)]))
     beside = (*path[:-1], "ZZ")
 
     (missed,) = taken(schema, changed(value, path, ...))

@@ -45,14 +45,14 @@ LATEST: Version = "2.1.325"
 OLDEST: Version = "2.0.65"
 
 
-def told(version: str, **given: object) -> InvalidInputText:
-    found = compile_checker(SCHEMA, coerce=True)(given)
-    assert isinstance(found, Invalid)
-    return explain_issues("Plant", found, style=profile(version).issues)
+def told(version: str, **fields: object) -> InvalidInputText:
+    result = compile_checker(SCHEMA, coerce=True)(fields)
+    assert isinstance(result, Invalid)
+    return explain_issues("Plant", result, style=profile(version).issues)
 
 
-def recorded(version: str, **given: object) -> Any:
-    record = told(version, **given).record
+def recorded(version: str, **fields: object) -> Any:
+    record = told(version, **fields).record
     head, _, body = record.partition(": ")
     assert head == "InputValidationError"
     issues = json.loads(body)
@@ -225,12 +225,12 @@ def test_input_that_is_not_json_is_shown_with_its_first_bytes() -> None:
     assert carried == {"__unparsedToolInput": {"raw": '{"place": "gard', "len": 15}}
     assert unparsed_text(carried) == '{"place": "gard'
     assert unparsed_text({"place": "garden"}) is None
-    words = explain_unparsed("Plant", '{"place": "gard')
-    assert words.text.startswith(
+    text = explain_unparsed("Plant", '{"place": "gard')
+    assert text.text.startswith(
         "InputValidationError: Plant was called with input that could not be parsed as JSON.\n"
         'You sent (first 15 of 15 bytes): {"place": "gard\n'
     )
-    assert words.record == "InputValidationError: JSON parse failed (15 bytes)"
+    assert text.record == "InputValidationError: JSON parse failed (15 bytes)"
 
 
 @requirement("input.unparsed")

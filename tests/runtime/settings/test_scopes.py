@@ -49,7 +49,7 @@ def write_scopes(tmp_path: Path, **files: object) -> SettingsPaths:
 
 
 def commands(merged: MergedSettings) -> list[str]:
-    return [str(getattr(handler, "command", None)) for one in merged.hooks for handler in one.group.hooks]
+    return [str(getattr(handler, "command", None)) for item in merged.hooks for handler in item.group.hooks]
 
 
 @requirement("settings.scopes")
@@ -78,7 +78,7 @@ def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
 
     merged = merge_settings(load_layers(paths), trusted=True)
 
-    assert [(one.scope, one.point) for one in merged.hooks] == [
+    assert [(item.scope, item.point) for item in merged.hooks] == [
         ("managed", "Stop"),
         ("project", "Stop"),
         ("user", "Stop"),
@@ -190,11 +190,11 @@ def test_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -> N
 
 @requirement("settings.trust")
 def test_trust_in_one_folder_does_not_extend_to_another(tmp_path: Path) -> None:
-    one = write_scopes(tmp_path / "one", project=hook("p"))
+    first = write_scopes(tmp_path / "one", project=hook("p"))
     other = write_scopes(tmp_path / "other", project=hook("p"))
     store = TrustStore(tmp_path / "trust.json")
-    store.accept(build_trust_request(one, load_layers(one)))
+    store.accept(build_trust_request(first, load_layers(first)))
 
     assert not store.is_trusted(build_trust_request(other, load_layers(other)))
-    assert store.revoke(one.project)
-    assert not store.is_trusted(build_trust_request(one, load_layers(one)))
+    assert store.revoke(first.project)
+    assert not store.is_trusted(build_trust_request(first, load_layers(first)))

@@ -76,8 +76,8 @@ def end(events: list[ModelEvent]) -> str:
 @requirement("model.stream")
 @BOTH
 async def test_text_and_calls_stream_in_deltas_and_end_complete(make: Make) -> None:
-    told = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
-    script = ScriptedModel([told])
+    output = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
+    script = ScriptedModel([output])
     events = await served(script, make)
 
     assert isinstance(events[0], said.ReplyBegan)
@@ -272,7 +272,7 @@ async def test_repeated_call_id_is_replaced(make: Make) -> None:
 
 
 async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
-    lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **one})}\n\n" for one in chunks]
+    lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **chunk})}\n\n" for chunk in chunks]
 
     async def answer(stream: SocketStream) -> None:
         async with stream:
@@ -330,7 +330,7 @@ async def test_image_in_a_result_becomes_text_where_images_are_not_supported() -
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [picture], "is_error": False}
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
-    told = to_chat_messages(
+    output = to_chat_messages(
         ModelRequest(
             messages=[
                 {"role": "user", "content": [{"type": "text", "text": "See"}, picture]},
@@ -340,8 +340,8 @@ async def test_image_in_a_result_becomes_text_where_images_are_not_supported() -
         )
     )
 
-    assert told[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
-    assert told[2] == {"role": "tool", "tool_call_id": "c", "content": "[image, image/png: not shown to this model]"}
+    assert output[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
+    assert output[2] == {"role": "tool", "tool_call_id": "c", "content": "[image, image/png: not shown to this model]"}
 
 
 @requirement("model.names")
@@ -379,10 +379,10 @@ async def test_unreachable_server_is_named_without_its_password() -> None:
     for word in ("anthropic:m", "openai:m"):
         url = "http://user:secret@127.0.0.1:9/v1"
         model = make_model(word, base_url=url, retry=patience, environment={})
-        with anyio.fail_after(30), pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as told:
+        with anyio.fail_after(30), pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as output:
             async for _ in model.stream(ModelRequest(messages=[{"role": "user", "content": "x"}])):
                 pass
-        assert "secret" not in str(told.value)
+        assert "secret" not in str(output.value)
         await model.close()
 
 
@@ -439,9 +439,9 @@ def deltas(kind: str, field: str, count: int) -> Iterator[object]:
     begin = {"type": kind, "id": "a", "name": "Bash", "input": {}} if kind == "tool_use" else {}
     block = SimpleNamespace(model_dump=lambda **_: begin or {"type": kind, field: ""})
     yield SimpleNamespace(type="content_block_start", content_block=block)
-    told = {"text": "text_delta", "thinking": "thinking_delta"}.get(field, "input_json_delta")
+    output = {"text": "text_delta", "thinking": "thinking_delta"}.get(field, "input_json_delta")
     for _ in range(count):
-        delta = SimpleNamespace(type=told, **{field: Piece(" ")})
+        delta = SimpleNamespace(type=output, **{field: Piece(" ")})
         yield SimpleNamespace(type="content_block_delta", delta=delta)
     yield SimpleNamespace(type="content_block_stop")
 
@@ -451,7 +451,7 @@ def deltas(kind: str, field: str, count: int) -> Iterator[object]:
 def test_long_block_is_joined_once(kind: str, field: str) -> None:
     reader = AnthropicReader(set(), None)
     pieces = cast("Iterator[RawMessageStreamEvent]", deltas(kind, field, 1_000))
-    (*_, done) = (told for event in pieces for told in reader.read_event(event))
+    (*_, done) = (output for event in pieces for output in reader.read_event(event))
 
     assert isinstance(done, BlockDone)
     whole = done.block.get(field, done.block.get("input"))
@@ -468,12 +468,12 @@ def test_long_arguments_are_joined_once() -> None:
         return SimpleNamespace(id="c", model="m", usage=None, choices=[choice])
 
     def part(text: str) -> SimpleNamespace:
-        given = SimpleNamespace(name="Bash", arguments=text)
-        return SimpleNamespace(index=0, id="a", function=given)
+        fields = SimpleNamespace(name="Bash", arguments=text)
+        return SimpleNamespace(index=0, id="a", function=fields)
 
     reader = OpenAIReader(set(), None)
     chunks = [chunk(tool_calls=[part(Piece(" "))]) for _ in range(1_000)]
-    told = [one for each in chunks for one in reader.read_chunk(cast("ChatCompletionChunk", each))]
+    output = [item for each in chunks for item in reader.read_chunk(cast("ChatCompletionChunk", each))]
 
-    assert len([one for one in told if isinstance(one, said.InputDelta)]) == 1_000
+    assert len([item for item in output if isinstance(item, said.InputDelta)]) == 1_000
     assert BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}}) in reader.finish_stream()

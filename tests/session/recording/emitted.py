@@ -142,7 +142,7 @@ def decided(call_id: str, *, allowed: bool, source: str = "config") -> Decided:
     return Decided(call_id=CallId(call_id), allowed=allowed, source=source, at=START)
 
 
-def hook(call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", **told: Any) -> HookRan:
+def hook(call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", **output: Any) -> HookRan:
     return HookRan(
         call_id=CallId(call_id),
         point=point,
@@ -150,5 +150,5 @@ def hook(call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", 
         outcome=outcome,
         command="check.sh",
         at=START + 50,
-        **told,
+        **output,
     )

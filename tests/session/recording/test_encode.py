@@ -38,10 +38,10 @@ def test_any_tool_output_is_written_and_read_back(tmp_path: Path) -> None:
     for n, value in enumerate(values):
         recording.record_result(finished(f"toolu_{n}", "Any", "x", structured=value))
 
-    found = toolspan.read(path)
+    transcript = toolspan.read(path)
 
-    assert {span.state for span in found.spans} == {"succeeded"}
-    assert found.counts.malformed == 0
+    assert {span.state for span in transcript.spans} == {"succeeded"}
+    assert transcript.counts.malformed == 0
     written = [json.loads(line).get("toolUseResult") for line in path.read_bytes().split(b"\n")[:-1]]
     assert written[8] == {"half": "\ufffd", "\ufffd": 1, "whole": "\U0001f600"}
     assert written[9] == {"nul": "a\0b", "bytes": "/w==", "path": "/x", "set": [1]}

@@ -31,7 +31,7 @@ def written(path: Path, *lines: dict[str, object], fsync: str = "never", boot: s
     beside = intent_path(path)
     beside.parent.mkdir(parents=True, exist_ok=True)
     first = {"open": 1, "boot": boot, "fsync": fsync}
-    beside.write_text("".join(f"{json.dumps(one)}\n" for one in (first, *lines)), encoding="utf-8")
+    beside.write_text("".join(f"{json.dumps(item)}\n" for item in (first, *lines)), encoding="utf-8")
 
 
 def outcome(path: Path, boot: str = "b") -> str:
@@ -56,10 +56,10 @@ async def test_intents_are_logged_for_side_effects_but_not_for_reads(tmp_path: P
                     id="msg_02",
                 )
             )
-    first, asked, *rest = told(path)
+    first, request, *rest = told(path)
 
     assert first["open"] == os.getpid()
-    assert asked == {"asked": ["b", "w"]}
+    assert request == {"asked": ["b", "w"]}
     assert [next(iter(line)) for line in rest] == ["begin", "settled", "begin", "settled"]
     change = rest[2]
     assert (change["begin"], change["tool"], change["path"]) == ("w", "Write", str(tmp_path / "a"))
@@ -119,8 +119,8 @@ def test_resume_answers_an_open_call_with_the_evidence(tmp_path: Path) -> None:
     keeper.close()
     written(path, {"asked": ["c"]}, {"begin": "c", "tool": "Bash"})
     history = load_history(path)
-    words = f"{UNANSWERED_MESSAGE}\n[On record: it was started, and nothing tells how far it got.]"
-    assert history[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c", "content": words, "is_error": True}]
+    text = f"{UNANSWERED_MESSAGE}\n[On record: it was started, and nothing tells how far it got.]"
+    assert history[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c", "content": text, "is_error": True}]
 
     again = Recorder.resume(path, origin(tmp_path), no_failure)
     again.set_resume_answers(history)
@@ -129,8 +129,8 @@ def test_resume_answers_an_open_call_with_the_evidence(tmp_path: Path) -> None:
     again.close()
     line = json.loads(path.read_bytes()[len(before) :].splitlines()[0])
 
-    assert line["message"]["content"][0]["content"] == words
-    assert (line["toolDenialKind"], line["toolUseResult"]) == ("interrupted", words)
+    assert line["message"]["content"][0]["content"] == text
+    assert (line["toolDenialKind"], line["toolUseResult"]) == ("interrupted", text)
     assert [*load_history(path)[:-1], history[-1]] == history
 
 

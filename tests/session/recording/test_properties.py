@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 @st.composite
 def batches(draw: st.DrawFn) -> list[tuple[str, list[Plan]]]:
     number = 0
-    found = []
+    items = []
     for _ in range(draw(st.integers(1, 4))):
         plans = []
         for _ in range(draw(st.integers(0, 4))):
@@ -56,8 +56,8 @@ def batches(draw: st.DrawFn) -> list[tuple[str, list[Plan]]]:
                     rank=draw(st.integers(0, 9)),
                 )
             )
-        found.append(("words " + draw(texts), plans))
-    return found
+        items.append(("words " + draw(texts), plans))
+    return items
 
 
 def _finish(plan: Plan, at: float) -> Finished:
@@ -74,19 +74,19 @@ def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bo
     """Record a story; gives the ids of the calls in the order in which they ended."""
     ended: list[str] = []
     recording.record_prompt("words of a person")
-    for number, (words, plans) in enumerate(story):
+    for number, (text, plans) in enumerate(story):
         at = emitted.START + number
         rest = plans
-        asked = [emitted.use(plan.id, plan.tool, **plan.input) for plan in plans]
-        whole = emitted.message(words, *asked, id=f"msg_{number}")
+        request = [emitted.use(plan.id, plan.tool, **plan.input) for plan in plans]
+        whole = emitted.message(text, *request, id=f"msg_{number}")
         if streamed and plans:
             early = plans[0]
             recording.record_reply_block(whole, whole["content"][0], last=False, at=at)  # type: ignore[index]
-            recording.record_reply_block(whole, asked[0], last=False, at=at)
+            recording.record_reply_block(whole, request[0], last=False, at=at)
             recording.record_hook(emitted.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
             recording.record_result(_finish(early, at + 0.1))
-            for block in asked[1:]:
-                recording.record_reply_block(whole, block, last=block is asked[-1], at=at + 0.2)
+            for block in request[1:]:
+                recording.record_reply_block(whole, block, last=block is request[-1], at=at + 0.2)
             ended.append(early.id)
             rest = plans[1:]
         else:
@@ -106,19 +106,19 @@ def test_any_conversation_is_read_back_as_recorded(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
         ended = _tell(emitted.recorder(path, version=version), story, streamed)
-        found = toolspan.read(path)
+        transcript = toolspan.read(path)
         plans = [plan for _, batch in story for plan in batch]
 
-        assert [(span.id, span.tool) for span in found.spans] == [(p.id, p.tool) for p in plans]
-        assert [json.loads(span.call.raw_input) for span in found.spans] == [plan.input for plan in plans]
-        assert [span.result and span.result.text for span in found.spans] == [
+        assert [(span.id, span.tool) for span in transcript.spans] == [(p.id, p.tool) for p in plans]
+        assert [json.loads(span.call.raw_input) for span in transcript.spans] == [plan.input for plan in plans]
+        assert [span.result and span.result.text for span in transcript.spans] == [
             f"failed: {plan.text}" if plan.fails else f"fine: {plan.text}" for plan in plans
         ]
-        assert [span.state for span in found.spans] == ["failed" if plan.fails else "succeeded" for plan in plans]
-        results = sorted(found.spans, key=lambda span: span.result.at if span.result else 0)
+        assert [span.state for span in transcript.spans] == ["failed" if plan.fails else "succeeded" for plan in plans]
+        results = sorted(transcript.spans, key=lambda span: span.result.at if span.result else 0)
         assert [span.id for span in results] == ended
-        assert [said.text for said in found.messages() if said.voice == "text"] == [words for words, _ in story]
-        assert found.counts.malformed == 0
+        assert [reply.text for reply in transcript.messages() if reply.voice == "text"] == [text for text, _ in story]
+        assert transcript.counts.malformed == 0
         assert emitted.wrong(path) == []
 
 
@@ -139,8 +139,8 @@ def test_conversation_cut_at_any_byte_can_be_resumed(
         again.record_prompt("where were we?")
         again.close()
 
-        found = toolspan.read(path)
-        assert {span.state for span in found.spans} <= {"succeeded", "failed"}
-        assert found.counts.malformed <= 1
+        transcript = toolspan.read(path)
+        assert {span.state for span in transcript.spans} <= {"succeeded", "failed"}
+        assert transcript.counts.malformed <= 1
         codes = {finding.code for finding in emitted.wrong(path)}
         assert codes <= {"torn_line", "invalid_utf8"}  # a cut may go through a character

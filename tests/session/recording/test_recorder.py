@@ -87,19 +87,19 @@ def test_recorded_conversation_is_read_back(path: Path, version: str) -> None:
     with_all.record_reply(message("Done.", id="msg_02"))
     with_all.close()
 
-    found = toolspan.read(path)
+    transcript = toolspan.read(path)
 
-    assert [(span.id, span.tool, span.state, span.error_kind) for span in found.spans] == snapshot(
+    assert [(span.id, span.tool, span.state, span.error_kind) for span in transcript.spans] == snapshot(
         [
             ("toolu_a", "Read", "failed", "not_found"),
             ("toolu_b", "Bash", "succeeded", None),
             ("toolu_c", "Nope", "failed", "unknown_tool"),
         ]
     )
-    assert [span.result.text for span in found.spans if span.result] == ["File does not exist.", "hi", unknown]
-    assert json.loads(found.spans[1].call.raw_input) == {"command": "echo hi"}
-    assert [span.result.is_error for span in found.spans if span.result] == [True, False, True]
-    assert {span.call.message_id for span in found.spans} == {"msg_01"}
+    assert [span.result.text for span in transcript.spans if span.result] == ["File does not exist.", "hi", unknown]
+    assert json.loads(transcript.spans[1].call.raw_input) == {"command": "echo hi"}
+    assert [span.result.is_error for span in transcript.spans if span.result] == [True, False, True]
+    assert {span.call.message_id for span in transcript.spans} == {"msg_01"}
     assert wrong(path) == []
 
 
@@ -108,13 +108,13 @@ def test_each_block_of_a_message_is_one_record(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message("a", use("toolu_a", "Read"), use("toolu_b", "Read")), request_id="r1")
 
-    found = lines(path)
+    result = lines(path)
 
-    assert [what(line) for line in found] == ["text", "toolu_a", "toolu_b"]
-    assert {line["message"]["id"] for line in found} == {"msg_01"}
-    assert {line["requestId"] for line in found} == {"r1"}
-    assert [line["apiBlockIndex"] for line in found] == [0, 1, 2]
-    assert [line["message"]["stop_reason"] for line in found] == ["tool_use"] * 3
+    assert [what(line) for line in result] == ["text", "toolu_a", "toolu_b"]
+    assert {line["message"]["id"] for line in result} == {"msg_01"}
+    assert {line["requestId"] for line in result} == {"r1"}
+    assert [line["apiBlockIndex"] for line in result] == [0, 1, 2]
+    assert [line["message"]["stop_reason"] for line in result] == ["tool_use"] * 3
 
 
 @requirement("record.one-line-per-block")
@@ -155,11 +155,11 @@ def test_result_may_come_between_two_blocks_of_a_message(path: Path) -> None:
     recording.record_reply_block(whole, use("toolu_b", "Read"), last=True)
     recording.record_result(finished("toolu_b", "Read", "b"))
 
-    found = told(path)
+    result = told(path)
 
-    assert [line["type"] for line in found] == ["assistant", "user", "assistant", "user"]
-    assert found[2]["parentUuid"] == found[1]["uuid"]
-    assert found[2]["apiBlockIndex"] == 1
+    assert [line["type"] for line in result] == ["assistant", "user", "assistant", "user"]
+    assert result[2]["parentUuid"] == result[1]["uuid"]
+    assert result[2]["apiBlockIndex"] == 1
     assert wrong(path) == []
 
 
@@ -202,7 +202,7 @@ def test_permission_decisions_are_recorded_and_read_back(path: Path) -> None:
     )
 
     beside = [line for line in lines(path) if line["type"] == "user"]
-    found = toolspan.read(path)
+    transcript = toolspan.read(path)
 
     assert [line["permissionDecision"] for line in beside] == [
         {"decision": "accept", "source": "user_temporary", "grantScope": "once"},
@@ -210,7 +210,7 @@ def test_permission_decisions_are_recorded_and_read_back(path: Path) -> None:
         {"decision": "reject", "source": "hook", "reasonType": "hook", "reasonCode": "hook:PreToolUse"},
     ]
     assert [line.get("toolDenialKind") for line in beside] == [None, "permission-rule", "permission-rule"]
-    assert [span.state for span in found.spans] == ["succeeded", "denied", "blocked_by_hook"]
+    assert [span.state for span in transcript.spans] == ["succeeded", "denied", "blocked_by_hook"]
 
 
 @requirement("record.consent")
@@ -243,9 +243,9 @@ def test_hook_records_before_and_after_the_call_surround_its_result(path: Path) 
         )
     )
 
-    found = told(path)
+    result = told(path)
 
-    assert [what(line) for line in found] == [
+    assert [what(line) for line in result] == [
         "toolu_a",
         "hook_success",
         "hook_additional_context",
@@ -262,7 +262,7 @@ def test_hook_records_before_and_after_the_call_surround_its_result(path: Path) 
         ("PostToolUse", "PostToolUse:Bash", "error", "boom"),
         ("PostToolUse", "PostToolUse:Bash", "context", "after it"),
     ]
-    assert found[2]["rendered"] == [
+    assert result[2]["rendered"] == [
         {"content": "<system-reminder>\nPreToolUse:Bash hook additional context: before it\n</system-reminder>"}
     ]
 

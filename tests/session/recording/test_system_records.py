@@ -41,8 +41,8 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 def last_line(path: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    found: dict[str, Any] = [line for line in lines if "uuid" in line][-1]
-    return found
+    result: dict[str, Any] = [line for line in lines if "uuid" in line][-1]
+    return result
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_compaction_marks_earlier_calls_as_compacted(version: str, path: Path) -
 
     assert transcript.info.compactions == 1
     assert [span.branch for span in transcript.spans] == ["compacted"]
-    words = [(one.voice, one.text) for one in transcript.messages()]
-    assert ("system", "Conversation compacted (manual, 900 tokens before)") in words
-    assert ("summary", "We looked.") in words
+    text = [(item.voice, item.text) for item in transcript.messages()]
+    assert ("system", "Conversation compacted (manual, 900 tokens before)") in text
+    assert ("summary", "We looked.") in text
     assert wrong(path) == []
 
 
@@ -87,17 +87,17 @@ def test_retried_and_abandoned_requests_are_read_as_errors(status: int | None, p
         message="Overloaded", kind="overloaded_error", status=status, attempt=2, max_retries=9, wait_s=1.5
     )
     keeper.handle(again)
-    told = last_line(path)
-    assert (told["retryAttempt"], told["maxRetries"], told["retryInMs"]) == (2, 9, 1500)
-    assert told["error"].get("status") == status
+    output = last_line(path)
+    assert (output["retryAttempt"], output["maxRetries"], output["retryInMs"]) == (2, 9, 1500)
+    assert output["error"].get("status") == status
     keeper.handle(trouble)
-    told = last_line(path)
-    assert (told["isApiErrorMessage"], told.get("apiErrorStatus")) == (True, status)
+    output = last_line(path)
+    assert (output["isApiErrorMessage"], output.get("apiErrorStatus")) == (True, status)
     keeper.close()
 
     transcript = toolspan.read(path)
 
-    assert [(one.voice, one.text) for one in transcript.messages()] == [
+    assert [(item.voice, item.text) for item in transcript.messages()] == [
         ("prompt", "Look"),
         ("error", "Overloaded (attempt 2 of 9)"),
         ("error", "API Error: Overloaded"),
@@ -109,19 +109,19 @@ def test_retried_and_abandoned_requests_are_read_as_errors(status: int | None, p
 @requirement("record.system-lines")
 @every_version
 def test_background_notification_is_part_of_the_turn(version: str, path: Path) -> None:
-    words = (
+    text = (
         "<task-notification>\n<task-id>b1</task-id>\n<tool-use-id>a</tool-use-id>\n"
         "<status>completed</status>\n<summary>done</summary>\n</task-notification>"
     )
     keeper = begun(path, version)
     keeper.record_reply(message(use("a", "Bash", command="make", run_in_background=True)))
     keeper.record_result(finished("a", "Bash", "started"))
-    keeper.handle(BackgroundNotice(words))
+    keeper.handle(BackgroundNotice(text))
     keeper.close()
 
     transcript = toolspan.read(path)
 
-    assert ("notification", words) in [(one.voice, one.text) for one in transcript.messages()]
+    assert ("notification", text) in [(item.voice, item.text) for item in transcript.messages()]
     assert [type(event).__name__ for event in transcript.spans[0].events] == ["Notification"]
     assert transcript.info.prompts == 1
 
@@ -133,10 +133,10 @@ def test_turn_started_by_a_notification_is_marked_where_clients_do_so(version: s
     keeper.record_prompt("<task-notification></task-notification>", is_notification=True)
     keeper.close()
 
-    told = last_line(path)
+    output = last_line(path)
 
-    assert told.get("origin") == (None if version in ("2.0.65", "2.1.80") else {"kind": "task-notification"})
-    assert told.get("turnOrigin") == ("task_notification" if version == "2.1.325" else None)
+    assert output.get("origin") == (None if version in ("2.0.65", "2.1.80") else {"kind": "task-notification"})
+    assert output.get("turnOrigin") == ("task_notification" if version == "2.1.325" else None)
 
 
 @requirement("record.system-lines")
@@ -148,8 +148,8 @@ def test_reached_turn_limit_is_recorded_where_clients_do_so(version: str, path: 
 
     attached = last_line(path).get("attachment")
 
-    told = {"type": "max_turns_reached", "maxTurns": 5, "turnCount": 6}
-    assert attached == (told if version in ("2.1.197", "2.1.325") else None)
+    output = {"type": "max_turns_reached", "maxTurns": 5, "turnCount": 6}
+    assert attached == (output if version in ("2.1.197", "2.1.325") else None)
 
 
 @requirement("record.system-lines")
@@ -160,18 +160,18 @@ def test_blocked_prompt_is_recorded_with_the_reason(version: str, is_stop: bool,
     keeper.handle(RefusedPrompt(prompt="secret", message="[guard]: no", reason="no", is_stop=is_stop))
     keeper.close()
 
-    told = last_line(path)
+    output = last_line(path)
 
-    assert (told["subtype"], told["level"]) == ("informational", "warning")
-    assert told["content"] == (
+    assert (output["subtype"], output["level"]) == ("informational", "warning")
+    assert output["content"] == (
         "Operation stopped by hook: [guard]: no"
         if is_stop
         else "UserPromptSubmit operation blocked by hook:\n[guard]: no\n\nOriginal prompt: secret"
     )
-    assert told.get("preventContinuation") == (True if version in ("2.1.197", "2.1.325") else None)
-    ending = told.get("promptSubmitEnding", {}).get("ending")
-    wanted = {"kind": "blocked_by_hook", "reason": "no"}
-    assert ending == (wanted if version == "2.1.325" and not is_stop else None)
+    assert output.get("preventContinuation") == (True if version in ("2.1.197", "2.1.325") else None)
+    ending = output.get("promptSubmitEnding", {}).get("ending")
+    expected = {"kind": "blocked_by_hook", "reason": "no"}
+    assert ending == (expected if version == "2.1.325" and not is_stop else None)
 
 
 @requirement("record.system-lines")
@@ -181,10 +181,10 @@ def test_end_of_a_turn_records_its_handlers(path: Path) -> None:
     keeper.handle(StopSummary(handlers=handlers, errors=("no",), stop="enough", report_id="x1"))
     keeper.close()
 
-    told = last_line(path)
+    output = last_line(path)
 
-    assert told["hookInfos"] == [{"command": "check.sh", "durationMs": 13}, {"command": "guard.sh"}]
-    assert (told["hookCount"], told["preventedContinuation"], told["stopReason"]) == (2, True, "enough")
+    assert output["hookInfos"] == [{"command": "check.sh", "durationMs": 13}, {"command": "guard.sh"}]
+    assert (output["hookCount"], output["preventedContinuation"], output["stopReason"]) == (2, True, "enough")
     assert wrong(path) == []
 
 
@@ -256,8 +256,8 @@ def test_attachment_has_the_text_that_the_model_reads(path: Path) -> None:
     rendered.append(last_line(path).get("rendered"))
     keeper.close()
 
-    words = [one[0]["content"].splitlines()[1] if one else None for one in rendered]
-    assert words == [
+    text = [item[0]["content"].splitlines()[1] if item else None for item in rendered]
+    assert text == [
         "PreToolUse:Bash hook additional context: be kind",
         "SessionStart:Bash hook success: hello",
         None,
@@ -282,8 +282,8 @@ def test_open_calls_are_answered_once_in_the_form_of_the_version(version: str, p
     keeper.record_reply(message(use("a", "Bash", command="ls"), use("b", "Bash", command="ls")))
     keeper.close()
     blocks = [
-        {"type": "tool_result", "tool_use_id": name, "content": words}
-        for name, words in (("a", "lost"), ("b", ""), ("gone", "x"))
+        {"type": "tool_result", "tool_use_id": name, "content": text}
+        for name, text in (("a", "lost"), ("b", ""), ("gone", "x"))
     ]
     again = Recorder.resume(path, origin(path.parent, version=version), no_failure)
     again.set_resume_answers([])

@@ -46,9 +46,9 @@ def test_file_cut_in_its_last_line_is_read_and_continued(tmp_path: Path, version
         again.record_reply(message("done", id="msg_02"))
         again.close()
 
-        found = toolspan.read(path)
-        assert [span.state for span in found.spans] == ["failed", "succeeded"]
-        assert found.counts.malformed == 0
+        transcript = toolspan.read(path)
+        assert [span.state for span in transcript.spans] == ["failed", "succeeded"]
+        assert transcript.counts.malformed == 0
 
 
 @requirement("record.write-failures")
@@ -104,11 +104,11 @@ def test_full_disk_leaves_a_complete_prefix_with_every_call_answered(tmp_path: P
     assert run.stderr == ""
 
     for path in sorted(tmp_path.glob("*.jsonl")):
-        found = toolspan.read(path)
-        torn = found.counts.malformed
+        transcript = toolspan.read(path)
+        torn = transcript.counts.malformed
         assert torn <= 1, path
-        assert {span.state for span in found.spans} == {"succeeded"}, path
-        assert found.spans[-1].id == "toolu_c"
+        assert {span.state for span in transcript.spans} == {"succeeded"}, path
+        assert transcript.spans[-1].id == "toolu_c"
         known: set[str | None] = {None}
         for line in path.read_bytes().splitlines():
             try:
@@ -154,8 +154,8 @@ def test_file_that_cannot_be_created_is_reported_and_retried(tmp_path: Path) -> 
     recording.record_prompt("kept")
 
     assert len(failures.told) == 1
-    (kept,) = map(json.loads, path.read_text().splitlines())
-    assert (kept["message"]["content"], kept["parentUuid"]) == ("kept", None)
+    (remaining,) = map(json.loads, path.read_text().splitlines())
+    assert (remaining["message"]["content"], remaining["parentUuid"]) == ("kept", None)
 
 
 @requirement("record.write-failures")
@@ -189,11 +189,11 @@ def test_record_after_a_torn_line_starts_on_a_new_line(tail: bytes, first: list[
 @pytest.mark.parametrize("fsync", ["never", "results", "always"])
 def test_two_writers_never_mix_within_a_line(tmp_path: Path, fsync: Fsync) -> None:
     path = tmp_path / "session.jsonl"
-    one, two = (Recorder(path, origin(tmp_path, fsync=fsync), Failures()) for _ in range(2))
+    first, two = (Recorder(path, origin(tmp_path, fsync=fsync), Failures()) for _ in range(2))
     for number in range(20):
-        one.record_prompt(f"one {number} " + "x" * 9_000)
+        first.record_prompt(f"one {number} " + "x" * 9_000)
         two.record_prompt(f"two {number}")
-    one.close()
+    first.close()
     two.close()
 
     prompts = [json.loads(line) for line in path.read_bytes().splitlines()]
