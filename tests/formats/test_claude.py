@@ -436,68 +436,6 @@ def test_complete_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> No
     assert at_once(data) is not None
 
 
-@requirement("wire.seed-records")
-def test_call_of_seed_000_with_text_is_decoded() -> None:
-    entry = whole(
-        b'{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":'
-        b'"I will read it."},{"type":"tool_use","id":"toolu_01ReadFile123","name":"Read","input":'
-        b'{"file_path":"/src/auth/login.ts","limit":200}}],"stop_reason":null},"uuid":"msg-001"}'
-    )
-
-    assert blocks(entry)[1].id == "toolu_01ReadFile123"
-    assert (entry.uuid, entry.timestamp) == ("msg-001", None)
-
-
-@requirement("wire.seed-records")
-def test_hook_progress_of_seed_000_is_decoded() -> None:
-    entry = whole(
-        b'{"type":"progress","data":{"type":"hook_progress","hookEvent":"PreToolUse","hookName":'
-        b'"security_check","status":"running"},"parentToolUseID":"toolu_1","toolUseID":"toolu_1",'
-        b'"uuid":"prog-001"}'
-    )
-
-    assert entry.data is not None
-    assert (entry.data.hook_event, entry.data.hook_name) == ("PreToolUse", "security_check")
-    assert (entry.parent_tool_use_id, entry.tool_use_id) == ("toolu_1", "toolu_1")
-
-
-@requirement("wire.seed-records")
-def test_three_results_on_one_line_of_seed_000_are_decoded() -> None:
-    results = [{"type": "tool_result", "tool_use_id": f"toolu_01{letter}", "content": "Found"} for letter in "ABC"]
-
-    entry = whole(line(type="user", message={"content": results}))
-
-    assert [block.tool_use_id for block in blocks(entry)] == ["toolu_01A", "toolu_01B", "toolu_01C"]
-
-
-@requirement("wire.seed-records")
-def test_structured_result_of_seed_002_is_decoded() -> None:
-    assert decode_entry(b'{"toolUseResult":{}}') == DecodedLine(Entry(tool_use_result=StructuredFacts()), ())
-
-
-@requirement("wire.seed-records")
-def test_stream_messages_of_seed_003_are_decoded() -> None:
-    call = whole(
-        b'{"type":"assistant","message":{"id":"msg_01","type":"message","role":"assistant","model":'
-        b'"claude-sonnet-4","content":[{"type":"tool_use","id":"toolu_013","name":"TodoWrite",'
-        b'"input":{"todos":[{"id":"1","content":"Serve","status":"pending"}]}}],"stop_reason":'
-        b'"tool_use","usage":{"input_tokens":3,"cache_creation_input_tokens":18958,'
-        b'"cache_read_input_tokens":0,"output_tokens":109}},"session_id":"f2c0"}'
-    )
-    failure = whole(
-        b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_01D","type":'
-        b'"tool_result","content":"<tool_use_error>File has not been read yet.</tool_use_error>",'
-        b'"is_error":true}]},"session_id":"f2c0"}'
-    )
-
-    assert call.session == failure.session == "f2c0"
-    assert call.message is not None
-    assert call.message.usage == claude.MessageUsage(
-        input_tokens=3, output_tokens=109, cache_creation_input_tokens=18958, cache_read_input_tokens=0
-    )
-    assert blocks(failure)[0].is_error is True
-
-
 @pytest.mark.parametrize(
     ("content", "text"),
     [

@@ -138,13 +138,6 @@ def test_document_is_split_into_items_with_locations() -> None:
     assert [json.loads(line.data) for line in result.lines] == [{"role": "user"}, {"a": ["]"]}]
 
 
-@requirement("codex.document")
-def test_truncated_document_keeps_the_items_before_the_cut() -> None:
-    result = split_document(b'{"items":[{"role":"user"},{"role":"assi', "items")
-    assert not result.is_complete
-    assert len(result.lines) == 1
-
-
 def told(output: object) -> CommandOutput:
     return parse_output(Raw(json.dumps(output).encode()))
 

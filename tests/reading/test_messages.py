@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from toolspan.formats.source import BytesSource
 from toolspan.reading.transcript import read, read_content
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -128,42 +125,3 @@ def test_repeated_record_is_one_message() -> None:
     twice = read_content(read(BytesSource(builder + builder)))
 
     assert [message.text for message in twice.messages] == ["once"]
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "type": st.sampled_from(["user", "assistant", "system", "attachment"]),
-                "uuid": st.sampled_from(["a", "b", "c"]),
-            },
-            optional={
-                "parentUuid": st.sampled_from(["a", "b", "c", None]),
-                "isSidechain": st.booleans(),
-                "subtype": st.sampled_from(["api_error", "compact_boundary", "informational", 3]),
-                "message": st.recursive(
-                    st.none() | st.text(max_size=5) | st.integers(),
-                    lambda inner: (
-                        st.lists(inner, max_size=2)
-                        | st.dictionaries(st.sampled_from(["content", "type", "text"]), inner)
-                    ),
-                    max_leaves=6,
-                ),
-                "attachment": st.dictionaries(
-                    st.sampled_from(["type", "prompt", "content", "hookEvent"]),
-                    st.sampled_from(["queued_command", "hook_system_message", 1, None, ["x"]]),
-                ),
-                "error": st.sampled_from([None, "bad", {"message": 3}, [1]]),
-                "compactMetadata": st.sampled_from([None, 1, {"preTokens": "many"}]),
-            },
-        ),
-        max_size=6,
-    )
-)
-def test_no_record_content_raises(lines: list[dict[str, object]]) -> None:
-    data = b"".join(json.dumps(result).encode() + b"\n" for result in lines)
-
-    told_by = read_content(read(BytesSource(data)))
-
-    assert all(message.text.strip() for message in told_by.messages)
-    assert all(message.place.line <= len(lines) for message in told_by.messages)

@@ -346,15 +346,3 @@ async def test_rules_and_hooks_match_the_canonical_tool_name() -> None:
     finished = await run(Runner([named], hooks=hooks, policies=[policy]), call("a", "twice", n=1))
 
     assert (fired, finished[0].span.state) == (["twice"], "denied")
-
-
-@requirement("run.cut")
-async def test_truncated_call_is_answered_and_does_not_run() -> None:
-    log = EventLog()
-    with anyio.fail_after(5):
-        async with Runner([double], direct=[log]) as runner, runner.batch() as batch:
-            batch.add(call("a", "double", n=1), truncated=True)
-            finished = await batch.drain()
-
-    assert finished[0].span.error_kind == "invalid_input"
-    assert log.of(Started) == []

@@ -23,7 +23,7 @@ from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import Invalid, Valid, explain_issues
 from toolspan.runtime.tool import FunctionTool, Output, Refusal, Tool, tool
-from toolspan.types.events import Finished, LiveEvent, Progressed
+from toolspan.types.events import Finished
 
 LIMIT = 5
 
@@ -547,23 +547,6 @@ async def test_text_is_structured_output_only_on_request(structured: bool) -> No
 
 @pytest.mark.anyio
 @requirement("tools.sync-in-threads")
-async def test_two_concurrent_sync_calls_are_in_flight_at_the_same_time() -> None:
-    both_inside = threading.Barrier(2, timeout=LIMIT)
-
-    @tool(concurrent=True)
-    def meet() -> str:
-        both_inside.wait()
-        return "met"
-
-    blocks = [{"type": "tool_use", "id": item, "name": "meet", "input": {}} for item in "ab"]
-    with anyio.fail_after(LIMIT):
-        results = await Runner([meet]).run(blocks)
-
-    assert [result.text for result in results] == ["met", "met"]
-
-
-@pytest.mark.anyio
-@requirement("tools.sync-in-threads")
 async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
     entered, leave, output = anyio.Event(), threading.Event(), threading.Event()
 
@@ -587,28 +570,6 @@ async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
                 assert await anyio.to_thread.run_sync(output.wait, LIMIT)
     finally:
         leave.set()
-
-
-@pytest.mark.anyio
-@requirement("tools.sync-in-threads")
-async def test_sync_tool_reports_progress_in_the_event_loop_thread() -> None:
-    home = threading.get_ident()
-    seen: list[tuple[int, Mapping[str, object]]] = []
-
-    def sink(event: LiveEvent) -> None:
-        if isinstance(event, Progressed):
-            seen.append((threading.get_ident(), event.data))
-
-    @tool
-    def count(ctx: ToolContext) -> str:
-        ctx.progress("counted", number=1)
-        return "done"
-
-    block = {"type": "tool_use", "id": "a", "name": "count", "input": {}}
-    with anyio.fail_after(LIMIT):
-        await Runner([count], direct=[sink]).run([block])
-
-    assert seen == [(home, {"number": 1})]
 
 
 @pytest.mark.anyio

@@ -374,7 +374,7 @@ async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: P
     played = await play(tmp_path, request)
     tools = {coding_tool.name: coding_tool for coding_tool in coding_tools(profile("seed"))}
 
-    assert [coding_tool.call_ids for coding_tool in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
+    assert [event.call_ids for event in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
     assert all(tools[name].may_overlap(fields) for name, fields in inputs.items())
     assert [span.state for span in played.found.spans] == ["succeeded"] * 3
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +16,6 @@ from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from tests.seeds.conversation import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, transcript
 from toolspan import Allow, Deny, Hooks, Output, Rules, Runner, ToolContext, ToolError, tool
-from toolspan.runtime.context import CallContext
 from toolspan.runtime.hooks import PreToolDecision
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
@@ -155,23 +153,6 @@ async def test_input_decides_whether_calls_may_overlap() -> None:
     assert order[-2:] == ["c in", "c out"]
 
 
-async def test_waiting_calls_have_separate_tasks() -> None:
-    both_inside = asyncio.Barrier(2)
-    tasks: list[object] = []
-
-    @tool(concurrent=True)
-    async def meet() -> str:
-        """Meet the other."""
-        await both_inside.wait()
-        tasks.append(asyncio.current_task())
-        return "met"
-
-    with anyio.fail_after(5):
-        await Runner([meet]).run([call("meet", "a"), call("meet", "b")])
-
-    assert len(set(tasks)) == 2
-
-
 async def test_finished_results_are_returned_once_and_the_rest_awaited() -> None:
     second_done, go_on = anyio.Event(), anyio.Event()
 
@@ -229,24 +210,6 @@ async def test_output_of_a_call_is_kept_with_it() -> None:
     assert done.companions == ("a note",)
     assert [item.text for item in done.contexts] == ["mind"]
     assert runner.context.values == {"seen": True}
-
-
-async def test_context_changes_of_a_call_reach_the_next() -> None:
-    @tool
-    async def leave(mark: str, ctx: ToolContext) -> Output:
-        """Leave a mark."""
-        before = str(ctx.context.values.get("marks", ""))
-
-        def modify(context: CallContext) -> CallContext:
-            return replace(context, values={"marks": before + mark})
-
-        return Output(before, modify=modify)
-
-    with anyio.fail_after(5):
-        async with Runner([leave]) as runner:
-            results = await runner.run([call("leave", n, mark=n) for n in "abc"])
-
-    assert [result.text for result in results] == ["(leave completed with no output)", "a", "ab"]
 
 
 # The way of a call

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.requirement import requirement
 from toolspan.diffs import added_removed, problems
 from toolspan.formats import json_repair
 from toolspan.formats.blocks import Handling, SeedType, edit, extract, multi_edit, parse_result, tool_use
@@ -109,6 +110,7 @@ def batch(span: Span) -> str | None:
     return make_call_row(span, "").batch
 
 
+@requirement("wire.seed-records")
 def test_s0_04_is_one_unanswered_call() -> None:
     (span,) = transcript(sample("S0-04.json")).spans
 
@@ -158,7 +160,7 @@ def test_s0_48_is_one_call_beside_thinking_and_text() -> None:
     assert span.input == ReadInput(file_path="/src/auth/middleware.ts")
 
 
-def test_s0_53_is_three_calls() -> None:
+def test_s0_53_is_three_calls_of_one_batch() -> None:
     spans = transcript(sample("S0-53.json")).spans
 
     assert [told(span)[:3] for span in spans] == [
@@ -166,13 +168,7 @@ def test_s0_53_is_three_calls() -> None:
         ("toolu_01B", "Grep", "never_answered"),
         ("toolu_01C", "Glob", "never_answered"),
     ]
-
-
-def test_s0_53_is_one_batch_though_its_message_has_no_id() -> None:
-    first, *others = transcript(sample("S0-53.json")).spans
-
-    assert batch(first) is not None
-    assert [batch(span) for span in others] == [batch(first)] * 2
+    assert len({batch(span) for span in spans} - {None}) == 1  # though the message has no id
 
 
 def test_s0_55_is_three_successes_paired_by_id() -> None:
@@ -217,13 +213,7 @@ def test_s0_81_has_the_exit_code_in_its_last_line() -> None:
 def test_s0_81_has_the_exit_code_without_an_id() -> None:
     (span,) = transcript(answering(sample("S0-81.json"))).spans
 
-    assert result_of(span).exit_code == 0
-
-
-def test_s0_81_can_be_read_without_an_id() -> None:
-    (span,) = transcript(answering(sample("S0-81.json"))).spans
-
-    assert result_of(span).text == sample("S0-81.json")["content"]
+    assert (result_of(span).exit_code, result_of(span).text) == (0, sample("S0-81.json")["content"])
 
 
 def test_s0_83_is_a_task_for_a_subagent_of_a_type() -> None:
@@ -247,7 +237,7 @@ def test_s0_84_names_the_subagent_in_its_last_line() -> None:
     assert span.agent == "abc123"  # as in agent-abc123.jsonl, the name of its transcript
 
 
-def test_session_000_is_five_calls_one_of_them_unanswered() -> None:
+def test_session_000_is_five_calls_in_three_batches() -> None:
     recorded = session("session-000.jsonl")
 
     assert [told(span) for span in recorded.spans] == [
@@ -259,14 +249,8 @@ def test_session_000_is_five_calls_one_of_them_unanswered() -> None:
     ]
     assert [len(span.events) for span in recorded.spans] == [1, 0, 0, 0, 0]
     assert {span.branch for span in recorded.spans} == {"active"}
+    assert [list(map(batch, recorded.spans)).index(batch(span)) for span in recorded.spans] == [0, 1, 2, 2, 2]
     assert (recorded.counts.lines, recorded.counts.malformed, recorded.findings) == (6, 0, [])
-
-
-def test_session_000_has_three_batches() -> None:
-    first, two, *three = [batch(span) for span in session("session-000.jsonl").spans]
-
-    assert len({first, two, *three}) == 3
-    assert len(set(three)) == 1
 
 
 def test_s0_61_is_one_call_with_its_input_parsed_from_its_arguments() -> None:
@@ -390,16 +374,10 @@ def structured_life(tool: str, structured: object) -> Span:
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
 def test_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
     data = (SAMPLES / f"{name}.json").read_bytes()
-
-    assert narrow_result(tool, data) == expected
-    assert result_drift(tool, data) == ()
-
-
-@pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_structured_result_is_found_on_the_record_of_its_call(name: str, tool: str, expected: StructuredResult) -> None:
     span = structured_life(tool, sample(f"{name}.json"))
 
-    assert result_of(span).structured == expected
+    assert narrow_result(tool, data) == expected == result_of(span).structured
+    assert result_drift(tool, data) == ()
     assert (span.state, span.error_kind) == ("succeeded", None)
 
 
@@ -476,19 +454,13 @@ def test_s3_07_is_its_success() -> None:
     assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded", None)
 
 
-def test_s3_09_is_an_orphan_error() -> None:
-    (span,) = transcript(sample("S3-09.json")).spans
-
-    assert (span.id, span.state) == ("toolu_01DDR48QUDmxRWrGSdSifpGA", "orphan_result")
-    assert span.call.session_id == SESSION
-
-
-def test_s3_09_is_of_the_kind_read_required() -> None:
+def test_s3_09_is_an_orphan_error_of_the_kind_read_required() -> None:
     (span,) = transcript(sample("S3-09.json")).spans
     (parsed,) = parse_result(sample("S3-09.json"))
 
-    assert parsed.error_kind == "read_required"
-    assert span.error_kind == "read_required"
+    assert (span.id, span.state) == ("toolu_01DDR48QUDmxRWrGSdSifpGA", "orphan_result")
+    assert (span.error_kind, parsed.error_kind) == ("read_required", "read_required")
+    assert span.call.session_id == SESSION
 
 
 def test_session_003_is_one_success_and_one_orphan_result() -> None:

@@ -143,6 +143,7 @@ async def test_cancelled_host_still_gets_every_result(tmp_path: Path) -> None:
     assert [span.state for span in toolspan.read(path).spans] == ["interrupted"]
 
 
+@requirement("run.cut")
 @requirement("session.cut")
 async def test_truncated_call_is_answered_and_not_run(tmp_path: Path) -> None:
     ran: list[str] = []
