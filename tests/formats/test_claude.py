@@ -18,7 +18,6 @@ from toolspan.formats.claude import records as claude
 from toolspan.formats.claude.records import (
     ABSENT,
     ApiMessage,
-    CallTarget,
     Entry,
     MessageBlock,
     StructuredFacts,
@@ -58,48 +57,6 @@ def shown(value: Any) -> Any:
 
 
 @requirement("wire.claude-file-form")
-def test_call_record_of_a_file_is_read() -> None:
-    data = line(
-        parentUuid="u0",
-        isSidechain=False,
-        userType="external",
-        cwd="/w",
-        sessionId="s1",
-        version="2.1.325",
-        gitBranch="HEAD",
-        type="assistant",
-        uuid="u1",
-        timestamp="2026-01-05T10:00:00.000Z",
-        requestId="req_1",
-        message={
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": "claude-x",
-            "content": [
-                {"type": "text", "text": "Reading."},
-                {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "/w/a.py", "limit": 200}},
-            ],
-            "stop_reason": None,
-            "usage": {"input_tokens": 3, "output_tokens": 9, "service_tier": "standard"},
-        },
-    )
-
-    entry = whole(data)
-
-    assert entry.is_known
-    assert (entry.type, entry.uuid, entry.parent_uuid) == ("assistant", "u1", "u0")
-    assert (entry.session, entry.version, entry.cwd) == ("s1", "2.1.325", "/w")
-    assert (entry.git_branch, entry.request_id, entry.is_sidechain) == ("HEAD", "req_1", False)
-    assert entry.message is not None
-    assert (entry.message.id, entry.message.model) == ("msg_1", "claude-x")
-    assert entry.message.usage == claude.MessageUsage(input_tokens=3, output_tokens=9)
-    text, call = blocks(entry)
-    assert extract_text(text.text) == "Reading."
-    assert (call.id, call.name, call.input) == ("toolu_1", "Read", CallTarget(file_path="/w/a.py"))
-
-
-@requirement("wire.claude-file-form")
 def test_result_record_of_a_file_is_read() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": False}
     structured = {"stdout": "ok", "interrupted": True, "durationMs": 1.5}
@@ -131,23 +88,6 @@ def test_stream_form_has_the_same_meaning() -> None:
     assert json_repair.is_same_json(
         decode_bodies(data).structured or b"", b'{"status":"async_launched","agentId":"a1"}'
     )
-
-
-@requirement("wire.claude-stream-form")
-def test_last_record_of_a_stream_names_denied_and_deferred_calls() -> None:
-    entry = whole(
-        line(
-            type="result",
-            subtype="success",
-            is_error=False,
-            permission_denials=[{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {}}],
-            deferred_tool_use={"id": "toolu_2", "name": "Bash", "input": {}},
-        )
-    )
-
-    assert [denial.tool_use_id for denial in entry.permission_denials or ()] == ["toolu_1"]
-    assert entry.deferred_tool_use is not None
-    assert entry.deferred_tool_use.id == "toolu_2"
 
 
 @requirement("wire.unknown-types-are-entries")

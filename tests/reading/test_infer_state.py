@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
 from toolspan import Span
+from toolspan.formats.claude.pairing import SUCCEEDED, TranscriptBodyStore, parse_plain_success, parse_result
+from toolspan.formats.claude.records import Entry, MessageBlock, decode_entry
+from toolspan.formats.source import BytesSource
 from toolspan.testing import Body, TranscriptBuilder, claude_results
 from toolspan.testing.claude_results import REJECTED, SESSION_ENDED, STOP
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
 
 NEW = "2.1.325"
 OLD = "2.0.65"
@@ -426,3 +433,182 @@ def test_rejection_in_a_client_subagent_is_not_the_users(
 
     assert [(span.id, span.state, span.error_kind) for span in spans] == [("inner", state, kind)]
     assert ("subagent of the client" in {evidence.rule for evidence in spans[0].evidence}) == (state == "cancelled")
+
+
+def read_claude_call(folder: Path, tool: str, text: str, version: str = "2.1.100") -> Span:
+    common = {"sessionId": "s", "version": version, "cwd": "/repo", "isSidechain": False, "userType": "external"}
+    request = {"role": "assistant", "id": "m1", "type": "message", "model": "m",
+               "content": [{"type": "tool_use", "id": "t1", "name": tool, "input": {}}]}  # fmt: skip
+    result = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": text}],
+    }
+    records: list[dict[str, object]] = [
+        {
+            "type": "assistant",
+            "uuid": "a",
+            "parentUuid": None,
+            "timestamp": "2026-01-01T00:00:00.000Z",
+            "message": request,
+        },
+        {"type": "user", "uuid": "b", "parentUuid": "a", "timestamp": "2026-01-01T00:00:01.000Z", "message": result},
+    ]
+    path = folder / "session.jsonl"
+    path.write_text("".join(json.dumps({**record, **common}) + "\n" for record in records), encoding="utf-8")
+    (span,) = toolspan.read(path).spans
+    return span
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "state", "kind"),
+    [
+        ("Bash", 'Path "/repo/gone" does not exist', "failed", "not_found"),
+        ("KillShell", "Shell b12 is not running, so cannot be killed (status: completed)", "failed", "unknown"),
+        ("BashOutput", "The shell has no output to return", "failed", "unknown"),
+        ("Bash", "Exit code -1\nspawn failed", "failed", "command_failed"),
+        ("Grep", "Path does not exist: /repo/src", "failed", "not_found"),
+        ("Glob", "Directory does not exist: /repo/src", "failed", "not_found"),
+        ("WebFetch", "TypeError: x is undefined\n    at run (/opt/cli.js:681:429)", "failed", "unknown"),
+        ("WebFetch", "Failed at line 429 of the page", "failed", "unknown"),
+        ("WebFetch", "API Error: 429 Too Many Requests", "failed", "rate_limit"),
+        ("WebFetch", '{"status": 429}', "failed", "rate_limit"),
+        (
+            "Edit",
+            "Claude requested permissions to edit /repo/.bashrc which is a sensitive file.",
+            "denied",
+            "not_granted",
+        ),
+        ("mcp__db__query", "Request timed out", "timed_out", "mcp_timeout"),
+        ("Bash", "Only read-only commands may run here", "denied", "rule_denied"),
+    ],
+)
+@pytest.mark.parametrize("version", ["2.0.60", "2.1.40", "2.1.200"])
+def test_error_message_has_its_state_and_kind(
+    tmp_path: Path, tool: str, text: str, state: str, kind: str, version: str
+) -> None:
+    span = read_claude_call(tmp_path, tool, text, version)
+
+    assert (span.state, span.error_kind) == (state, kind)
+
+
+def test_bare_missing_path_has_no_kind_in_2_1_12(tmp_path: Path) -> None:
+    span = read_claude_call(tmp_path, "Grep", "Path does not exist: /repo/src", "2.1.12")
+
+    assert (span.state, span.error_kind) == ("failed", "unknown")
+
+
+_HEADER = {"type": "input_text", "text": "Wall time: 1.2 seconds\nOutput:"}
+
+
+def read_codex_call(folder: Path, output: object) -> Span:
+    records = [
+        ("session_meta", {"id": "s", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/repo", "cli_version": "0.130.0"}),
+        ("response_item", {"type": "function_call", "name": "mcp__db__query", "arguments": "{}", "call_id": "c1"}),
+        ("response_item", {"type": "function_call_output", "call_id": "c1", "output": output}),
+    ]
+    path = folder / "rollout-2026-01-01T00-00-00-00000000-0000-7000-8000-000000000000.jsonl"
+    lines = [{"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload} for kind, payload in records]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    (span,) = toolspan.read(path).spans
+    return span
+
+
+@pytest.mark.parametrize(
+    ("message", "state", "kind"),
+    [
+        ("tool call error: tool call failed for `db/query`: timed out awaiting tools/call after 60s",
+         "timed_out", "mcp_timeout"),
+        ("tool call error: tool call failed for `db/query`: unexpected reply", "failed", "unknown"),
+        ("tool call error: tool call failed for `db/query`\n\nCaused by:\n    Transport closed",
+         "failed", "mcp_no_response"),
+        ("MCP error -32603: the query is invalid", "failed", "mcp_error"),
+        ("3 rows, none of them timed out after the update", "succeeded", None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["string", "blocks", "header and string", "header and blocks", "header and text"])
+def test_mcp_error_inside_json_is_a_failure(tmp_path: Path, message: str, state: str, kind: str, form: str) -> None:
+    blocks = json.dumps([{"type": "text", "text": message}])
+    body = blocks if "blocks" in form else message if "text" in form else json.dumps(message)
+    output = [{"type": "input_text", "text": body}]
+
+    span = read_codex_call(tmp_path, [_HEADER, *output] if "header" in form else output)
+
+    assert (span.state, span.error_kind) == (state, kind)
+
+
+def test_mcp_error_flag_inside_json_is_a_failure(tmp_path: Path) -> None:
+    reply = {"content": [{"type": "text", "text": "no such table"}], "isError": True}
+
+    span = read_codex_call(tmp_path, [_HEADER, {"type": "input_text", "text": json.dumps(reply)}])
+
+    assert span.state == "failed"
+
+
+TEXTS = st.sampled_from([
+    "", "fine", "[1] 4242", "[Request interrupted by user]", "Error: no", "Errors: none",
+    "<tool_use_error>no</tool_use_error>", "result (70,000 characters) exceeds maximum allowed",
+    "out\n[Exit code: 3]", "done\nagentId: a1b2c3", "Command running in background with ID: b1",
+    "Command was manually backgrounded by user", "Async agent launched successfully.",
+    "<persisted-output>\nOutput too large. Full output saved to: /tmp/x.txt", "saved to nowhere",
+])  # fmt: skip
+CONTENTS = TEXTS | st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXTS), max_size=2)
+FACTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "interrupted": st.booleans(),
+        "wasInterrupted": st.booleans(),
+        "backgroundTaskId": st.sampled_from(["", "b1"]),
+        "timedOutAfterMs": st.sampled_from([0, 120_000]),
+        "persistedOutputPath": st.sampled_from(["", "/tmp/x.txt"]),
+        "status": st.sampled_from(["completed", "async_launched", "teammate_spawned"]),
+        "agentId": st.sampled_from(["", "a1"]),
+        "taskId": st.just("t1"),
+        "isAsync": st.booleans(),
+        "durationMs": st.just(12),
+        "durationSeconds": st.just(1.5),
+        "totalDurationMs": st.just(99),
+    },
+)
+LINES = st.fixed_dictionaries(
+    {"type": st.just("user"), "timestamp": st.just("2026-01-02T03:04:05.678Z")},
+    optional={
+        "toolUseResult": FACTS | TEXTS | st.lists(TEXTS, max_size=1),
+        "tool_use_result": FACTS,
+        "toolDenialKind": st.sampled_from(["user-rejected", "permission-rule"]),
+        "version": st.sampled_from(["1.0.60", "2.1.80"]),
+    },
+)
+FLAGS = st.fixed_dictionaries({}, optional={"is_error": st.none() | st.booleans()})
+TOOLS = st.sampled_from(["", "Bash", "Task", "Read", "mcp__a__b"])
+
+
+def written(line: dict[str, Any], content: object, flags: dict[str, Any]) -> tuple[MessageBlock, Entry]:
+    block = {"type": "tool_result", "tool_use_id": "t1", "content": content, **flags}
+    data = json.dumps({**line, "message": {"content": [block]}}, separators=(",", ":")).encode()
+    entry = decode_entry(data).entry
+    assert entry.message is not None
+    assert isinstance(entry.message.content, list)
+    return entry.message.content[0], entry
+
+
+@given(line=LINES, content=CONTENTS, flags=FLAGS, tool=TOOLS)
+def test_fast_path_agrees_with_the_full_inference(
+    line: dict[str, Any], content: object, flags: dict[str, Any], tool: str
+) -> None:
+    block, entry = written(line, content, flags)
+    shelf = TranscriptBodyStore(BytesSource(b""))
+    call = Call(id=CallId("t1"), tool=tool, at=1, requested_at=None, target=None, body_store=shelf)
+
+    plain = parse_plain_success(call, block, entry, 7)
+
+    if plain is not None:
+        assert parse_result(call, block, entry, 7) == (plain, SUCCEEDED, "", None)
+
+
+def test_most_results_take_the_fast_path() -> None:
+    shelf = TranscriptBodyStore(BytesSource(b""))
+    for tool in ("Bash", "Read", "mcp__a__b"):
+        block, entry = written({"type": "user"}, "fine", {})
+        call = Call(id=CallId("t1"), tool=tool, at=1, requested_at=None, target=None, body_store=shelf)
+
+        assert parse_plain_success(call, block, entry, 7) is not None

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULES = ("queue", "batch", "pipeline", "isolation", "outcome")
 TESTS = (
-    "test_batch", "test_pipeline", "test_cancel", "test_approver", "test_runner", "test_queue",
+    "test_batch", "test_pipeline", "test_cancel", "test_denials", "test_runner", "test_queue",
     "test_exceptions", "test_recovery", "test_settlement", "test_isolation",
 )  # fmt: skip
 TIMEOUT = 180

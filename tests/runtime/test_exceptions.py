@@ -1,4 +1,4 @@
-"""Exceptions and invalid options in user code affect only their own call."""
+"""Exceptions, interrupts and invalid options in user code affect only their own call."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import asyncio
 import concurrent.futures
 import sys
 import threading
+from pathlib import Path
 from typing import NoReturn
 
 import anyio
 import pytest
 
 from tests.requirement import requirement
-from toolspan import Permissions, Runner, Session, ToolContext, ToolspanError, tool
+from tests.runtime.calls import EventLog, call
+from toolspan import Hooks, Permissions, Runner, Session, ToolContext, ToolspanError, read, tool
 from toolspan.errors import BadCall, BadTool
 from toolspan.testing import check_history
 from toolspan.types.events import LiveEvent, Progressed
+from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
 
@@ -257,3 +260,73 @@ def test_option_of_the_wrong_type_is_refused(options: dict[str, object], words: 
 
     with pytest.raises(BadTool, match=words):
         tool(**options)(listing)  # type: ignore[call-overload]
+
+
+@requirement("run.keyboard-interrupt")
+async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() -> None:
+    running = anyio.Event()
+
+    @tool(concurrent=True)
+    async def wait() -> str:
+        running.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    @tool(concurrent=True)
+    async def press() -> str:
+        await running.wait()
+        raise KeyboardInterrupt
+
+    @tool
+    async def later() -> str:
+        return "never"
+
+    events = EventLog()
+    with anyio.fail_after(30), pytest.raises(KeyboardInterrupt):
+        await Runner([wait, press, later], direct=[events]).run(
+            [call("a", "wait"), call("b", "press"), call("c", "later")]
+        )
+
+    assert events.states == {"a": "interrupted", "b": "interrupted", "c": "cancelled"}
+
+
+@requirement("run.keyboard-interrupt")
+@pytest.mark.parametrize(("where", "state"), [("tool", "interrupted"), ("hook", "cancelled")])
+async def test_session_and_transcript_have_every_result_after_a_keyboard_interrupt(
+    where: str, state: str, tmp_path: Path
+) -> None:
+    running = anyio.Event()
+
+    @tool(concurrent=True)
+    async def wait() -> str:
+        running.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    @tool(concurrent=True)
+    async def press() -> str:
+        await running.wait()
+        if where == "tool":
+            raise KeyboardInterrupt
+        return "pressed"
+
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("press")
+    async def interrupt(_call: Call) -> None:
+        await running.wait()
+        if where == "hook":
+            raise KeyboardInterrupt
+
+    path = tmp_path / "t.jsonl"
+    session = Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[wait, press], transcript=path, hooks=hooks
+    )
+    with anyio.fail_after(30):
+        async with session:
+            session.say("Go.")
+            with pytest.raises(KeyboardInterrupt):
+                await session.run({"role": "assistant", "content": [call("a", "wait"), call("b", "press")]})
+            assert check_history(session.messages) == []
+
+    assert {span.id: span.state for span in read(path).spans} == {"a": "interrupted", "b": state}

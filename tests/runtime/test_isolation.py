@@ -627,4 +627,4 @@ async def test_exceptions_leave_no_garbage_behind() -> None:
             await runner.run([call("a", "fails")])
             gc.collect()
             await runner.run([call("b", "fails")])
-            assert [get_object for get_object in gc.get_objects() if isinstance(get_object, OwnError)] == []
+            assert [item for item in gc.get_objects() if isinstance(item, OwnError)] == []

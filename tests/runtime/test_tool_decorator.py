@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 
 from tests.requirement import requirement
-from toolspan.errors import BadTool, ToolError
+from toolspan.errors import BadTool
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import Invalid, Valid, explain_issues
 from toolspan.runtime.tool import FunctionTool, Output, Refusal, Tool, tool
 from toolspan.types.events import Finished
+
+pytestmark = pytest.mark.anyio
 
 LIMIT = 5
 
@@ -144,7 +146,6 @@ def test_options_override_the_function() -> None:
     assert query.paths({"sql": "a"}) == frozenset({"a"})
 
 
-@pytest.mark.anyio
 @requirement("tools.direct-call")
 async def test_decorated_function_can_still_be_called() -> None:
     @tool
@@ -397,7 +398,6 @@ def test_any_input_is_accepted_or_explained(anything: dict[str, object]) -> None
 # What the function is given
 
 
-@pytest.mark.anyio
 @requirement("tools.context-injected")
 async def test_context_is_injected_by_annotation_under_any_name(tmp_path: Path) -> None:
     @tool
@@ -417,7 +417,6 @@ async def test_context_is_injected_by_annotation_under_any_name(tmp_path: Path) 
         assert result.text == f"{tmp_path}!"
 
 
-@pytest.mark.anyio
 @requirement("tools.context-injected")
 async def test_annotations_may_be_strings_with_local_names() -> None:
     namespace: dict[str, object] = {}
@@ -471,7 +470,6 @@ class Model(BaseModel):
 BLOCKS = [{"type": "text", "text": "hello"}]
 
 
-@pytest.mark.anyio
 @requirement("tools.values-returned")
 @pytest.mark.parametrize(
     ("value", "content", "structured"),
@@ -503,7 +501,6 @@ async def test_return_value_becomes_text_and_value(value: object, content: objec
     assert finished.span.state == "succeeded"
 
 
-@pytest.mark.anyio
 @requirement("tools.values-returned")
 @pytest.mark.parametrize("value", [b"raw", bytearray(b"raw"), object(), {"a": object()}])
 async def test_value_without_json_form_fails_the_call(value: object) -> None:
@@ -517,7 +514,6 @@ async def test_value_without_json_form_fails_the_call(value: object) -> None:
     assert str(finished.content).startswith("give returned ")
 
 
-@pytest.mark.anyio
 @requirement("tools.values-returned")
 async def test_value_can_be_emitted_as_structured_output() -> None:
     @tool(structured_output=True)
@@ -529,7 +525,6 @@ async def test_value_can_be_emitted_as_structured_output() -> None:
     assert finished.structured_output == {"a": 7}
 
 
-@pytest.mark.anyio
 @requirement("tools.values-returned")
 @pytest.mark.parametrize("structured", [True, False])
 async def test_text_is_structured_output_only_on_request(structured: bool) -> None:
@@ -545,7 +540,6 @@ async def test_text_is_structured_output_only_on_request(structured: bool) -> No
 # How it runs
 
 
-@pytest.mark.anyio
 @requirement("tools.sync-in-threads")
 async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
     entered, leave, output = anyio.Event(), threading.Event(), threading.Event()
@@ -572,7 +566,6 @@ async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
         leave.set()
 
 
-@pytest.mark.anyio
 @requirement("tools.sync-in-threads")
 async def test_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     async def inner() -> str:
@@ -585,19 +578,6 @@ async def test_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     assert (await finish(outer)).content == "waited"
 
 
-@pytest.mark.anyio
-@requirement("tools.sync-in-threads")
-async def test_tool_error_reaches_the_model() -> None:
-    @tool
-    def fail() -> str:
-        raise ToolError("No such section")
-
-    finished = await finish(fail)
-
-    assert (finished.content, finished.span.state) == ("No such section", "failed")
-
-
-@pytest.mark.anyio
 @requirement("tools.validate-input")
 @pytest.mark.parametrize("objection", ["Not today", Refusal("Not today")])
 async def test_tool_may_refuse_an_input_before_the_approver_is_asked(objection: str | Refusal) -> None:

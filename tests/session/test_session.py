@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from tests.runtime.waiting_tools import Held, interrupting
 from toolspan import Hooks, Permissions, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.runtime.hooks.events import PreToolDecision
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Tool
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
+from toolspan.types.events import Faulted, LiveEvent
 from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
@@ -367,3 +371,141 @@ async def test_session_without_permissions_runs_only_read_only_calls(tmp_path: P
 
     assert [(span.tool, span.state) for span in session.spans] == [("Read", "succeeded"), ("Bash", "denied")]
     assert not (tmp_path / "made").exists()
+
+
+@tool
+def peek() -> list[dict[str, object]]:
+    """Look."""
+    return [{"type": "text", "text": "a flower"}]
+
+
+def blocks_of(session: Session) -> list[list[Any]]:
+    return [content for message in session.messages if isinstance(content := message["content"], list)]
+
+
+@requirement("session.copy")
+async def test_changing_messages_does_not_change_the_history(tmp_path: Path) -> None:
+    text: list[dict[str, object]] = [{"type": "text", "text": "go"}]
+    block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[peek], transcript=None) as session:
+        session.say(text)
+        await session.run({"role": "assistant", "content": [block]})
+        before = session.messages
+        for blocks in blocks_of(session):
+            blocks[-1]["cache_control"] = {"type": "ephemeral"}
+            blocks.append({"type": "text", "text": "more"})
+        blocks_of(session)[-1][0]["content"][0]["text"] = "a weed"
+        text[0]["text"] = "stop"
+
+        assert session.messages == before
+        assert before[0]["content"] == [{"type": "text", "text": "go"}]
+
+
+@requirement("session.copy")
+async def test_history_passed_by_the_caller_is_not_modified(tmp_path: Path) -> None:
+    block: dict[str, object] = {"type": "text", "text": "before"}
+    history = [{"role": "user", "content": [block]}, {"role": "assistant", "content": [block]}]
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, history=history, transcript=None) as session:
+        block["text"] = "after"
+
+        assert [item[0]["text"] for item in blocks_of(session)] == ["before", "before"]
+
+
+@requirement("session.prompt")
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("  ", "must not be empty"),
+        ([], "must not be empty"),
+        (None, "must not be empty"),
+        (5, "not int"),
+        ({"type": "text", "text": "a"}, "not dict"),
+        (["a"], "each with its type"),
+        ([{"type": "text", "text": 5}], "must be a string"),
+        ([{"type": "text", "text": ""}], "empty"),
+        ([{"type": "tool_result", "tool_use_id": "a"}], "must not contain a tool_result"),
+    ],
+)
+async def test_invalid_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
+        with pytest.raises(ValueError, match=why):
+            session.say(content)
+        with pytest.raises(ValueError, match=why):
+            await session.submit(content)
+
+        assert session.messages == []
+
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "echo", "arguments": '{"text": "hi"}'}}
+MESSAGE: dict[str, object] = {"role": "assistant", "content": "I echo.", "tool_calls": [CALL]}
+CHOICE = {"index": 0, "finish_reason": "tool_calls", "message": MESSAGE}
+REPLIES: list[dict[str, object]] = [
+    {"id": "chatcmpl-1", "object": "chat.completion", "choices": [CHOICE]},
+    MESSAGE,
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "assistant", "content": "", "function_call": CALL["function"]},
+    {"object": "response", "output": [{"type": "function_call", "call_id": "c", "name": "echo", "arguments": "{}"}]},
+]
+
+
+class SdkReply:
+    """An SDK object, which is a pydantic model."""
+
+    def __init__(self, fields: dict[str, object]) -> None:
+        self.fields = fields
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, object]:
+        return self.fields
+
+
+@requirement("session.foreign-reply")
+@pytest.mark.parametrize("reply", REPLIES)
+async def test_openai_reply_is_refused_and_the_adapter_named(reply: dict[str, object], tmp_path: Path) -> None:
+    session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None)
+    async with session:
+        session.say("Go.")
+        for fields in (reply, SdkReply(reply)):
+            with pytest.raises(TypeError, match=r"OpenAI.*make_model"):
+                await session.run(fields)
+        with pytest.raises(TypeError, match=r"OpenAI.*make_model"):
+            await Runner([echo]).run(reply)
+        assert len(session.messages) == 1
+        assert await session.run(  # the session still works
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "echo", "input": {"text": "hi"}}]}
+        )
+
+
+def breaks(event: LiveEvent) -> None:
+    raise ValueError(f"cannot take {type(event).__name__}")
+
+
+async def breaks_later(event: LiveEvent) -> None:
+    raise ValueError(f"cannot take {type(event).__name__}")
+
+
+@requirement("sinks.reported")
+@pytest.mark.parametrize("way", ["direct", "thread", "task"])
+async def test_raising_sink_is_reported_once(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    choices: dict[str, list[Sink]] = {"direct": [], "thread": [breaks], "task": [breaks_later]}
+    sinks = choices[way]
+    session = Session(
+        permissions=Permissions.allow_all(),
+        cwd=tmp_path,
+        tools=[echo],
+        transcript=None,
+        direct=[breaks] if way == "direct" else [],
+        sinks=sinks,
+    )
+    with caplog.at_level(logging.WARNING, logger="toolspan"):
+        async with session:
+            session.say("Go.")
+            for name in "abcd":
+                call = {"type": "tool_use", "id": name, "name": "echo", "input": {"text": "hi"}}
+                assert await session.run({"role": "assistant", "content": [call]})
+
+    (failure,) = session.failures
+    assert isinstance(failure, Faulted)
+    assert failure.where == ("breaks_later" if way == "task" else "breaks")
+    assert failure.reason.startswith("ValueError: cannot take ")
+    (record,) = caplog.records
+    assert failure.where in record.getMessage()

@@ -14,11 +14,12 @@ from toolspan import Call, Hooks, Permissions, Session, ToolspanError
 from toolspan.runtime.hooks.events import HookEffects, ToolHookEvent
 from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
+pytestmark = pytest.mark.anyio
+
 LONG = 10
 
 
 @requirement("lane.one-message")
-@pytest.mark.anyio
 async def test_overlapping_calls_are_one_message(tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with Session(
@@ -38,7 +39,6 @@ async def test_overlapping_calls_are_one_message(tmp_path: Path) -> None:
 
 
 @requirement("lane.answer")
-@pytest.mark.anyio
 async def test_call_cancelled_in_the_queue_is_recorded_and_unblocks_the_next(tmp_path: Path) -> None:
     hold = Held("hold")
     answers: list[SingleCallResult] = []
@@ -70,7 +70,6 @@ async def test_call_cancelled_in_the_queue_is_recorded_and_unblocks_the_next(tmp
 
 
 @requirement("lane.answer")
-@pytest.mark.anyio
 async def test_repeated_id_is_reported_and_an_unknown_tool_answered(tmp_path: Path) -> None:
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         lane = SingleCallRunner(session)
@@ -84,7 +83,6 @@ async def test_repeated_id_is_reported_and_an_unknown_tool_answered(tmp_path: Pa
 
 
 @requirement("lane.answer")
-@pytest.mark.anyio
 async def test_hook_messages_follow_the_result_of_their_call(tmp_path: Path) -> None:
     hooks = Hooks()
 

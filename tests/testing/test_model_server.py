@@ -24,6 +24,8 @@ from toolspan import testing
 from toolspan.session.models.scripted import ScriptStep
 from toolspan.testing import ModelServer, ScriptedModel, say, use
 
+pytestmark = pytest.mark.anyio
+
 Json = dict[str, Any]
 HELLO: MessageParam = {"role": "user", "content": "Hello"}
 READ: ToolParam = {"name": "Read", "input_schema": {"type": "object"}}
@@ -73,7 +75,6 @@ def without_nulls(message: Json) -> Json:
 
 
 @requirement("model-server.speaks-the-api")
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_client_gets_the_script_complete_and_streamed(name: str) -> None:
     expected = await ScriptedModel([SCRIPTS[name]]).create(
@@ -90,7 +91,6 @@ async def test_client_gets_the_script_complete_and_streamed(name: str) -> None:
 
 
 @requirement("model-server.streams-in-pieces")
-@pytest.mark.anyio
 async def test_stream_has_the_events_of_the_api_in_order() -> None:
     async with talking([say("Hm."), use("Bash", command="git status")]) as (client, _):
         stream = await client.messages.create(model="m", max_tokens=9, messages=[HELLO], stream=True)
@@ -148,7 +148,6 @@ def anonymous(message: Json) -> Json:
 
 
 @requirement("model-server.speaks-the-api")
-@pytest.mark.anyio
 async def test_agent_loop_runs_through_the_official_client() -> None:
     def conclude(messages: list[Json]) -> Json:
         return say(f"It says {testing.last_result_texts(messages)[0]}.")
@@ -165,7 +164,6 @@ async def test_agent_loop_runs_through_the_official_client() -> None:
 
 
 @requirement("model-server.errors-are-the-apis")
-@pytest.mark.anyio
 async def test_invalid_history_is_answered_with_the_error_body_of_the_api() -> None:
     open_call = [HELLO, {"role": "assistant", "content": [{"id": "toolu_a", **use("Bash")}]}]
 
@@ -181,7 +179,6 @@ async def test_invalid_history_is_answered_with_the_error_body_of_the_api() -> N
 
 
 @requirement("model-server.errors-are-the-apis")
-@pytest.mark.anyio
 async def test_overload_is_an_error_without_retries_and_a_pause_with_them() -> None:
     script = (
         testing.fail(529),
@@ -202,7 +199,6 @@ async def test_overload_is_an_error_without_retries_and_a_pause_with_them() -> N
 
 
 @requirement("model-server.errors-are-the-apis")
-@pytest.mark.anyio
 async def test_stream_may_break_off_with_an_error() -> None:
     broken = testing.fail(529, after=[say("I was about to")])
 
@@ -220,7 +216,6 @@ async def test_stream_may_break_off_with_an_error() -> None:
 
 
 @requirement("model-server.script-faults-surface")
-@pytest.mark.anyio
 async def test_exception_of_a_step_is_raised_at_the_end_even_if_the_client_swallows_it() -> None:
     def check(messages: list[Json]) -> Json:
         raise AssertionError("expected a result")
@@ -238,7 +233,6 @@ async def test_exception_of_a_step_is_raised_at_the_end_even_if_the_client_swall
 
 
 @requirement("model-server.script-faults-surface")
-@pytest.mark.anyio
 async def test_error_of_the_test_is_raised_unchanged() -> None:
     with pytest.raises(anthropic.BadRequestError) as refused:
         async with talking() as (client, _):
@@ -248,7 +242,6 @@ async def test_error_of_the_test_is_raised_unchanged() -> None:
 
 
 @requirement("model-server.speaks-the-api")
-@pytest.mark.anyio
 async def test_tokens_are_counted_and_models_listed() -> None:
     async with talking(say("Hi.")) as (client, _):
         counted = await client.messages.count_tokens(model="m", messages=[HELLO])
@@ -260,7 +253,6 @@ async def test_tokens_are_counted_and_models_listed() -> None:
 
 
 @requirement("model-server.steps-may-wait")
-@pytest.mark.anyio
 async def test_step_may_wait_while_another_client_is_served() -> None:
     asked_first, released = anyio.Event(), anyio.Event()
 
@@ -301,7 +293,6 @@ def head(method: str, path: str, *headers: str) -> bytes:
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
 async def test_body_may_be_chunked_with_expect_continue_and_keep_alive() -> None:
     expecting = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}", "Expect: 100-continue")
     chunked = head("POST", "/v1/messages?beta=true", "Transfer-Encoding: chunked")
@@ -317,7 +308,6 @@ async def test_body_may_be_chunked_with_expect_continue_and_keep_alive() -> None
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
 async def test_head_request_gets_only_headers_and_http_1_0_a_closed_connection() -> None:
     old = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}").replace(b"1.1", b"1.0", 1)
     streaming = json.dumps({**json.loads(BODY), "stream": True}).encode()
@@ -335,7 +325,6 @@ async def test_head_request_gets_only_headers_and_http_1_0_a_closed_connection()
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
@@ -365,7 +354,6 @@ async def test_invalid_request_is_reported_and_the_server_continues(sent: bytes,
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
 async def test_clients_that_disconnect_early_do_not_affect_others() -> None:
     long = say("word " * 200_000)
 

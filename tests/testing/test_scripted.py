@@ -17,6 +17,8 @@ from tests.requirement import requirement
 from toolspan import testing
 from toolspan.testing import ScriptedModel, check_history, say, use
 
+pytestmark = pytest.mark.anyio
+
 Json = dict[str, Any]
 HELLO: Json = {"role": "user", "content": "Hello"}
 IMAGE: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
@@ -39,7 +41,6 @@ def answers(identifier: str, content: object = "ok", **more: object) -> Json:
 
 
 @requirement("scripted-model.says-its-script")
-@pytest.mark.anyio
 async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> None:
     model = ScriptedModel([[say("I look first."), use("Read", file_path="a.txt")], say("Done.")])
 
@@ -77,7 +78,6 @@ async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> Non
 
 
 @requirement("scripted-model.same-bytes")
-@pytest.mark.anyio
 async def test_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> None:
     async def spoken(seed: str) -> str:
         model = ScriptedModel([[testing.think("Hm."), use("Bash", command="ls")]], seed=seed)
@@ -88,7 +88,6 @@ async def test_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> 
 
 
 @requirement("scripted-model.same-bytes")
-@pytest.mark.anyio
 async def test_ids_of_the_conversation_are_not_repeated() -> None:
     first: Json = await ScriptedModel([use("Bash")]).create(messages=[HELLO])
     resumed = [HELLO, assistant(*first["content"]), user(answers(first["content"][0]["id"]))]
@@ -99,7 +98,6 @@ async def test_ids_of_the_conversation_are_not_repeated() -> None:
 
 
 @requirement("scripted-model.steps-see-results")
-@pytest.mark.anyio
 async def test_function_of_the_script_sees_the_results() -> None:
     def follow(messages: list[dict[str, object]]) -> list[dict[str, object]]:
         return [use("TaskOutput", task_id=testing.last_result_texts(messages)[1])]
@@ -120,7 +118,6 @@ async def test_function_of_the_script_sees_the_results() -> None:
 
 
 @requirement("scripted-model.fails-as-told")
-@pytest.mark.anyio
 async def test_failing_step_raises_and_the_next_request_continues() -> None:
     model = ScriptedModel([testing.fail(529), testing.fail(400, message="too long"), say("At last.")])
 
@@ -135,7 +132,6 @@ async def test_failing_step_raises_and_the_next_request_continues() -> None:
 
 
 @requirement("scripted-model.cuts-and-refuses")
-@pytest.mark.anyio
 async def test_truncated_call_lacks_the_rest_of_its_input() -> None:
     model = ScriptedModel(
         [testing.cut(say("I write."), use("Write", file_path="a", content="long")), testing.cut(say("halfway"))]
@@ -149,7 +145,6 @@ async def test_truncated_call_lacks_the_rest_of_its_input() -> None:
 
 
 @requirement("scripted-model.cuts-and-refuses")
-@pytest.mark.anyio
 async def test_refusal_and_pause_have_their_stop_reason() -> None:
     pause = testing.ScriptedReply([say("Searching.")], stop_reason="pause_turn")
     model = ScriptedModel([testing.refuse(explanation="No."), pause])
@@ -163,7 +158,6 @@ async def test_refusal_and_pause_have_their_stop_reason() -> None:
 
 
 @requirement("scripted-model.end-of-script")
-@pytest.mark.anyio
 async def test_request_after_the_last_step_raises_unless_an_end_is_given() -> None:
     short, endless = ScriptedModel([say("One.")]), ScriptedModel([], then=say("Still here."))
 
@@ -177,7 +171,6 @@ async def test_request_after_the_last_step_raises_unless_an_end_is_given() -> No
 
 
 @requirement("scripted-model.records-requests")
-@pytest.mark.anyio
 async def test_requests_are_kept_as_received() -> None:
     model = ScriptedModel([say("One.")])
     messages = [copy.deepcopy(HELLO)]
@@ -191,7 +184,6 @@ async def test_requests_are_kept_as_received() -> None:
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
-@pytest.mark.anyio
 async def test_invalid_history_is_refused_as_by_the_api_and_takes_no_step() -> None:
     model = ScriptedModel([say("One.")])
 
@@ -208,7 +200,6 @@ async def test_invalid_history_is_refused_as_by_the_api_and_takes_no_step() -> N
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("tools", "problem"),
     [

@@ -9,13 +9,16 @@ from typing import cast
 
 import anyio
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from PIL import Image
 
 import toolspan
+from tests.integrations.adapters.langgraph_loop import block
 from tests.integrations.adapters.loop import LONG, Loop, Picture, call
 from tests.requirement import requirement
 from tests.runtime.waiting_tools import meeting
-from toolspan import Permissions, Rules, Session, coding_tools, tool
+from toolspan import Permissions, Rules, Session, ToolspanError, coding_tools, tool
+from toolspan.integrations.langgraph import ToolspanNode
 from toolspan.runtime.permissions import PolicyStack
 
 pytestmark = pytest.mark.anyio
@@ -118,3 +121,39 @@ async def test_cancelled_run_ends_and_records_its_calls(results: Loop, tmp_path:
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
     assert [span.state for span in toolspan.read(transcript).spans] == ["interrupted"]
+
+
+@requirement("adapters.one-result")
+async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_again(tmp_path: Path) -> None:
+    request = AIMessage(
+        content="",
+        tool_calls=[
+            block(call("Bash", "a", command="touch again")),
+            block(call("Bash", "b", command="echo b")),
+            block(call("Nothing", "n")),
+        ],
+        invalid_tool_calls=[
+            {"name": "Bash", "args": '{"command": ', "id": "c", "error": "cut", "type": "invalid_tool_call"}
+        ],
+    )
+    done = ToolMessage("done before", tool_call_id="a")
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
+        with anyio.fail_after(LONG):
+            result = await ToolspanNode(session).ainvoke([request, done])
+    assert isinstance(result, list)
+    ended = [("b", "success"), ("n", "error"), ("c", "error")]
+    assert [(item.tool_call_id, item.status) for item in result] == ended
+    assert "No such tool available: Nothing" in result[1].content
+    assert not (tmp_path / "again").exists()
+
+
+@requirement("adapters.faults")
+@pytest.mark.parametrize("state", [{}, {"messages": []}, {"messages": [HumanMessage("x")]}, 7])
+async def test_state_without_calls_is_an_error(tmp_path: Path, state: object) -> None:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
+        node = ToolspanNode(session)
+        assert "Bash" in str(node.schemas())
+        with pytest.raises(ToolspanError):
+            await node.ainvoke(state)
+        with pytest.raises(ToolspanError, match="ainvoke"):
+            node.invoke({"messages": []})

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.runtime.process.commands import Ups, command, python, sh, zombies
-from toolspan.runtime.process import ExitStatus, ProcessSupervisor, Spill, StartError, find_survivors, start_process
+from toolspan.runtime.process import (
+    Capture,
+    ExitStatus,
+    ProcessSupervisor,
+    Spill,
+    StartError,
+    find_survivors,
+    start_process,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -313,3 +324,25 @@ async def test_child_without_a_supervisor_is_terminated_by_its_caller() -> None:
 
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@requirement("process.bounded-memory")
+@given(st.lists(st.binary(max_size=30)), st.integers(2, 50))
+def test_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[bytes], limit: int) -> None:
+    whole = b"".join(pieces)
+    with TemporaryDirectory() as folder:
+        capture = Capture(limit, Spill(lambda: Path(folder) / "all"))
+        for piece in pieces:
+            capture.add(piece)
+        capture.finish()
+        capture.add(b"too late")
+        spilled = None if capture.path is None else capture.path.read_bytes()
+
+    fits = len(whole) <= limit
+    tail = limit - limit // 2
+    assert capture.total == len(whole)
+    assert capture.dropped == (0 if fits else len(whole) - limit)
+    assert capture.head == (whole if fits else whole[: limit // 2])
+    assert capture.tail == (b"" if fits else whole[-tail:])
+    assert capture.data == (whole if fits else whole[: limit // 2] + whole[-tail:])
+    assert spilled == (None if fits else whole)

@@ -373,7 +373,6 @@ def test_invalid_url_is_refused_at_once(url: str) -> None:
 
 
 @requirement("model.address")
-@pytest.mark.anyio
 async def test_unreachable_server_is_named_without_its_password() -> None:
     patience = RetryOptions(retries=0)
     for word in ("anthropic:m", "openai:m"):
