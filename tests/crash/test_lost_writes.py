@@ -79,7 +79,7 @@ Choice = Callable[[File], int | None]
 Version = Callable[[list[bytes | None]], bytes | None]
 
 
-def left(disk: Disk, place: Path, origin: Path, much: Choice, which: Version) -> None:
+def surviving_files(disk: Disk, place: Path, origin: Path, much: Choice, which: Version) -> None:
     def put(path: str, data: bytes) -> None:
         target = place / Path(path).relative_to(origin)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def test_session_is_resumed_without_wrong_evidence_after_lost_writes(
 
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
-        left(disk, place, origin, much, lambda versions: data.draw(st.sampled_from(versions)))
+        surviving_files(disk, place, origin, much, lambda versions: data.draw(st.sampled_from(versions)))
         check(place, fsync, output)
 
 
@@ -155,5 +155,5 @@ def test_any_number_of_intents_may_remain_beside_a_complete_transcript(
                 return length if file is intents else len(file.data)
 
             place = tmp_path / f"{until}-{length}"
-            left(disk, place, origin, much, lambda versions: versions[-1])
+            surviving_files(disk, place, origin, much, lambda versions: versions[-1])
             check(place, fsync, output)

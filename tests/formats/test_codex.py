@@ -138,7 +138,7 @@ def test_document_is_split_into_items_with_locations() -> None:
     assert [json.loads(line.data) for line in result.lines] == [{"role": "user"}, {"a": ["]"]}]
 
 
-def told(output: object) -> CommandOutput:
+def parsed_output(output: object) -> CommandOutput:
     return parse_output(Raw(json.dumps(output).encode()))
 
 
@@ -147,7 +147,7 @@ def told(output: object) -> CommandOutput:
 @pytest.mark.parametrize("code", [0, 1, 137, -1])
 def test_every_header_has_exit_code_and_duration(form: object, code: int) -> None:
     assert callable(form)
-    result = told(form("some words\n", code=code, seconds=1.5))
+    result = parsed_output(form("some words\n", code=code, seconds=1.5))
     assert (result.exit_code, result.wall_ms, result.has_header) == (code, 1500.0, True)
     assert result.running is None
     assert code == 0 or result.text == "some words\n"
@@ -157,31 +157,31 @@ def test_every_header_has_exit_code_and_duration(form: object, code: int) -> Non
 @given(st.text())
 def test_text_below_a_header_is_the_output(words: str) -> None:
     for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
-        result = told(form(words, code=3))
+        result = parsed_output(form(words, code=3))
         assert (result.exit_code, result.text) == (3, words)
 
 
 def test_running_process_is_named() -> None:
-    assert told(codex_builder.running_output(17, "so far")).running == "17"
+    assert parsed_output(codex_builder.running_output(17, "so far")).running == "17"
     text = "Script running with cell ID 4\nWall time 0.5 seconds\nOutput:\n"
-    assert told([{"type": "input_text", "text": text}]).running == "4"
+    assert parsed_output([{"type": "input_text", "text": text}]).running == "4"
 
 
 def test_array_is_read_as_its_texts() -> None:
-    result = told(codex_builder.mcp_output("one", "two"))
+    result = parsed_output(codex_builder.mcp_output("one", "two"))
     assert result.text == "one\ntwo"
     assert result.has_header
-    assert told([{"type": "input_image", "image_url": "data:,"}]).text == "[input_image]"
+    assert parsed_output([{"type": "input_image", "image_url": "data:,"}]).text == "[input_image]"
 
 
 def test_object_may_have_an_error_flag() -> None:
-    result = told({"content": "no", "success": False})
+    result = parsed_output({"content": "no", "success": False})
     assert (result.text, result.flag) == ("no", False)
 
 
 def test_patch_inside_a_command_has_a_nested_header() -> None:
     inner = codex_builder.headed_output("Success. Updated the following files:\nA x\n", code=0)
-    result = told(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
+    result = parsed_output(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
     assert result.exit_code == 0
     assert result.text.startswith("Success.")
 
@@ -198,13 +198,13 @@ def test_patch_inside_a_command_has_a_nested_header() -> None:
 @requirement("codex.outputs")
 def test_truncation_markers_are_recognised(words: str) -> None:
     for form in (codex_builder.command_output, codex_builder.json_output):
-        assert told(form(words)).truncated
-    assert not told(codex_builder.command_output("all of it")).truncated
+        assert parsed_output(form(words)).truncated
+    assert not parsed_output(codex_builder.command_output("all of it")).truncated
     quoted = "[Output truncated after 256 lines: too many lines or bytes.] is how it ends"
-    assert not told(codex_builder.json_output(quoted)).truncated
+    assert not parsed_output(codex_builder.json_output(quoted)).truncated
 
 
 def test_text_without_a_header_is_unchanged() -> None:
     for text in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
-        result = told(text)
+        result = parsed_output(text)
         assert (result.text, result.exit_code, result.has_header) == (text, None, False)

@@ -183,20 +183,20 @@ def test_truncated_notice_is_recognised() -> None:
 
 @requirement("codex.arguments")
 def test_items_have_a_short_description() -> None:
-    def told(**fields: object) -> str | None:
+    def describe(**fields: object) -> str | None:
         return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(fields)))).summary
 
-    assert told(cmd=["bash", "-lc", "make"]) == "make"
-    assert told(command=["ls", "a b"]) == "ls 'a b'"
-    assert told(command=[1]) is None
-    assert told(path="  ", query="milk") == "milk"
-    assert told(plan=[{"step": "look"}]) == "look"
-    assert told(questions=[{"question": "why?"}]) == "why?"
-    assert told(targets=["a1"]) == "a1"
-    assert told(targets=[7]) is None
-    assert told(input="*** Begin Patch\n*** Update File: a.txt\n") == "a.txt"
-    assert told(session_id=41) == "process 41"
-    assert told(cell_id=True) is None
+    assert describe(cmd=["bash", "-lc", "make"]) == "make"
+    assert describe(command=["ls", "a b"]) == "ls 'a b'"
+    assert describe(command=[1]) is None
+    assert describe(path="  ", query="milk") == "milk"
+    assert describe(plan=[{"step": "look"}]) == "look"
+    assert describe(questions=[{"question": "why?"}]) == "why?"
+    assert describe(targets=["a1"]) == "a1"
+    assert describe(targets=[7]) is None
+    assert describe(input="*** Begin Patch\n*** Update File: a.txt\n") == "a.txt"
+    assert describe(session_id=41) == "process 41"
+    assert describe(cell_id=True) is None
     assert read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).summary is None
 
 

@@ -19,7 +19,7 @@ def attached(**note: object) -> bytes:
     return line("attachment", attachment=note)
 
 
-def asked() -> tuple[TranscriptBuilder, str]:
+def start_call() -> tuple[TranscriptBuilder, str]:
     builder = TranscriptBuilder().prompt("go")
     return builder, builder.call("Bash", {"command": "make"}, id="toolu_1")
 
@@ -32,7 +32,7 @@ def only(story: TranscriptBuilder) -> Span:
 @requirement("verdict.host-denials")
 def test_recorded_denial_counts_without_a_result() -> None:
     for field in ("toolUseID", "tool_use_id"):
-        builder, call = asked()
+        builder, call = start_call()
         builder.raw(line("system", subtype="permission_denied", **{field: call}))
 
         assert only(builder).state == "denied"
@@ -40,19 +40,19 @@ def test_recorded_denial_counts_without_a_result() -> None:
 
 @requirement("verdict.host-denials")
 def test_end_of_a_stream_names_denied_and_deferred_calls() -> None:
-    builder, call = asked()
+    builder, call = start_call()
     builder.raw(line("result", permission_denials=[{"tool_use_id": call}, {}], deferred_tool_use={}))
     assert only(builder).state == "denied"
 
     for key in ("id", "tool_use_id"):
-        builder, call = asked()
+        builder, call = start_call()
         builder.raw(line("result", deferred_tool_use={key: call}))
         assert only(builder).deferred
 
 
 @requirement("read.attachments-are-tied")
 def test_progress_records_of_a_stream_are_counted_with_the_call() -> None:
-    builder, call = asked()
+    builder, call = start_call()
     for _ in range(3):
         builder.raw(line("tool_progress", tool_use_id=call))
     builder.raw(line("tool_progress"))  # of no call
@@ -71,7 +71,7 @@ def test_repeated_notice_is_one_event() -> None:
         "<status>completed</status><summary>done</summary></task-notification>"
     )
     nobody = "<task-notification><task-id>b1</task-id></task-notification>"
-    builder, call = asked()
+    builder, call = start_call()
     builder.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
     builder.raw(line("queue-operation", operation="enqueue", content=notice))
     builder.raw(attached(type="queued_command", prompt=notice, commandMode="task-notification"))
@@ -84,14 +84,14 @@ def test_repeated_notice_is_one_event() -> None:
 
 @requirement("verdict.hooks")
 def test_deferring_and_denying_hooks_are_events_of_the_call() -> None:
-    builder, call = asked()
+    builder, call = start_call()
     builder.raw(attached(type="hook_deferred_tool", toolUseID=call, hookName="PreToolUse:Bash", exitCode=0))
     span = only(builder)
     (hook,) = [event for event in span.events if isinstance(event, Hook)]
     assert span.deferred
     assert (hook.point, hook.name, hook.outcome) == ("PreToolUse", "PreToolUse:Bash", "deferred")
 
-    builder, call = asked()
+    builder, call = start_call()
     error = {"blockingError": "not here", "command": "guard"}
     builder.raw(attached(type="hook_blocking_error", toolUseID=call, hookEvent="PreToolUse", blockingError=error))
     (hook,) = [event for event in only(builder).events if isinstance(event, Hook)]
@@ -102,7 +102,7 @@ def test_deferring_and_denying_hooks_are_events_of_the_call() -> None:
 
 @requirement("read.attachments-are-tied")
 def test_unknown_attachment_is_a_note_with_its_text() -> None:
-    builder, call = asked()
+    builder, call = start_call()
     builder.raw(attached(type="diagnostics", toolUseID=call, content="two problems"))
     builder.raw(attached(type="marker", toolUseID=call))
     builder.raw(line("attachment"))
@@ -117,7 +117,7 @@ def test_unknown_attachment_is_a_note_with_its_text() -> None:
 def test_hook_after_a_call_shows_that_it_had_started() -> None:
     states = {}
     for point in ("PreToolUse", "PostToolUse"):
-        builder, call = asked()
+        builder, call = start_call()
         data = {"type": "hook_progress", "hookEvent": point, "hookName": point, "command": "x"}
         builder.raw(line("progress", parentToolUseID=call, data=data))
         builder.result(call, claude_results.rejected()).interrupt()

@@ -353,7 +353,7 @@ def test_folders_of_all_clients_are_searched_by_default(user: Path) -> None:
     assert [file.path for file in find_all_transcripts([user / ".codex"])] == [rollout]
 
 
-def told(updates: list[FollowUpdate]) -> list[tuple[str, str]]:
+def summarize(updates: list[FollowUpdate]) -> list[tuple[str, str]]:
     return [
         (update.span.call.target or "", update.span.state)
         for update in updates
@@ -370,14 +370,14 @@ def test_call_of_a_growing_rollout_is_open_until_its_output(tmp_path: Path) -> N
     first = rollout.call("exec_command", {"cmd": "a"})
     second = rollout.call("exec_command", {"cmd": "b"})
     rollout.write(tmp_path)
-    assert told(follower.poll()) == [("a", "requested"), ("b", "requested")]
+    assert summarize(follower.poll()) == [("a", "requested"), ("b", "requested")]
     rollout.event("exec_command_begin", call_id=first)
     rollout.event("exec_approval_request", call_id=second, command=["b"])
     rollout.write(tmp_path)
-    assert told(follower.poll()) == [("a", "running"), ("b", "awaiting_permission")]
+    assert summarize(follower.poll()) == [("a", "running"), ("b", "awaiting_permission")]
     rollout.output(first, codex_builder.command_output()).abort()
     rollout.write(tmp_path)
-    assert told(follower.poll()) == [("a", "succeeded"), ("b", "interrupted")]
+    assert summarize(follower.poll()) == [("a", "succeeded"), ("b", "interrupted")]
 
 
 @requirement("codex.follow")
@@ -419,7 +419,7 @@ def test_session_is_followed_with_its_subagents(tmp_path: Path) -> None:
     child.write(tmp_path)
     follower = SessionFollower(path)
     follower.poll()
-    assert ("inside", "requested") in told(follower.poll())
+    assert ("inside", "requested") in summarize(follower.poll())
 
 
 def test_document_cannot_be_followed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def examined(data: bytes, name: str = "s.jsonl", *, roundtrip: bool = False) -> 
     return check(BytesSource(data, name), roundtrip=roundtrip)
 
 
-def told(found: DiagnosticReport) -> list[tuple[str, int]]:
+def finding_codes(found: DiagnosticReport) -> list[tuple[str, int]]:
     return [(each.code, each.count) for each in found.findings]
 
 
@@ -46,8 +46,8 @@ def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() ->
 
     assert about(result, "unknown_input") == ["Bash: brandNew"]
     assert about(result, "unknown_result") == ["Bash: newer"]
-    assert ("unknown_input", 2) in told(result)
-    assert ("unknown_result", 2) in told(result)
+    assert ("unknown_input", 2) in finding_codes(result)
+    assert ("unknown_result", 2) in finding_codes(result)
 
 
 @requirement("doctor.findings")
@@ -95,7 +95,7 @@ def test_every_decoded_record_encodes_to_equal_json(client: str) -> None:
     result = examined(data + b"[1]\n" + deep, name, roundtrip=True)
 
     assert result.roundtrip_equal == len(data.splitlines())
-    assert "not_an_object" in [code for code, _ in told(result)]
+    assert "not_an_object" in [code for code, _ in finding_codes(result)]
 
 
 @requirement("doctor.findings")
@@ -107,7 +107,7 @@ def test_bytes_that_are_not_utf8_are_reported_where_reading_skips_them() -> None
 
     result = examined(data)
 
-    assert ("invalid_utf8", 1) in told(result)
+    assert ("invalid_utf8", 1) in finding_codes(result)
     assert (result.counts.malformed, result.is_healthy) == (1, False)
 
 
@@ -126,8 +126,8 @@ def test_records_of_another_session_are_reported() -> None:
 
     result = examined(builder.data() + stranger.data(), f"{UUID}.jsonl")
 
-    assert ("foreign_session", 2) in told(result)
-    assert "foreign_session" not in dict(told(examined(stranger.data(), "notes.jsonl")))
+    assert ("foreign_session", 2) in finding_codes(result)
+    assert "foreign_session" not in dict(finding_codes(examined(stranger.data(), "notes.jsonl")))
 
 
 @requirement("doctor.patches-fit-their-files")
@@ -157,7 +157,7 @@ def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> N
     plain = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
     builder.result(plain, claude_results.ran("ok"))  # what it tells is no patch
 
-    mismatches = [count for code, count in told(examined(builder.data())) if code == "patch_mismatch"]
+    mismatches = [count for code, count in finding_codes(examined(builder.data())) if code == "patch_mismatch"]
 
     assert mismatches == ([] if before == "one\n" else [2])
 
@@ -169,4 +169,4 @@ def test_conversation_of_sidechains_has_no_active_branch(tmp_path: Path) -> None
         for name, above in (("a", None), ("b", "a"), ("c", "gone"))
     )
 
-    assert ("missing_parent", 1) in told(examined(data))
+    assert ("missing_parent", 1) in finding_codes(examined(data))

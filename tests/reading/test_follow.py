@@ -44,7 +44,7 @@ def append(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def told(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
+def summarize(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
     result: list[tuple[str, ...]] = []
     for update in updates:
         match update:
@@ -78,9 +78,9 @@ def in_two_steps(
     lines = ended(session)
     follower = Follower(path)
     append(path, b"".join(lines[:at]))
-    first = told(follower.poll())
+    first = summarize(follower.poll())
     append(path, b"".join(lines[at:]))
-    return first, told(follower.poll())
+    return first, summarize(follower.poll())
 
 
 def under_way() -> TranscriptBuilder:
@@ -124,7 +124,7 @@ def polled(data: bytes, cuts: Iterable[int]) -> tuple[list[Span], list[Span]]:
 
 
 def take(updates: list[FollowUpdate], spans: dict[str, Span]) -> None:
-    """Apply updates as anyone would, and see that they fit what was told before."""
+    """Apply updates as anyone would, and see that they fit what was summarize before."""
     assert len({u.span.id for u in updates if not isinstance(u, FileReset)}) == len(updates)
     for update in updates:
         assert not isinstance(update, FileReset)
@@ -146,12 +146,12 @@ def test_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> N
     prompt, call, result = one_call()
 
     append(path, prompt)
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(path, call)
-    assert told(follower.poll()) == [("new", "c1", "requested")]
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == []
     append(path, result)
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
 
 
 def test_progress_shows_that_a_call_runs(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_incomplete_line_waits_for_its_newline(tmp_path: Path) -> None:
         append(follower.path, call[n : n + 1])
         assert follower.poll() == []
     append(follower.path, b"\n")
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
 
 
 def test_file_that_grows_byte_by_byte_equals_a_full_read() -> None:
@@ -240,10 +240,10 @@ def test_call_on_an_abandoned_branch_is_not_open(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "s.jsonl")
 
     append(follower.path, b"".join(lines[:killed]))
-    assert told(follower.catch_up()) == [("new", "c1", "requested")]
+    assert summarize(follower.catch_up()) == [("new", "c1", "requested")]
     append(follower.path, b"".join(lines[killed:]))
     left = ("changed", "c1", "requested", "never_answered")
-    assert told(follower.poll()) == [left, ("new", "c2", "requested")]
+    assert summarize(follower.poll()) == [left, ("new", "c2", "requested")]
 
 
 def test_catch_up_reports_only_open_calls(tmp_path: Path) -> None:
@@ -252,8 +252,8 @@ def test_catch_up_reports_only_open_calls(tmp_path: Path) -> None:
 
     follower = Follower(path)
 
-    assert told(follower.catch_up()) == [("new", "c5", "requested")]
-    assert told(follower.poll()) == []
+    assert summarize(follower.catch_up()) == [("new", "c5", "requested")]
+    assert summarize(follower.poll()) == []
 
 
 def test_finish_ends_open_calls_and_reads_the_torn_last_line(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_finish_ends_open_calls_and_reads_the_torn_last_line(tmp_path: Path) -> 
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, prompt + call + other)
 
-    assert told(follower.poll()) == [("new", "c1", "requested")]
-    assert told(follower.finish()) == [
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.finish()) == [
         ("changed", "c1", "requested", "never_answered"),
         ("new", "c2", "never_answered"),
     ]
@@ -284,7 +284,7 @@ def test_read_bytes_are_not_read_again(tmp_path: Path) -> None:
     append(follower.path, one_call()[1].replace(b'"c1"', b'"c2"'))
     os.utime(follower.path, ns=(0, 0))
 
-    assert told(follower.poll()) == [("new", "c2", "requested")]
+    assert summarize(follower.poll()) == [("new", "c2", "requested")]
     assert follower.findings == []
 
 
@@ -295,11 +295,11 @@ def test_truncated_file_is_reported_again(tmp_path: Path) -> None:
     follower.poll()
 
     os.truncate(follower.path, len(lines[0] + lines[1]))
-    assert told(follower.poll()) == [("reset", "truncated"), ("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("reset", "truncated"), ("new", "c1", "requested")]
     os.truncate(follower.path, 0)
-    assert told(follower.poll()) == [("reset", "truncated")]
+    assert summarize(follower.poll()) == [("reset", "truncated")]
     append(follower.path, b"".join(lines))
-    assert told(follower.poll()) == [("new", "c1", "succeeded")]
+    assert summarize(follower.poll()) == [("new", "c1", "succeeded")]
 
 
 def test_removing_an_incomplete_line_changes_nothing(tmp_path: Path) -> None:
@@ -309,9 +309,9 @@ def test_removing_an_incomplete_line_changes_nothing(tmp_path: Path) -> None:
     follower.poll()
 
     os.truncate(follower.path, len(prompt + call) + 10)
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(follower.path, result[10:])
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
 
 
 def test_replaced_file_is_reported_again(tmp_path: Path) -> None:
@@ -320,9 +320,9 @@ def test_replaced_file_is_reported_again(tmp_path: Path) -> None:
     follower.poll()
 
     rotated = follower.path.rename(tmp_path / "old.jsonl")
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(follower.path, b"".join(one_call()).replace(b'"c1"', b'"c2"'))
-    assert told(follower.poll()) == [("reset", "replaced"), ("new", "c2", "succeeded")]
+    assert summarize(follower.poll()) == [("reset", "replaced"), ("new", "c2", "succeeded")]
     assert rotated.exists()
 
 
@@ -337,7 +337,7 @@ def test_file_with_other_content_is_reported_again(tmp_path: Path, more: bytes) 
         stream.write(data.replace(b'"c1"', b'"c2"') + more)
     os.utime(follower.path, ns=(1, 1))  # two writes may fall into one tick of the file system
 
-    assert told(follower.poll()) == [("reset", "rewritten"), ("new", "c2", "succeeded")]
+    assert summarize(follower.poll()) == [("reset", "rewritten"), ("new", "c2", "succeeded")]
 
 
 def test_deleted_file_keeps_its_calls_until_it_returns(tmp_path: Path) -> None:
@@ -350,9 +350,9 @@ def test_deleted_file_keeps_its_calls_until_it_returns(tmp_path: Path) -> None:
     assert follower.poll() == []
     away.rename(follower.path)
     append(follower.path, lines[2])
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
     follower.path.unlink()
-    assert told(follower.finish()) == []
+    assert summarize(follower.finish()) == []
 
 
 def test_file_and_its_folder_may_appear_later(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_file_and_its_folder_may_appear_later(tmp_path: Path) -> None:
 
     assert follower.poll() == []
     append(follower.path, b"".join(one_call()))
-    assert told(follower.poll()) == [("new", "c1", "succeeded")]
+    assert summarize(follower.poll()) == [("new", "c1", "succeeded")]
 
 
 def test_damage_does_not_stop_follow(tmp_path: Path) -> None:
@@ -369,13 +369,13 @@ def test_damage_does_not_stop_follow(tmp_path: Path) -> None:
 
     append(follower.path, prompt.rstrip(b"\n"))
     append(follower.path, call)  # glued to the line before
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     append(follower.path, b"\0" * 4096)
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(follower.path, result)
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
     append(follower.path, b'{"type":"user","mess\n\xff\xfe\n')
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     assert [actual.code for actual in follower.findings] == [
         "glued_records", "nul_bytes", "torn_line", "invalid_utf8",
     ]  # fmt: skip
@@ -399,14 +399,14 @@ def test_subagent_that_starts_later_is_followed(tmp_path: Path, version: str) ->
     append(follower.path, files.pop(follower.path.name))
     append(tmp_path / "agent-99.jsonl", b"".join(one_call(session_id="another", version=version)))
 
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     for name, data in files.items():
         append(tmp_path / name, data)
     begun = [("changed", "c1", "requested", "running")] if version == "2.1.325" else []
-    assert told(follower.poll()) == [*begun, ("new", "a1", "requested")]
-    assert told(follower.poll([tmp_path / "unrelated.txt"])) == []
+    assert summarize(follower.poll()) == [*begun, ("new", "a1", "requested")]
+    assert summarize(follower.poll([tmp_path / "unrelated.txt"])) == []
     states = ["never_answered", "never_answered"]
-    assert [step[-1] for step in told(follower.finish())] == states
+    assert [step[-1] for step in summarize(follower.finish())] == states
 
 
 def test_only_changed_files_of_a_folder_are_read(tmp_path: Path) -> None:
@@ -424,8 +424,8 @@ def test_only_changed_files_of_a_folder_are_read(tmp_path: Path) -> None:
     append(old, result)
     append(tmp_path / "q" / "new.jsonl", prompt + call)
     ended_now = ("changed", "c1", "requested", "succeeded")
-    assert told(follower.poll([old])) == [ended_now]
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll([old])) == [ended_now]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     assert follower.problems == {}
 
 
@@ -440,7 +440,7 @@ def test_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
     first.mkdir()
     append(second, one_call()[1])
 
-    assert told(follower.poll([first, second])) == [("new", "c1", "requested")]
+    assert summarize(follower.poll([first, second])) == [("new", "c1", "requested")]
     assert list(follower.problems) == [first]
 
 
@@ -457,9 +457,9 @@ def test_follow_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
     thread.start()
     prompt, call, result = one_call()
     append(path, prompt + call)
-    assert told([received.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
+    assert summarize([received.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
     append(path, result)
-    assert told([received.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize([received.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
     stop.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
@@ -478,8 +478,8 @@ def test_files_in_a_new_folder_are_found(tmp_path: Path) -> None:
 
     result = follower.poll({tmp_path / "project"})
 
-    assert told(result) == NEW
-    assert told(follower.poll({path, tmp_path / "project" / "notes.txt"})) == []
+    assert summarize(result) == NEW
+    assert summarize(follower.poll({path, tmp_path / "project" / "notes.txt"})) == []
 
 
 @requirement("watch.everything")
@@ -488,12 +488,12 @@ def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     append(real / "s.jsonl", b"".join(one_call()[:2]))
     link.symlink_to(real)
     follower = FolderFollower(link)
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     append(real / "s.jsonl", one_call()[2])
 
     result = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system says
 
-    assert told(result) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(result) == [("changed", "c1", "requested", "succeeded")]
 
 
 @requirement("watch.everything")
@@ -506,7 +506,7 @@ def test_idle_files_are_read_only_from_where_they_grow(tmp_path: Path) -> None:
     later.call("Bash", {"command": "ls"}, id="c2")
     append(old, b"".join(ended(later)))
 
-    assert told(follower.poll()) == [("new", "c2", "requested")]
+    assert summarize(follower.poll()) == [("new", "c2", "requested")]
 
 
 @requirement("watch.everything")
@@ -515,7 +515,7 @@ def test_broken_file_is_reported_separately(tmp_path: Path) -> None:
     follower = FolderFollower(tmp_path)
     (tmp_path / "b.jsonl").mkdir()
 
-    assert told(follower.poll({tmp_path / "a.jsonl", tmp_path / "b.jsonl"})) == NEW
+    assert summarize(follower.poll({tmp_path / "a.jsonl", tmp_path / "b.jsonl"})) == NEW
     (tmp_path / "a.jsonl").unlink()
     (tmp_path / "a.jsonl").mkdir()
     assert follower.poll({tmp_path / "a.jsonl"}) == []
@@ -537,7 +537,7 @@ def test_missing_rollout_of_a_subagent_is_looked_for_again(tmp_path: Path) -> No
     assert follower.poll() == []  # it does not lie beside yet
     agent.write(tmp_path)
 
-    assert [update[:2] for update in told(follower.poll())] == [("new", "call_in")]
+    assert [update[:2] for update in summarize(follower.poll())] == [("new", "call_in")]
     assert follower.poll() == []
 
 
@@ -550,7 +550,7 @@ def test_missing_session_is_awaited_where_it_will_be_written(tmp_path: Path) -> 
 
     home = tmp_path / "a" / "b"
     assert follower.watched_folders() == [home, home / "s", home / "s" / "subagents", home / "s" / "subagents" / "w"]
-    assert told(follower.poll()) == NEW
+    assert summarize(follower.poll()) == NEW
 
 
 def test_file_of_a_subagent_is_followed_alone(tmp_path: Path) -> None:
@@ -558,7 +558,7 @@ def test_file_of_a_subagent_is_followed_alone(tmp_path: Path) -> None:
     append(path, b"".join(one_call()))
     append(path.with_name("agent-a2.jsonl"), b"".join(one_call()))
 
-    assert told(SessionFollower(path).poll()) == NEW
+    assert summarize(SessionFollower(path).poll()) == NEW
 
 
 def test_owner_of_a_subagent_is_checked_until_it_has_a_record(tmp_path: Path) -> None:
@@ -566,12 +566,12 @@ def test_owner_of_a_subagent_is_checked_until_it_has_a_record(tmp_path: Path) ->
     append(main, b"".join(one_call(session_id="s1")))
     agent.touch()
     follower = SessionFollower(main)
-    assert told(follower.poll()) == NEW
+    assert summarize(follower.poll()) == NEW
     below = TranscriptBuilder(session_id="s1").prompt("look")
     below.call("Bash", {"command": "ls"}, id="c2")
     append(agent, b"".join(ended(below)))
 
-    assert told(follower.poll({agent})) == [("new", "c2", "requested")]
+    assert summarize(follower.poll({agent})) == [("new", "c2", "requested")]
     stranger = tmp_path / "agent-a3.jsonl"
     append(stranger, b"".join(one_call(session_id="s2")))
     assert follower.poll({stranger}) == []

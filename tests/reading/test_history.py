@@ -16,7 +16,7 @@ from toolspan.reading.history import match_prefix
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def asked(session_id: str, *names: str) -> TranscriptBuilder:
+def start_call(session_id: str, *names: str) -> TranscriptBuilder:
     builder = TranscriptBuilder(session_id=session_id).prompt("go")
     for name in names:
         builder.result(builder.call("Bash", {"command": name}, id=name), claude_results.ran("x"))
@@ -37,7 +37,7 @@ def states(root: Path) -> dict[str, str]:
 
 @requirement("history.each-call-once")
 def test_copies_in_nested_forks_are_one_call(tmp_path: Path) -> None:
-    builder = asked("a", "one")
+    builder = start_call("a", "one")
     child = builder.fork("b")
     child.result(child.call("Bash", {"command": "x"}, id="two"), claude_results.ran("x"))
     grandchild = child.fork("c")
@@ -50,10 +50,10 @@ def test_copies_in_nested_forks_are_one_call(tmp_path: Path) -> None:
 
 @requirement("history.each-call-once")
 def test_call_is_attributed_to_the_file_of_its_session(tmp_path: Path) -> None:
-    builder = asked("m", "one")
+    builder = start_call("m", "one")
     write(tmp_path, builder)
     for name in ("a", "z"):
-        (tmp_path / f"{name}.jsonl").write_bytes(builder.data() + asked(name).data())
+        (tmp_path / f"{name}.jsonl").write_bytes(builder.data() + start_call(name).data())
 
     (span,) = toolspan.history(tmp_path).spans
 
@@ -65,7 +65,7 @@ def test_call_is_attributed_to_the_file_of_its_session(tmp_path: Path) -> None:
 @requirement("history.first-asked")
 @pytest.mark.parametrize("copy", ["a", "z"])
 def test_earliest_copy_is_used_if_copies_have_new_times(copy: str, tmp_path: Path) -> None:
-    builder = asked("m", "one")
+    builder = start_call("m", "one")
     write(tmp_path, builder)
     times = re.compile(rb'"timestamp":"[^"]*"')
     data = times.sub(b'"timestamp":"2027-01-01T00:00:00.000Z"', builder.data())
@@ -119,7 +119,7 @@ def test_files_with_the_same_first_record_are_one_conversation(shared: bool, tmp
 
 @requirement("calls.ids-are-scoped-by-lineage")
 def test_equal_ids_in_unrelated_files_are_two_calls(tmp_path: Path) -> None:
-    write(tmp_path, asked("a", "call_1"), asked("b", "call_1"))
+    write(tmp_path, start_call("a", "call_1"), start_call("b", "call_1"))
 
     assert [span.id for span in toolspan.history(tmp_path).spans] == ["call_1", "call_1"]
 
@@ -140,7 +140,7 @@ def test_spans_of_subagents_name_the_call_that_started_them(version: str, tmp_pa
 
 
 def test_bodies_of_joined_spans_can_be_read(tmp_path: Path) -> None:
-    builder = asked("a", "one")
+    builder = start_call("a", "one")
     write(tmp_path, builder, builder.fork("b"))
 
     (span,) = toolspan.history(tmp_path).spans
@@ -163,7 +163,7 @@ def test_tokens_of_copied_messages_count_once(tmp_path: Path) -> None:
 
 @requirement("history.compressed-files")
 def test_compressed_session_joins_like_a_plain_one(tmp_path: Path) -> None:
-    builder = asked("a", "one")
+    builder = start_call("a", "one")
     twin = builder.fork("b")
     twin.result(twin.call("Bash", {"command": "x"}, id="two"), claude_results.ran("x"))
     write(tmp_path, twin)
@@ -174,7 +174,7 @@ def test_compressed_session_joins_like_a_plain_one(tmp_path: Path) -> None:
 
 
 def test_one_file_is_a_history(tmp_path: Path) -> None:
-    path = asked("a", "one").write(tmp_path / "a.jsonl")
+    path = start_call("a", "one").write(tmp_path / "a.jsonl")
 
     assert [span.id for span in toolspan.history(path).spans] == ["one"]
 
@@ -184,7 +184,7 @@ def test_default_history_is_the_users_own(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(SourceError, match="no such folder"):
         toolspan.history()
     (tmp_path / "projects").mkdir()
-    write(tmp_path / "projects", asked("a", "one"))
+    write(tmp_path / "projects", start_call("a", "one"))
 
     assert [span.id for span in toolspan.history().spans] == ["one"]
 
@@ -202,7 +202,7 @@ def test_prefix_selects_sessions() -> None:
 
 @requirement("sessions.subagents-belong-to-their-session")
 def test_files_without_calls_are_not_sessions_but_lone_subagents_are(tmp_path: Path) -> None:
-    builder = asked("a", "one")
+    builder = start_call("a", "one")
     agent = builder.agent(builder.call("Agent", {"prompt": "look"})).prompt("look")
     write(tmp_path, builder)
     (tmp_path / "a.jsonl").unlink()  # only the subagent's file is left

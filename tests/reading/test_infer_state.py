@@ -36,7 +36,7 @@ def only(story: TranscriptBuilder, tmp_path: Path) -> Span:
     return span
 
 
-def asked(version: str = NEW) -> tuple[TranscriptBuilder, str]:
+def start_call(version: str = NEW) -> tuple[TranscriptBuilder, str]:
     builder = TranscriptBuilder(version=version).prompt("go")
     return builder, builder.call("Bash", {"command": "x"})
 
@@ -269,7 +269,7 @@ def test_exit_codes_are_read_from_the_first_or_the_last_line(text: str, code: in
 
 
 def rejected(prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool) -> TranscriptBuilder:
-    builder, call = asked("2.1.80")
+    builder, call = start_call("2.1.80")
     prepare(builder, call)
     return builder.interrupt() if stop else builder.result(call, claude_results.rejected()).prompt("why?")
 
@@ -307,7 +307,7 @@ def test_rejection_before_an_interrupt_marker_counts_if_the_call_had_started(
 
 @requirement("verdict.hooks")
 def test_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
-    builder, call = asked()
+    builder, call = start_call()
     builder.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="not here")
     builder.result(call, "not here", is_error=True, denial="permission-rule")
 
@@ -319,7 +319,7 @@ def test_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
 
 @requirement("verdict.hooks")
 def test_hook_that_objected_afterwards_did_not_block(tmp_path: Path) -> None:
-    builder, call = asked()
+    builder, call = start_call()
     builder.result(call, claude_results.exited(1, "x"))
     builder.hook(call, "PostToolUse", command="x.sh", outcome="blocked", text="bad style")
 
@@ -331,7 +331,7 @@ def test_hook_that_objected_afterwards_did_not_block(tmp_path: Path) -> None:
 def test_unknown_denial_text_is_a_hooks_if_a_hook_ran(
     hooked: bool, state: str, ambiguous: bool, tmp_path: Path
 ) -> None:
-    builder, call = asked()
+    builder, call = start_call()
     if hooked:
         builder.hook(call, "PreToolUse", command="x.sh", text="hm")
     builder.result(call, "we do not do that", is_error=True, denial="permission-rule")
@@ -343,7 +343,7 @@ def test_unknown_denial_text_is_a_hooks_if_a_hook_ran(
 
 @requirement("verdict.hooks")
 def test_call_blocked_by_a_hook_without_a_result_is_blocked(tmp_path: Path) -> None:
-    builder, call = asked()
+    builder, call = start_call()
     builder.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="no")
 
     assert only(builder, tmp_path).state == "blocked_by_hook"
@@ -385,13 +385,13 @@ def test_same_denial_text_applies_to_other_tools(tmp_path: Path) -> None:
 
 
 def test_last_call_without_result_was_never_answered(tmp_path: Path) -> None:
-    builder, _ = asked()
+    builder, _ = start_call()
 
     assert only(builder, tmp_path).state == "never_answered"
 
 
 def test_resumed_client_answers_lost_calls(tmp_path: Path) -> None:
-    builder, _ = asked()
+    builder, _ = start_call()
 
     assert only(builder.resume(), tmp_path).state == "interrupted"
 

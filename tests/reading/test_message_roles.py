@@ -21,11 +21,11 @@ def user(content: object, **fields: object) -> bytes:
     return line("user", message={"role": "user", "content": content}, **fields)
 
 
-def claude_said(data: bytes) -> list[tuple[str, str]]:
+def claude_messages(data: bytes) -> list[tuple[str, str]]:
     return [(message.voice, message.text) for message in read(BytesSource(data)).messages()]
 
 
-def codex_said(made: RolloutBuilder) -> list[tuple[str, str]]:
+def codex_messages(made: RolloutBuilder) -> list[tuple[str, str]]:
     transcript = read(BytesSource(made.data(), "rollout-x.jsonl"))
     return [(message.voice, message.text) for message in transcript.messages()]
 
@@ -47,7 +47,7 @@ CLAUDE = [
 def test_start_of_a_user_record_determines_the_role(text: str, voice: str, form: str) -> None:
     content = text if form == "string" else [{"type": "text", "text": text}]
 
-    assert claude_said(user(content)) == [(voice, text)]
+    assert claude_messages(user(content)) == [(voice, text)]
     first = read(BytesSource(user(content))).info.first_prompt
     assert first == (text if voice == "prompt" else None)
 
@@ -62,13 +62,13 @@ def test_start_of_a_user_record_determines_the_role(text: str, voice: str, form:
     ],
 )
 def test_flags_of_a_user_record_override_its_text(fields: dict[str, object], voice: str) -> None:
-    assert claude_said(user("go on", **fields)) == [(voice, "go on")]
+    assert claude_messages(user("go on", **fields)) == [(voice, "go on")]
 
 
 def test_image_is_a_prompt_without_text() -> None:
     data = user([{"type": "image", "source": {}}])
 
-    assert claude_said(data) == [("prompt", "[image]")]
+    assert claude_messages(data) == [("prompt", "[image]")]
     info = read(BytesSource(data)).info
     assert (info.prompts, info.first_prompt) == (1, None)
 
@@ -76,7 +76,7 @@ def test_image_is_a_prompt_without_text() -> None:
 def test_user_record_without_a_message_is_not_a_message() -> None:
     data = line("user") + user([]) + line("user", message={"role": "user"})
 
-    assert claude_said(data) == []
+    assert claude_messages(data) == []
     assert read(BytesSource(data)).info.prompts == 0
 
 
@@ -92,17 +92,17 @@ def test_user_record_without_a_message_is_not_a_message() -> None:
 def test_text_beside_a_result_has_its_own_role(text: str, voice: str) -> None:
     content = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}, {"type": "text", "text": text}]
 
-    assert claude_said(user(content)) == [(voice, text)]
+    assert claude_messages(user(content)) == [(voice, text)]
 
 
 def test_assistant_content_may_be_plain_text_or_missing() -> None:
     data = line("assistant", message={"role": "assistant", "content": "yes"}) + line("assistant")
 
-    assert claude_said(data) == [("text", "yes")]
+    assert claude_messages(data) == [("text", "yes")]
 
 
 def test_attachment_record_without_attachment_is_not_a_message() -> None:
-    assert claude_said(line("attachment") + user("go")) == [("prompt", "go")]
+    assert claude_messages(line("attachment") + user("go")) == [("prompt", "go")]
 
 
 def test_compaction_record_needs_no_details() -> None:
@@ -110,7 +110,7 @@ def test_compaction_record_needs_no_details() -> None:
     odd = line("system", subtype="microcompact_boundary", microcompactMetadata={"preTokens": "?"})
     own_type = line("compact_boundary", compactMetadata={"trigger": "auto", "preTokens": 1200})
 
-    assert claude_said(plain + odd + own_type) == [
+    assert claude_messages(plain + odd + own_type) == [
         ("system", "Conversation compacted"),
         ("system", "Conversation compacted"),
         ("system", "Conversation compacted (auto, 1,200 tokens before)"),
@@ -129,13 +129,13 @@ def test_compaction_record_needs_no_details() -> None:
     ],
 )
 def test_model_error_is_shown_with_its_details(fields: dict[str, object], words: str) -> None:
-    assert claude_said(line("system", subtype="api_error", **fields)) == [("error", words)]
+    assert claude_messages(line("system", subtype="api_error", **fields)) == [("error", words)]
 
 
 def test_what_somebody_typed_as_a_local_command_is_a_command() -> None:
     data = line("system", subtype="local_command", content="<command-name>/cost</command-name>")
 
-    assert claude_said(data) == [("command", "<command-name>/cost</command-name>")]
+    assert claude_messages(data) == [("command", "<command-name>/cost</command-name>")]
 
 
 CODEX = [
@@ -153,7 +153,7 @@ CODEX = [
 def test_start_of_a_codex_message_determines_the_role(text: str, voice: str) -> None:
     rollout = RolloutBuilder().injected(text)
 
-    ((result, message),) = codex_said(rollout)
+    ((result, message),) = codex_messages(rollout)
 
     assert result == voice
     assert message == ("Turn aborted: interrupted" if voice == "interrupt" else text)
@@ -173,7 +173,7 @@ def test_newer_clients_record_the_author_of_each_part(kinds: list[str], voice: s
         }
     )
 
-    assert [voice for voice, _ in codex_said(rollout)] == [voice]
+    assert [voice for voice, _ in codex_messages(rollout)] == [voice]
 
 
 @requirement("codex.read")
@@ -181,7 +181,7 @@ def test_developer_text_is_the_clients() -> None:
     content = [{"type": "input_text", "text": "Be brief."}]
     rollout = RolloutBuilder().item({"type": "message", "role": "developer", "content": content})
 
-    assert codex_said(rollout) == [("injected", "Be brief.")]
+    assert codex_messages(rollout) == [("injected", "Be brief.")]
 
 
 @requirement("codex.read")
@@ -196,7 +196,7 @@ def test_turn_events_of_the_client_are_messages() -> None:
     rollout.item({"type": "agent_message", "content": [{"type": "text", "text": "agent is done"}]})
     rollout.compact("")
 
-    assert codex_said(rollout) == [
+    assert codex_messages(rollout) == [
         ("error", "stream lost"),
         ("system", "old model"),
         ("error", "quota is used up"),

@@ -11,12 +11,12 @@ from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Message
 
 
-def told(data: bytes) -> list[Message]:
+def messages_of(data: bytes) -> list[Message]:
     return list(read(BytesSource(data)).messages())
 
 
 def heard(data: bytes) -> list[tuple[str, str]]:
-    return [(message.voice, message.text) for message in told(data)]
+    return [(message.voice, message.text) for message in messages_of(data)]
 
 
 def line(kind: str, **fields: object) -> bytes:
@@ -46,7 +46,7 @@ def test_message_has_its_time_line_and_agent() -> None:
     call = builder.call("Agent", {"prompt": "count", "description": "Count"})
     agent = builder.agent(call).prompt("count", after_ms=1500)
 
-    (message,) = told(agent.data())
+    (message,) = messages_of(agent.data())
 
     assert message.at == "2026-11-02T09:00:01.500Z"
     assert message.agent_id == agent.agent_id

@@ -157,7 +157,7 @@ def image(**source: object) -> dict[str, object]:
     return {"type": "image", "source": source}
 
 
-async def shown(block: dict[str, object], folder: Path) -> list[dict[str, object]]:
+async def shown_blocks(block: dict[str, object], folder: Path) -> list[dict[str, object]]:
     """Return the blocks that the model gets from a tool that returns this block after some text."""
 
     @tool
@@ -208,7 +208,7 @@ async def shown(block: dict[str, object], folder: Path) -> list[dict[str, object
 async def test_unsupported_image_is_replaced_with_the_reason(
     block: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
-    (left_out,) = await shown(block, tmp_path)
+    (left_out,) = await shown_blocks(block, tmp_path)
     assert left_out["type"] == "text"
     assert str(left_out["text"]).startswith(f"[{block['type']} left out: ")
     assert reason in str(left_out["text"])
@@ -226,7 +226,7 @@ async def test_unsupported_image_is_replaced_with_the_reason(
     ],
 )
 async def test_supported_image_is_sent_unchanged(block: dict[str, object], tmp_path: Path) -> None:
-    assert await shown(block, tmp_path) == [block]
+    assert await shown_blocks(block, tmp_path) == [block]
 
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=20)

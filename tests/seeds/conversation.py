@@ -44,10 +44,12 @@ def settings_hooks(folder: Path, version: str, block: Mapping[str, object]) -> H
 
 @dataclass
 class Played:
+    """A finished conversation: live, recorded and read."""
+
     session: Session
     events: list[LiveEvent]
     lines: list[Object]
-    found: Transcript
+    transcript: Transcript
 
     @property
     def results(self) -> list[Object]:
@@ -60,7 +62,7 @@ class Played:
         ]
 
     @property
-    def words(self) -> list[str]:
+    def texts(self) -> list[str]:
         return [
             block["text"]
             for message in self.session.messages[1:]
@@ -78,10 +80,10 @@ class Played:
         return result
 
     def read_span(self, id: str = "toolu_1") -> Span:
-        (result,) = (span for span in self.found.spans if span.id == id)
+        (result,) = (span for span in self.transcript.spans if span.id == id)
         return result
 
-    def told(self, kind: type[LiveEvent]) -> list[Any]:
+    def events_of(self, kind: type[LiveEvent]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
 

@@ -14,7 +14,7 @@ import pytest
 import toolspan
 from tests.runtime.hooks.hook_sessions import at, command, says
 from tests.seeds.conversation import LATEST, Object, call, play, text
-from tests.seeds.test_samples import SAMPLES, answering, asking, result_of, sample, transcript
+from tests.seeds.test_samples import SAMPLES, assistant_record, result_of, sample, transcript, user_record
 from tests.session.role_models import Play, troupe
 from toolspan import Deny, Hooks, Rules, tool
 from toolspan.formats import blocks
@@ -30,7 +30,7 @@ from toolspan.types.span import Call, Hook, Progress
 pytestmark = pytest.mark.anyio
 
 
-def told(line: Object) -> str:
+def describe_line(line: Object) -> str:
     if line["type"] == "progress":
         return str(line["data"]["hookEvent"])
     content = line["message"]["content"]
@@ -53,7 +53,7 @@ async def test_call_passes_its_stages_in_order(prices: Path, tmp_path: Path) -> 
         for event in played.events
         if isinstance(event, Requested | HookRan | Started | Finished)
     ] == ["Requested", "PreToolUse", "Started", "PostToolUse", "Finished"]
-    assert [told(line) for line in played.lines] == [
+    assert [describe_line(line) for line in played.lines] == [
         "prompt",
         "text",
         "tool_use",
@@ -93,7 +93,7 @@ async def test_recorded_call_has_the_fields_of_the_tables(version: str, prices: 
     assert {(line["type"], line["message"]["role"]) for line in results.values()} == {("user", "user")}
     assert (good["type"], type(good["content"]), good.get("is_error")) == ("tool_result", str, None)
     assert (bad["type"], type(bad["content"]), bad["is_error"]) == ("tool_result", str, True)
-    assert [(span.id, span.state) for span in played.found.spans] == [
+    assert [(span.id, span.state) for span in played.transcript.spans] == [
         ("toolu_good", "succeeded"),
         ("toolu_bad", "failed"),
     ]
@@ -110,7 +110,7 @@ async def test_result_follows_its_request_and_the_next_reply_the_result(prices: 
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST)
 
     request, result, reply = (line for line in played.lines[1:4])
-    assert (told(request), told(result), told(reply)) == ("tool_use", "tool_result", "text")
+    assert (describe_line(request), describe_line(result), describe_line(reply)) == ("tool_use", "tool_result", "text")
     assert result["parentUuid"] == request["uuid"]
     assert reply["parentUuid"] == result["uuid"]
 
@@ -134,9 +134,9 @@ async def test_reading_a_missing_file_names_it(tmp_path: Path) -> None:
 def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
     several = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     first, second = transcript(
-        asking(call("Bash", "toolu_1"), call("Bash", "toolu_2")),
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}),
-        answering({"type": "tool_result", "tool_use_id": "toolu_2", "content": several}),
+        assistant_record(call("Bash", "toolu_1"), call("Bash", "toolu_2")),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_2", "content": several}),
     ).spans
 
     assert first.result is not None
@@ -196,7 +196,7 @@ async def test_command_has_a_timeout_in_milliseconds_and_a_description(tmp_path:
 async def test_hook_receives_the_input_of_the_sample(prices: Path, tmp_path: Path) -> None:
     shape = sample("S0-23.json")
     played = await play(
-        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > told.json"))
+        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > describe_line.json"))
     )
 
     received = json.loads((tmp_path / "told.json").read_bytes())
@@ -236,10 +236,10 @@ async def test_flat_hook_output_lets_the_call_run(prices: Path, tmp_path: Path) 
     played = await play(tmp_path, [read], hooks=hooks)
 
     assert played.span().state == "succeeded"
-    assert [(item.allowed, item.source, item.reason) for item in played.told(Decided)] == [
+    assert [(item.allowed, item.source, item.reason) for item in played.events_of(Decided)] == [
         (True, "hook", answer["reason"])
     ]
-    assert played.words == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
+    assert played.texts == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
 
 
 async def test_call_is_denied_without_the_approval_of_the_hook(prices: Path, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_calls_of_one_message_are_answered_in_one_message(prices: Path, tm
     content: Any = answer["content"]
     assert [block["tool_use_id"] for block in content] == ["toolu_a", "toolu_b", "toolu_c"]
     assert content[2]["content"].splitlines() == [str(prices)]
-    assert [span.state for span in played.found.spans] == ["succeeded"] * 3
+    assert [span.state for span in played.transcript.spans] == ["succeeded"] * 3
 
 
 async def test_grep_counts_files_and_not_matches(prices: Path, tmp_path: Path) -> None:
@@ -306,9 +306,9 @@ STORY: list[Object] = [
     *map(json.loads, (SAMPLES / "session-000.jsonl").read_text(encoding="utf-8").splitlines()),
     {"type": "user", "message": {"role": "user", "content": "A prompt, no result"}},
     {"type": "summary", "summary": "Neither of the two", "leafUuid": "x"},
-    {**asking(call("Bash", "toolu_t", command="x")), "timestamp": "2026-01-05T10:00:00.000Z"},
-    answering({"type": "tool_result", "tool_use_id": "toolu_t", "content": "Exit code 1", "is_error": True}),
-    answering({"type": "tool_result", "tool_use_id": "toolu_never_asked", "content": "?"}),
+    {**assistant_record(call("Bash", "toolu_t", command="x")), "timestamp": "2026-01-05T10:00:00.000Z"},
+    user_record({"type": "tool_result", "tool_use_id": "toolu_t", "content": "Exit code 1", "is_error": True}),
+    user_record({"type": "tool_result", "tool_use_id": "toolu_never_asked", "content": "?"}),
 ]
 
 
@@ -375,7 +375,7 @@ async def test_running_tools_always_get_a_result(tmp_path: Path) -> None:
     )
 
     assert [block["is_error"] for block in played.results] == [True, True, True]
-    assert [span.state for span in played.found.spans] == ["timed_out", "blocked_by_hook", "denied"]
+    assert [span.state for span in played.transcript.spans] == ["timed_out", "blocked_by_hook", "denied"]
 
 
 # What only the commit text of 001 says
@@ -387,11 +387,11 @@ def line_of(type: str, **fields: object) -> Object:
 
 def test_messages_have_model_tokens_and_parents() -> None:
     usage = {"input_tokens": 5, "output_tokens": 7}
-    request = asking(call("Bash", "toolu_left", command="x"))
-    again = asking(call("Bash", "toolu_kept", command="y"))
+    request = assistant_record(call("Bash", "toolu_left", command="x"))
+    again = assistant_record(call("Bash", "toolu_kept", command="y"))
     again["message"] |= {"id": "msg_2", "model": "model-1", "usage": usage}
     recorded = transcript(
-        {**answering(), "message": {"content": "Do it"}, "uuid": "u1", "parentUuid": None},
+        {**user_record(), "message": {"content": "Do it"}, "uuid": "u1", "parentUuid": None},
         {**request, "uuid": "a1", "parentUuid": "u1"},
         {**again, "uuid": "a2", "parentUuid": "u1"},
     )
@@ -407,8 +407,8 @@ def test_messages_have_model_tokens_and_parents() -> None:
 def test_user_content_is_a_prompt_or_results() -> None:
     recorded = transcript(
         {"type": "user", "message": {"role": "user", "content": "Do it"}},
-        asking(call("Bash", command="x")),
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
+        assistant_record(call("Bash", command="x")),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
     )
 
     assert [(m.voice, m.text) for m in recorded.messages()] == [("prompt", "Do it")]
@@ -420,7 +420,7 @@ def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
         return line_of("progress", data=data, toolUseID=f"p_{id}", parentToolUseID=id)
 
     shell, server = transcript(
-        asking(call("Bash", "toolu_1", command="make"), call("mcp__db__query", "toolu_2")),
+        assistant_record(call("Bash", "toolu_1", command="make"), call("mcp__db__query", "toolu_2")),
         progress("toolu_1", type="hook_progress", hookEvent="PreToolUse", hookName="x"),
         progress("toolu_1", type="bash_progress", output="half", elapsedTimeSeconds=2),
         progress("toolu_2", type="mcp_progress", status="started", serverName="db"),
@@ -442,11 +442,11 @@ def test_other_record_types_are_not_calls() -> None:
 
 
 def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) -> None:
-    odd = asking(call("Bash", command="x"))
+    odd = assistant_record(call("Bash", command="x"))
     odd["message"] |= {"usage": {"input_tokens": True, "output_tokens": 7}, "id": 12}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": 1}
     path = tmp_path / "t.jsonl"
-    lines = [json.dumps(odd), "{not json", json.dumps(answering(result)), "[1]", "true"]
+    lines = [json.dumps(odd), "{not json", json.dumps(user_record(result)), "[1]", "true"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     recorded = toolspan.read(path)
@@ -459,7 +459,8 @@ def test_results_may_come_in_any_order() -> None:
     ids = ("toolu_a", "toolu_b", "toolu_c")
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
     recorded = transcript(
-        asking(*(call("Bash", id, command="x") for id in ids)), *(answering(block) for block in reversed(results))
+        assistant_record(*(call("Bash", id, command="x") for id in ids)),
+        *(user_record(block) for block in reversed(results)),
     )
 
     assert [(span.id, span.result.text) for span in recorded.spans if span.result] == [(id, id) for id in ids]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integrations.mcp_client.connect import talk
 from tests.seeds.conversation import LATEST, Object, Played, call, play
-from tests.seeds.test_samples import SAMPLES, answering, asking, life, result_of, sample, transcript
+from tests.seeds.test_samples import SAMPLES, assistant_record, result_of, sample, span_of, transcript, user_record
 from tests.tools.toolbox import Box, background, opened
 from toolspan import coding_tools, diffs
 from toolspan.formats import json_repair
@@ -58,7 +58,9 @@ def _fits(found: object, shape: object) -> bool:
 
 
 def both(name: str, given: Object, text: str, **fields: object) -> object:
-    span = life({"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields)
+    span = span_of(
+        {"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields
+    )
     return result_of(span).structured
 
 
@@ -77,8 +79,8 @@ def test_result_is_distinguished_from_a_prompt() -> None:
 
 
 def test_record_may_contain_one_call_or_several() -> None:
-    first = transcript(asking(call("Bash", "toolu_a")), asking(call("Bash", "toolu_b"))).spans
-    several = transcript(asking(call("Bash", "toolu_a"), call("Bash", "toolu_b"))).spans
+    first = transcript(assistant_record(call("Bash", "toolu_a")), assistant_record(call("Bash", "toolu_b"))).spans
+    several = transcript(assistant_record(call("Bash", "toolu_a"), call("Bash", "toolu_b"))).spans
 
     assert [span.id for span in first] == [span.id for span in several] == ["toolu_a", "toolu_b"]
 
@@ -96,13 +98,15 @@ async def test_successful_command_is_recorded_as_not_an_error(version: str, tmp_
     first, second = played.results
     assert first["is_error"] is False
     assert "is_error" not in second  # the others leave it out
-    assert [span.state for span in played.found.spans] == ["succeeded", "succeeded"]
+    assert [span.state for span in played.transcript.spans] == ["succeeded", "succeeded"]
 
 
 def test_results_have_the_name_of_their_tool() -> None:
     ids = {"toolu_a": "Read", "toolu_b": "Bash"}
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    recorded = transcript(asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results)))
+    recorded = transcript(
+        assistant_record(*(call(name, id) for id, name in ids.items())), user_record(*reversed(results))
+    )
 
     assert {span.id: span.tool for span in recorded.spans if span.result} == ids
 

@@ -13,7 +13,7 @@ import toolspan
 from tests.integrations.mcp_client.test_approver import SERVER
 from tests.runtime.edit_tools import editor
 from tests.seeds.conversation import LATEST, Object, Played, call, play, text
-from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
+from tests.seeds.test_samples import assistant_record, result_of, sample, span_of, transcript, user_record
 from toolspan import ADVICE, Permissions, Session, ToolError, coding_tools
 from toolspan.analysis.flows import flows_of
 from toolspan.formats import blocks
@@ -89,7 +89,7 @@ async def test_flag_and_tags_mark_an_error(prices: Path, tmp_path: Path) -> None
 def test_success_may_have_the_flag_or_not() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}
     for flag in ({}, {"is_error": False}):
-        (span,) = transcript(asking(call("Read")), answering({**result, **flag})).spans
+        (span,) = transcript(assistant_record(call("Read")), user_record({**result, **flag})).spans
         assert span.state == "succeeded"
 
 
@@ -147,7 +147,7 @@ async def test_limit_and_offset_select_lines(prices: Path, tmp_path: Path) -> No
 
 
 def test_note_below_the_lines_of_a_file_is_not_one_of_them() -> None:
-    span = life(
+    span = span_of(
         {"type": "tool_use", "name": "Read", "input": {"file_path": "a.go"}},
         {"type": "tool_result", "content": "     1→package main\n     2→\n\n<system-reminder>Mind</system-reminder>"},
     )
@@ -361,7 +361,7 @@ async def test_file_read_in_one_message_can_be_edited_in_the_next(prices: Path, 
     edit = call("Edit", "toolu_2", file_path=str(prices), **EDITS[0])
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [edit], [todo])
 
-    assert [(span.tool, span.state) for span in played.found.spans] == [
+    assert [(span.tool, span.state) for span in played.transcript.spans] == [
         ("Read", "succeeded"),
         ("Edit", "succeeded"),
         ("TodoWrite", "succeeded"),
@@ -374,14 +374,14 @@ async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: P
     played = await play(tmp_path, request)
     tools = {coding_tool.name: coding_tool for coding_tool in coding_tools(profile("seed"))}
 
-    assert [event.call_ids for event in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
+    assert [event.call_ids for event in played.events_of(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
     assert all(tools[name].may_overlap(fields) for name, fields in inputs.items())
-    assert [span.state for span in played.found.spans] == ["succeeded"] * 3
+    assert [span.state for span in played.transcript.spans] == ["succeeded"] * 3
 
 
 async def sequence(folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]) -> list[str]:
     played = await play(folder, *replies, tools=seed_tools(answers))
-    return [flow.name for flow in flows_of(played.found).flows]
+    return [flow.name for flow in flows_of(played.transcript).flows]
 
 
 async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
@@ -421,9 +421,9 @@ async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
 def test_results_alone_are_parsed() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x", "is_error": True}
     other = {**result, "tool_use_id": "toolu_2", "is_error": False}
-    first, second = blocks.parse_result(answering(result, other))
+    first, second = blocks.parse_result(user_record(result, other))
 
-    assert blocks.parse_result(asking(call("Read"))) == ()
+    assert blocks.parse_result(assistant_record(call("Read"))) == ()
     assert (first.call_id, first.is_error, first.text, first.seed_type) == ("toolu_1", True, "x", None)
     assert (second.call_id, second.is_error) == ("toolu_2", False)
 
@@ -447,7 +447,7 @@ LOOKUP: list[tuple[str, ErrorKind, str]] = [
 
 @pytest.mark.parametrize(("words", "kind", "solution"), LOOKUP)
 def test_error_has_a_cause_and_a_solution(words: str, kind: ErrorKind, solution: str) -> None:
-    span = life(
+    span = span_of(
         {"type": "tool_use", "name": "Edit", "input": {"file_path": "f"}},
         {"type": "tool_result", "content": f"<tool_use_error>{words}</tool_use_error>", "is_error": True},
     )

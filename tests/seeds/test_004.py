@@ -14,7 +14,7 @@ import pytest
 from tests.runtime.calls import EventLog
 from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from tests.seeds.conversation import LATEST, Object, Played, call, play, text
-from tests.seeds.test_samples import answering, asking, transcript
+from tests.seeds.test_samples import assistant_record, transcript, user_record
 from toolspan import Allow, Deny, Hooks, Output, Rules, Runner, ToolContext, ToolError, tool
 from toolspan.runtime.hooks import PreToolDecision
 from toolspan.runtime.permissions.decide import PermissionRequest
@@ -284,7 +284,7 @@ async def test_every_failure_ends_in_one_error_result(tmp_path: Path) -> None:
     assert [span.error_kind for span in played.session.spans] == list(names.values())
     assert "InputValidationError" in played.results[1]["content"]
     assert played.results[4]["content"] == "told"
-    assert len(played.found.spans) == len(names)
+    assert len(played.transcript.spans) == len(names)
 
 
 async def test_unknown_tool_is_reported_as_in_the_document(tmp_path: Path) -> None:
@@ -380,8 +380,8 @@ async def test_post_hook_adds_message_and_context_and_keeps_the_result(tmp_path:
 
     assert (played.span().state, played.results[0]["content"]) == ("succeeded", "hello")
     assert {"hook_system_message", "hook_additional_context"} <= set(attached(played))
-    assert any(word.endswith(": mind") for word in played.words)
-    assert any(word.endswith(": look again") for word in played.words)
+    assert any(word.endswith(": mind") for word in played.texts)
+    assert any(word.endswith(": look again") for word in played.texts)
 
 
 @pytest.mark.parametrize("point", ["PreToolUse", "PostToolUse"])
@@ -409,9 +409,9 @@ def test_hook_records_are_read(kind: str, outcome: str) -> None:
     about = {"type": kind, "hookName": "PreToolUse:Read", "hookEvent": "PreToolUse"}
     message = {"content": ["x"], "message": "x", "decision": "allow"}
     (span,) = transcript(
-        asking(call("Read")),
+        assistant_record(call("Read")),
         {"type": "attachment", "attachment": {**about, **message, "toolUseID": "toolu_1"}},
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}),
     ).spans
 
     assert [event.outcome for event in span.events if isinstance(event, Hook)] == [outcome]
@@ -432,8 +432,8 @@ async def test_stop_hooks_are_summarised(tmp_path: Path) -> None:
 def test_structured_answer_is_read_with_its_call() -> None:
     about = {"type": "structured_output", "toolUseID": "toolu_1", "data": {"n": 1}}
     (span,) = transcript(
-        asking(call("StructuredOutput")),
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
+        assistant_record(call("StructuredOutput")),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
         {"type": "attachment", "attachment": about},
     ).spans
 
@@ -445,4 +445,4 @@ async def test_session_is_recorded_as_json_lines(tmp_path: Path) -> None:
 
     lines = (tmp_path / "t.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["user", "assistant", "user"]
-    assert [span.state for span in played.found.spans] == ["succeeded"]
+    assert [span.state for span in played.transcript.spans] == ["succeeded"]

@@ -82,22 +82,22 @@ def transcript(*lines: Object) -> Transcript:
     return read(BytesSource(b"".join(json_repair.encode_document(line) + b"\n" for line in lines)))
 
 
-def asking(*blocks: object) -> Object:
+def assistant_record(*blocks: object) -> Object:
     return {"type": "assistant", "message": {"role": "assistant", "content": list(blocks)}}
 
 
-def answering(*blocks: object, **fields: object) -> Object:
+def user_record(*blocks: object, **fields: object) -> Object:
     return {"type": "user", "message": {"role": "user", "content": list(blocks)}, **fields}
 
 
-def life(request: Object, result: Object, **fields: object) -> Span:
+def span_of(request: Object, result: Object, **fields: object) -> Span:
     (span,) = transcript(
-        asking({**request, "id": "toolu_1"}), answering({**result, "tool_use_id": "toolu_1"}, **fields)
+        assistant_record({**request, "id": "toolu_1"}), user_record({**result, "tool_use_id": "toolu_1"}, **fields)
     ).spans
     return span
 
 
-def told(span: Span) -> tuple[str, str, State, ErrorKind | None]:
+def facts(span: Span) -> tuple[str, str, State, ErrorKind | None]:
     return span.id, span.tool, span.state, span.error_kind
 
 
@@ -114,7 +114,7 @@ def batch(span: Span) -> str | None:
 def test_s0_04_is_one_unanswered_call() -> None:
     (span,) = transcript(sample("S0-04.json")).spans
 
-    assert told(span) == ("toolu_01ReadFile123", "Read", "never_answered", None)
+    assert facts(span) == ("toolu_01ReadFile123", "Read", "never_answered", None)
     assert span.input == ReadInput(file_path="/src/auth/login.ts", limit=200)
     assert (span.requested, span.result, span.call.message_id) == (None, None, "msg-001")
 
@@ -131,7 +131,7 @@ def test_s0_30_is_a_hook_of_the_call_and_not_its_result() -> None:
 def test_s0_38_is_a_success_with_numbered_lines() -> None:
     (span,) = transcript(sample("S0-04.json"), sample("S0-38.json")).spans
 
-    assert told(span) == ("toolu_01ReadFile123", "Read", "succeeded", None)
+    assert facts(span) == ("toolu_01ReadFile123", "Read", "succeeded", None)
     assert result_of(span).text.splitlines()[2] == "..."
     assert result_of(span).structured == ReadText(
         file=TextFile(
@@ -145,10 +145,10 @@ def test_s0_38_is_a_success_with_numbered_lines() -> None:
 
 def test_s0_46_is_a_failure_because_the_file_is_not_found() -> None:
     block = sample("S0-46.json")
-    (span,) = transcript(sample("S0-04.json"), answering(block)).spans
+    (span,) = transcript(sample("S0-04.json"), user_record(block)).spans
     (parsed,) = parse_result(block)
 
-    assert told(span) == ("toolu_01ReadFile123", "Read", "failed", "not_found")
+    assert facts(span) == ("toolu_01ReadFile123", "Read", "failed", "not_found")
     assert span.message == "Error: File not found: /src/auth/login.ts"
     assert (parsed.call_id, parsed.error_kind) == ("toolu_01ReadFile123", "not_found")
 
@@ -156,14 +156,14 @@ def test_s0_46_is_a_failure_because_the_file_is_not_found() -> None:
 def test_s0_48_is_one_call_beside_thinking_and_text() -> None:
     (span,) = transcript(sample("S0-48.json")).spans
 
-    assert told(span) == ("toolu_01ReadMiddleware", "Read", "never_answered", None)
+    assert facts(span) == ("toolu_01ReadMiddleware", "Read", "never_answered", None)
     assert span.input == ReadInput(file_path="/src/auth/middleware.ts")
 
 
 def test_s0_53_is_three_calls_of_one_batch() -> None:
     spans = transcript(sample("S0-53.json")).spans
 
-    assert [told(span)[:3] for span in spans] == [
+    assert [facts(span)[:3] for span in spans] == [
         ("toolu_01A", "Grep", "never_answered"),
         ("toolu_01B", "Grep", "never_answered"),
         ("toolu_01C", "Glob", "never_answered"),
@@ -184,13 +184,13 @@ def test_s0_55_is_three_successes_paired_by_id() -> None:
 def test_s0_55_alone_is_three_orphan_results() -> None:
     spans = transcript(sample("S0-55.json")).spans
 
-    assert [told(span) for span in spans] == [
+    assert [facts(span) for span in spans] == [
         (each, "", "orphan_result", None) for each in ("toolu_01A", "toolu_01B", "toolu_01C")
     ]
 
 
 def test_s0_79_is_a_call_that_cannot_be_paired() -> None:
-    request, unasked = transcript(asking(sample("S0-79.json")), answering(sample("S0-81.json"))).spans
+    request, unasked = transcript(assistant_record(sample("S0-79.json")), user_record(sample("S0-81.json"))).spans
     (call,) = extract(sample("S0-79.json"))
 
     assert (request.tool, request.state) == ("Bash", "never_answered")
@@ -202,7 +202,7 @@ def test_s0_79_is_a_call_that_cannot_be_paired() -> None:
 
 
 def test_s0_81_has_the_exit_code_in_its_last_line() -> None:
-    span = life(sample("S0-79.json"), sample("S0-81.json"))
+    span = span_of(sample("S0-79.json"), sample("S0-81.json"))
     (parsed,) = parse_result(sample("S0-81.json"))
 
     assert (span.state, result_of(span).exit_code) == ("succeeded", 0)
@@ -211,13 +211,13 @@ def test_s0_81_has_the_exit_code_in_its_last_line() -> None:
 
 
 def test_s0_81_has_the_exit_code_without_an_id() -> None:
-    (span,) = transcript(answering(sample("S0-81.json"))).spans
+    (span,) = transcript(user_record(sample("S0-81.json"))).spans
 
     assert (result_of(span).exit_code, result_of(span).text) == (0, sample("S0-81.json")["content"])
 
 
 def test_s0_83_is_a_task_for_a_subagent_of_a_type() -> None:
-    (span,) = transcript(asking(sample("S0-83.json"))).spans
+    (span,) = transcript(assistant_record(sample("S0-83.json"))).spans
 
     assert (span.tool, span.call.kind) == ("Task", "agent")
     assert span.input == AgentInput(
@@ -228,7 +228,7 @@ def test_s0_83_is_a_task_for_a_subagent_of_a_type() -> None:
 
 
 def test_s0_84_names_the_subagent_in_its_last_line() -> None:
-    span = life(sample("S0-83.json"), sample("S0-84.json"))
+    span = span_of(sample("S0-83.json"), sample("S0-84.json"))
     structured = result_of(span).structured
 
     assert span.state == "succeeded"
@@ -240,7 +240,7 @@ def test_s0_84_names_the_subagent_in_its_last_line() -> None:
 def test_session_000_is_five_calls_in_three_batches() -> None:
     recorded = session("session-000.jsonl")
 
-    assert [told(span) for span in recorded.spans] == [
+    assert [facts(span) for span in recorded.spans] == [
         ("toolu_01ReadFile123", "Read", "succeeded", None),
         ("toolu_01ReadMiddleware", "Read", "never_answered", None),
         ("toolu_01A", "Grep", "succeeded", None),
@@ -256,7 +256,7 @@ def test_session_000_is_five_calls_in_three_batches() -> None:
 def test_s0_61_is_one_call_with_its_input_parsed_from_its_arguments() -> None:
     (span,) = transcript(sample("S0-61.json")).spans
 
-    assert told(span) == ("call_abc123", "Read", "never_answered", None)
+    assert facts(span) == ("call_abc123", "Read", "never_answered", None)
     assert span.call.dialect == "codex"
     assert span.input == ReadInput(file_path="/src/auth/login.ts")
 
@@ -264,28 +264,28 @@ def test_s0_61_is_one_call_with_its_input_parsed_from_its_arguments() -> None:
 def test_s0_64_is_its_success() -> None:
     (span,) = transcript(sample("S0-61.json"), sample("S0-64.json")).spans
 
-    assert told(span) == ("call_abc123", "Read", "succeeded", None)
+    assert facts(span) == ("call_abc123", "Read", "succeeded", None)
     assert result_of(span).text == "File contents..."
 
 
 def test_session_000_codex_is_one_success() -> None:
     recorded = session("session-000-codex.jsonl")
 
-    assert [told(span) for span in recorded.spans] == [("call_abc123", "Read", "succeeded", None)]
+    assert [facts(span) for span in recorded.spans] == [("call_abc123", "Read", "succeeded", None)]
     assert (recorded.dialect, recorded.counts.lines, recorded.findings) == ("codex", 2, [])
 
 
 def test_s2_01_is_one_call() -> None:
     (span,) = transcript(sample("S2-01.json")).spans
 
-    assert told(span) == ("toolu_123", "Bash", "never_answered", None)
+    assert facts(span) == ("toolu_123", "Bash", "never_answered", None)
     assert (span.input, span.call.target) == (BashInput(command="ls"), "ls")
 
 
 def test_s2_03_is_its_success() -> None:
     (span,) = transcript(sample("S2-01.json"), sample("S2-03.json")).spans
 
-    assert told(span) == ("toolu_123", "Bash", "succeeded", None)
+    assert facts(span) == ("toolu_123", "Bash", "succeeded", None)
     assert (result_of(span).text, result_of(span).is_error) == ("…", False)
 
 
@@ -299,7 +299,7 @@ def test_s2_06_has_no_message_and_is_skipped() -> None:
 def test_session_002_is_one_success_and_one_unknown_record() -> None:
     recorded = session("session-002.jsonl")
 
-    assert [told(span) for span in recorded.spans] == [("toolu_123", "Bash", "succeeded", None)]
+    assert [facts(span) for span in recorded.spans] == [("toolu_123", "Bash", "succeeded", None)]
     assert [entry.is_known for entry, _ in recorded.entries()] == [True, True, False]
 
 
@@ -366,15 +366,15 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
 ]  # fmt: skip
 
 
-def structured_life(tool: str, structured: object) -> Span:
+def structured_span(tool: str, structured: object) -> Span:
     request: Object = {"type": "tool_use", "name": tool, "input": {}}
-    return life(request, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
+    return span_of(request, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
 def test_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
     data = (SAMPLES / f"{name}.json").read_bytes()
-    span = structured_life(tool, sample(f"{name}.json"))
+    span = structured_span(tool, sample(f"{name}.json"))
 
     assert narrow_result(tool, data) == expected == result_of(span).structured
     assert result_drift(tool, data) == ()
@@ -383,7 +383,7 @@ def test_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expecte
 
 def test_s2_20_is_a_failure_with_exit_code_one() -> None:
     text = sample("S2-20.json")
-    span = life(
+    span = span_of(
         {"type": "tool_use", "name": "Bash", "input": {"command": "false"}},
         {"type": "tool_result", "content": text.removeprefix("Error: "), "is_error": True},
         toolUseResult=text,
@@ -398,7 +398,7 @@ def test_s2_20_is_a_failure_with_exit_code_one() -> None:
 
 def test_s2_35_is_a_background_task() -> None:
     launched = sample("S2-35.json")
-    span = life(sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched)
+    span = span_of(sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched)
     structured = result_of(span).structured
 
     assert (span.state, span.background, span.agent) == ("succeeded", True, "…")
@@ -410,7 +410,7 @@ def test_s2_35_is_a_background_task() -> None:
     ("name", "tool", "milliseconds"), [("S2-41", "Glob", 4.2), ("S2-45", "WebSearch", 1230), ("S2-46", "WebFetch", 350)]
 )
 def test_duration_reported_by_the_tool_is_kept(name: str, tool: str, milliseconds: float) -> None:
-    span = structured_life(tool, sample(f"{name}.json"))
+    span = structured_span(tool, sample(f"{name}.json"))
 
     assert result_of(span).reported_ms == milliseconds
 
@@ -439,7 +439,7 @@ def test_s3_02_is_one_call_with_tokens_and_session() -> None:
     recorded = transcript(sample("S3-02.json"))
     (span,) = recorded.spans
 
-    assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "never_answered", None)
+    assert facts(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "never_answered", None)
     assert span.input == TodoWriteInput(todos=(TodoItem(id="1", content="Create basic HTTP server", status="pending"),))
     assert (recorded.session_id, span.call.session_id) == (SESSION, SESSION)
     assert batch(span) == "msg_01HUTBuxg8F2NmTFZC2NUTZW"
@@ -451,7 +451,7 @@ def test_s3_02_is_one_call_with_tokens_and_session() -> None:
 def test_s3_07_is_its_success() -> None:
     (span,) = transcript(sample("S3-02.json"), sample("S3-07.json")).spans
 
-    assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded", None)
+    assert facts(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded", None)
 
 
 def test_s3_09_is_an_orphan_error_of_the_kind_read_required() -> None:
@@ -466,7 +466,7 @@ def test_s3_09_is_an_orphan_error_of_the_kind_read_required() -> None:
 def test_session_003_is_one_success_and_one_orphan_result() -> None:
     recorded = session("session-003.jsonl")
 
-    assert [told(span)[:3] for span in recorded.spans] == [
+    assert [facts(span)[:3] for span in recorded.spans] == [
         ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded"),
         ("toolu_01DDR48QUDmxRWrGSdSifpGA", "", "orphan_result"),
     ]
@@ -513,7 +513,7 @@ GO_FILE = "/private/tmp/CustomClaude/main.go"
 def test_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: ToolInput) -> None:
     request = sample(f"{name}.json")
     data = json_repair.encode_document(request["input"])
-    (span,) = transcript(asking(tool_use(request["name"], request["input"]))).spans
+    (span,) = transcript(assistant_record(tool_use(request["name"], request["input"]))).spans
 
     assert narrow_input(request["name"], data) == expected
     assert input_drift(request["name"], data) == ()
@@ -535,7 +535,7 @@ def test_error_has_the_same_kind_alone_and_in_a_transcript(
     name: str, tool: str, state: State, kind: ErrorKind, seed_type: SeedType, handling: Handling
 ) -> None:
     fragment = sample(f"{name}.json")
-    span = life({"type": "tool_use", "name": tool, "input": {}}, {"type": "tool_result", **fragment})
+    span = span_of({"type": "tool_use", "name": tool, "input": {}}, {"type": "tool_result", **fragment})
     (parsed,) = parse_result(fragment)
 
     assert (span.state, span.error_kind) == (state, kind)
@@ -544,7 +544,7 @@ def test_error_has_the_same_kind_alone_and_in_a_transcript(
 
 def test_s3_52_is_three_calls_in_order_with_unvalidated_inputs() -> None:
     lines = (SAMPLES / "S3-52.jsonl").read_bytes().splitlines()
-    spans = transcript(*(asking(json_repair.decode_document(line)) for line in lines)).spans
+    spans = transcript(*(assistant_record(json_repair.decode_document(line)) for line in lines)).spans
 
     assert [(span.tool, span.state) for span in spans] == [
         ("Read", "never_answered"),

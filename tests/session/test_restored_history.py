@@ -63,7 +63,7 @@ class Lines:
         return path
 
 
-def said(path: Path) -> list[tuple[object, list[object]]]:
+def roles_and_blocks(path: Path) -> list[tuple[object, list[object]]]:
     messages = load_history(path)
     assert not messages or check_history(messages) == []
     output = []
@@ -80,7 +80,7 @@ def test_overlapping_calls_and_interleaved_results_are_joined(tmp_path: Path) ->
     lines = Lines().user(text("go")).model("m1", call("a")).user(result("a"))
     lines.model("m1", call("b")).user(result("b"), on=3).model("m2", text("done"))
 
-    assert said(lines.written(tmp_path)) == [
+    assert roles_and_blocks(lines.written(tmp_path)) == [
         ("user", ["go"]),
         ("assistant", ["a", "b"]),
         ("user", ["of a", "of b"]),
@@ -93,7 +93,7 @@ def test_open_call_is_answered(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
     lines.user(result("b"))
 
-    assert said(lines.written(tmp_path))[-1] == ("user", ["of b", UNANSWERED_MESSAGE])
+    assert roles_and_blocks(lines.written(tmp_path))[-1] == ("user", ["of b", UNANSWERED_MESSAGE])
 
 
 @requirement("past.branches")
@@ -104,7 +104,7 @@ def test_abandoned_and_subagent_records_are_left_out(tmp_path: Path) -> None:
     lines.model("m3", text("API Error: 529"), on=3)
     lines.lines[-1]["isApiErrorMessage"] = True
 
-    assert said(lines.written(tmp_path)) == [("user", ["second try"]), ("assistant", ["better"])]
+    assert roles_and_blocks(lines.written(tmp_path)) == [("user", ["second try"]), ("assistant", ["better"])]
 
 
 @requirement("past.damage")
@@ -116,7 +116,7 @@ def test_repeated_and_unpaired_records_do_no_harm(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"torn')
 
-    assert said(path) == [
+    assert roles_and_blocks(path) == [
         ("user", [LOST_BEGINNING_MESSAGE]),
         ("assistant", ["lost"]),
         ("user", ["of lost", "go"]),
@@ -131,7 +131,7 @@ def test_copy_has_the_same_records_under_another_id(tmp_path: Path) -> None:
     before = path.read_bytes()
     copy = fork_transcript(path, SessionId("other"), tmp_path, config=tmp_path / "config")
 
-    assert said(copy) == said(path)
+    assert roles_and_blocks(copy) == roles_and_blocks(path)
     assert path.read_bytes() == before
     sessions = {json.loads(line)["sessionId"] for line in copy.read_bytes().splitlines()}
     assert sessions == {"other"}
@@ -142,10 +142,12 @@ def test_conversation_can_be_forked_at_any_record(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
     lines.user(result("b")).user(result("a"), on=1).model("m2", text("done")).user(text("more"))
     path = lines.written(tmp_path)
-    whole = said(path)
+    whole = roles_and_blocks(path)
     copy = fork_transcript(path, SessionId("other"), tmp_path, config=tmp_path / "config", until="u1")
 
-    assert said(copy) == whole[:3] == [("user", ["go"]), ("assistant", ["a", "b"]), ("user", ["of b", "of a"])]
+    assert (
+        roles_and_blocks(copy) == whole[:3] == [("user", ["go"]), ("assistant", ["a", "b"]), ("user", ["of b", "of a"])]
+    )
     assert load_history(path, until="u1") == load_history(copy)
     assert load_history(path, until="u0") == load_history(path)[:1]
 

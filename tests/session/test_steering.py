@@ -22,7 +22,7 @@ CALL: dict[str, object] = {"type": "tool_use", "id": "a", "name": "hang", "input
 REPLY: dict[str, object] = {"role": "assistant", "content": [CALL]}
 
 
-def told(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
+def describe_blocks(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
     return [
         (str(message["role"]), block.get("text", block["type"]))
         for message in messages
@@ -45,7 +45,7 @@ async def run_meanwhile(session: Session, hang: Held, *message: str, cut: bool =
             await hang.inside.wait()
             for text in message:
                 await session.submit(text)
-            assert ("user", message[0]) not in told(session.messages)
+            assert ("user", message[0]) not in describe_blocks(session.messages)
             if cut:
                 session.interrupt()
             hang.go_on.set()
@@ -62,7 +62,7 @@ async def test_prompt_during_calls_follows_their_results(tmp_path: Path) -> None
         turn = session.hook_environment.prompt_id
         assert await run_meanwhile(session, hang, "faster", "and louder")
 
-        assert told(session.messages)[1:] == [
+        assert describe_blocks(session.messages)[1:] == [
             ("assistant", "tool_use"),
             ("user", "tool_result"),
             ("user", "faster"),
@@ -70,7 +70,7 @@ async def test_prompt_during_calls_follows_their_results(tmp_path: Path) -> None
         ]
         assert check_history(session.messages) == []
         assert session.hook_environment.prompt_id == turn
-    assert told(load_history(path))[-3:] == told(session.messages)[-3:]
+    assert describe_blocks(load_history(path))[-3:] == describe_blocks(session.messages)[-3:]
 
 
 @requirement("session.steering")
@@ -83,7 +83,7 @@ async def test_prompt_before_an_interrupt_is_kept_and_the_turn_ends(tmp_path: Pa
         assert not await run_meanwhile(session, hang, "faster", cut=True)
 
         assert session.stopped == "interrupted by the user"
-        assert told(session.messages)[-1] == ("user", "faster")
+        assert describe_blocks(session.messages)[-1] == ("user", "faster")
         assert check_history(session.messages) == []
 
 
@@ -101,7 +101,7 @@ async def test_prompt_hook_context_is_sent_with_the_prompt(tmp_path: Path) -> No
         await session.submit("go")
         assert await run_meanwhile(session, hang, "faster")
 
-        (_, text), (_, beside) = told(session.messages)[-2:]
+        (_, text), (_, beside) = describe_blocks(session.messages)[-2:]
         assert (text, "said: faster" in str(beside)) == ("faster", True)
         assert check_history(session.messages) == []
 
@@ -124,10 +124,10 @@ async def test_prompt_during_a_deferred_call_waits_for_its_result(tmp_path: Path
         session.say("go")
         with anyio.fail_after(30):
             assert not await session.run(REPLY)
-            assert told(session.messages)[-1] == ("assistant", "tool_use")
+            assert describe_blocks(session.messages)[-1] == ("assistant", "tool_use")
             assert await session.run_deferred()
 
-        assert told(session.messages)[-2:] == [("user", "tool_result"), ("user", "faster")]
+        assert describe_blocks(session.messages)[-2:] == [("user", "tool_result"), ("user", "faster")]
 
 
 @requirement("session.steering")
@@ -155,4 +155,4 @@ async def test_prompt_during_a_reply_follows_it(tmp_path: Path, fails: bool) -> 
                 assert await session.run(stream())
 
         reply = [] if fails else [("assistant", "Well.")]
-        assert told(session.messages) == [("user", "go"), *reply, ("user", "shorter")]
+        assert describe_blocks(session.messages) == [("user", "go"), *reply, ("user", "shorter")]

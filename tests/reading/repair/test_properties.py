@@ -49,7 +49,7 @@ def session(story: list[Turn], version: str) -> Iterator[Path]:
         yield path
 
 
-def told(path: Path) -> tuple[Counter[str], dict[str, str]]:
+def calls_and_results(path: Path) -> tuple[Counter[str], dict[str, str]]:
     messages = load_history(path)
     assert not messages or check_history(messages) == []
     calls: Counter[str] = Counter()
@@ -74,7 +74,7 @@ def is_whole(story: list[Turn]) -> bool:
 @given(any_damage)
 def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken: Broken) -> None:
     with broken.transcript() as path:
-        calls, results = told(path)
+        calls, results = calls_and_results(path)
         _, there = calls_in(path)
 
     assert all(count == 1 for count in calls.values())
@@ -91,7 +91,7 @@ def test_transcript_cut_anywhere_is_resumed_with_all_complete_records(
     with session(story, version) as path:
         data = path.read_bytes()
         path.write_bytes(data[: cut % (len(data) + 1)])
-        calls, results = told(path)
+        calls, results = calls_and_results(path)
         request, there = calls_in(path)
 
     assert set(calls) == set(results) == request
@@ -114,7 +114,7 @@ def test_any_damaged_session_is_repaired_without_loss(broken: Broken) -> None:
             assert not [finding for finding in check(path).findings if finding.severity == "error"]
             return
         wrong = [finding for finding in check(repaired.path).findings if finding.severity != "info"]
-        calls, results = told(repaired.path)
+        calls, results = calls_and_results(repaired.path)
         request, there = calls_in(path)
         remaining, answered = calls_in(repaired.path)
         again = repair(repaired.path)

@@ -39,7 +39,7 @@ def asked(*text: str | Path, root: Path | None = None) -> Result:
     return CliRunner().invoke(app, ["repair", *map(str, text)], env=env)
 
 
-def told(path: Path) -> list[tuple[str, object]]:
+def describe_history(path: Path) -> list[tuple[str, object]]:
     result: list[tuple[str, object]] = []
     for item in load_history(path):
         assert isinstance(item["content"], list)
@@ -50,7 +50,7 @@ def told(path: Path) -> list[tuple[str, object]]:
 @requirement("repair.copy")
 def test_repair_writes_a_copy_and_leaves_the_original_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
-    whole = told(path)
+    whole = describe_history(path)
     data = path.read_bytes()
     path.write_bytes(data.replace(b"\n", b"", 1) + b'{"torn')
     before = path.read_bytes()
@@ -59,7 +59,7 @@ def test_repair_writes_a_copy_and_leaves_the_original_unchanged(tmp_path: Path) 
     assert path.read_bytes() == before
     assert done.path is not None
     assert done.path.parent == path.parent
-    assert told(done.path) == whole
+    assert describe_history(done.path) == whole
     assert {change.code for change in done.changes} == {"glued_records", "torn_last_line"}
     lines = [json.loads(line) for line in done.path.read_bytes().splitlines()]
     assert {line["sessionId"] for line in lines} == {done.session_id} != {str(SESSION)}
@@ -77,13 +77,13 @@ def test_each_defect_is_repaired_and_nothing_else_removed(defect: Any, tmp_path:
     path = session(tmp_path)
     lines: Lines = path.read_bytes().splitlines()
     path.write_bytes(defect(lines))
-    there = told(path)
+    there = describe_history(path)
     done = repair(path)
 
     assert done.path is not None or defect.__name__ == "not_an_object" or not done.changes
     if done.path is not None:
         assert [finding for finding in check(done.path).findings if finding.severity != "info"] == []
-        assert told(done.path) == there
+        assert describe_history(done.path) == there
 
 
 @requirement("repair.odd-fields")
@@ -106,13 +106,13 @@ def test_field_of_another_type_does_not_stop_repair(field: str, odd: object, tmp
                 line["message"]["content"] += [use, {**use, "id": "toolu_z"}]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     path.write_bytes(data + b'{"torn')
-    whole = told(path)
+    whole = describe_history(path)
 
     done = asked(path, "--json")
 
     assert done.exit_code == 0, done.output
     copy = Path(json.loads(done.stdout)["file"])
-    assert told(copy) == [item for item in whole if item[1] != odd]
+    assert describe_history(copy) == [item for item in whole if item[1] != odd]
 
 
 @requirement("repair.nothing")

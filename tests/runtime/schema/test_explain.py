@@ -45,14 +45,14 @@ LATEST: Version = "2.1.325"
 OLDEST: Version = "2.0.65"
 
 
-def told(version: str, **fields: object) -> InvalidInputText:
+def explanation(version: str, **fields: object) -> InvalidInputText:
     result = compile_checker(SCHEMA, coerce=True)(fields)
     assert isinstance(result, Invalid)
     return explain_issues("Plant", result, style=profile(version).issues)
 
 
 def recorded(version: str, **fields: object) -> Any:
-    record = told(version, **fields).record
+    record = explanation(version, **fields).record
     head, _, body = record.partition(": ")
     assert head == "InputValidationError"
     issues = json.loads(body)
@@ -63,11 +63,11 @@ def recorded(version: str, **fields: object) -> Any:
 @requirement("input.sentences")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_issue_is_one_sentence(version: str) -> None:
-    assert told(version).text == (
+    assert explanation(version).text == (
         "InputValidationError: Plant failed due to the following issue:\nThe required parameter `place` is missing"
     )
-    assert told(version, place="a", x=1).text.splitlines()[1:] == ["An unexpected parameter `x` was provided"]
-    assert told(version, place=["a"]).text.splitlines()[1:] == [
+    assert explanation(version, place="a", x=1).text.splitlines()[1:] == ["An unexpected parameter `x` was provided"]
+    assert explanation(version, place=["a"]).text.splitlines()[1:] == [
         "The parameter `place` type is expected as `string` but provided as `array`"
     ]
 
@@ -75,7 +75,7 @@ def test_one_issue_is_one_sentence(version: str) -> None:
 @requirement("input.sentences")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_several_issues_list_missing_ones_first(version: str) -> None:
-    assert told(version, count="many", x=1, y=2, steps=[{}]).text == (
+    assert explanation(version, count="many", x=1, y=2, steps=[{}]).text == (
         "InputValidationError: Plant failed due to the following issues:\n"
         "The required parameter `place` is missing\n"
         "The required parameter `steps[0].name` is missing\n"
@@ -88,10 +88,10 @@ def test_several_issues_list_missing_ones_first(version: str) -> None:
 @requirement("input.sentences")
 def test_issues_without_a_sentence_are_shown_as_recorded() -> None:
     for version in VERSIONS:
-        only = told(version, place="a", mode="tall")
+        only = explanation(version, place="a", mode="tall")
         assert only.text == only.record
 
-    beside = {version: told(version, mode="tall").text.splitlines()[1:] for version in VERSIONS}
+    beside = {version: explanation(version, mode="tall").text.splitlines()[1:] for version in VERSIONS}
     assert beside["2.1.197"] == ["The required parameter `place` is missing"]
     assert beside[LATEST] == [
         "The required parameter `place` is missing",

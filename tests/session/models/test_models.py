@@ -50,7 +50,7 @@ def openai(url: str) -> Model:
 BOTH = pytest.mark.parametrize("make", [anthropic, openai])
 
 
-async def heard(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]:
+async def collect_events(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]:
     with anyio.fail_after(30):
         try:
             async with aclosing(model.stream(request)) as events:
@@ -61,7 +61,7 @@ async def heard(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]
 
 async def served(script: ScriptedModel, make: Make, request: ModelRequest = ASKED) -> list[ModelEvent]:
     async with ModelServer(script) as server:
-        return await heard(make(server.url), request)
+        return await collect_events(make(server.url), request)
 
 
 def blocks(events: list[ModelEvent]) -> list[dict[str, object]]:
@@ -192,7 +192,7 @@ async def test_refused_connection_is_a_connection_error(make: Make) -> None:
     async with ModelServer(ScriptedModel([])) as server:
         url = server.url
     with pytest.raises(ModelFailed, match="no connection") as caught:
-        await heard(make(url))
+        await collect_events(make(url))
     assert caught.value.retry
 
 
@@ -211,7 +211,7 @@ async def test_failed_request_is_retried_and_its_partial_reply_dropped(make: Mak
     script = ScriptedModel([fail(429, retry_after=7), fail(529), testing.drop(say("I was")), say("Here I am.")])
     async with ModelServer(script) as server:
         model = RetryingModel(make(server.url), RetryOptions(sleep=note, jitter=lambda: 1.0))
-        events = await heard(model)
+        events = await collect_events(model)
 
     retries = [n for n, event in enumerate(events) if isinstance(event, said.Retrying)]
     assert waits == [7, 1.0, 2.0]
@@ -223,7 +223,7 @@ async def test_failed_request_is_retried_and_its_partial_reply_dropped(make: Mak
 async def test_request_is_not_retried_after_a_complete_call() -> None:
     script = ScriptedModel([testing.drop(use("Read", path="a")), say("never")])
     with pytest.raises(ModelFailed):
-        await heard(RetryingModel(script, RetryOptions(sleep=nothing)))
+        await collect_events(RetryingModel(script, RetryOptions(sleep=nothing)))
     assert script.remaining_steps == 1
 
 
@@ -231,12 +231,12 @@ async def test_request_is_not_retried_after_a_complete_call() -> None:
 async def test_retries_are_limited() -> None:
     script = ScriptedModel([], then=fail(529))
     with pytest.raises(ModelFailed):
-        await heard(RetryingModel(script, RetryOptions(retries=3, sleep=nothing)))
+        await collect_events(RetryingModel(script, RetryOptions(retries=3, sleep=nothing)))
     assert len(script.requests) == 4
 
     script = ScriptedModel([fail(429, retry_after=86_400)])
     with pytest.raises(ModelFailed):
-        await heard(RetryingModel(script, RetryOptions(sleep=nothing)))
+        await collect_events(RetryingModel(script, RetryOptions(sleep=nothing)))
 
 
 @requirement("model.retries")
@@ -247,7 +247,7 @@ async def test_silent_stream_times_out() -> None:
 
     script = ScriptedModel([never, say("Awake.")])
     patience = RetryOptions(idle_timeout_s=0.01, sleep=nothing)
-    events = await heard(RetryingModel(script, patience))
+    events = await collect_events(RetryingModel(script, patience))
 
     assert any(isinstance(e, said.Retrying) and e.failure.kind == "timeout" for e in events)
     assert [b["text"] for b in blocks(events)] == ["Awake."]
@@ -271,7 +271,7 @@ async def test_repeated_call_id_is_replaced(make: Make) -> None:
     assert second["id"] == "odd_id"
 
 
-async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
+async def collect_stream(chunks: list[dict[str, object]]) -> list[ModelEvent]:
     lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **chunk})}\n\n" for chunk in chunks]
 
     async def answer(stream: SocketStream) -> None:
@@ -287,7 +287,7 @@ async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
         port = listener.extra(SocketAttribute.local_port)
         async with anyio.create_task_group() as group:
             group.start_soon(listener.serve, answer)
-            events = await heard(openai(f"http://127.0.0.1:{port}"))
+            events = await collect_events(openai(f"http://127.0.0.1:{port}"))
             group.cancel_scope.cancel()
     return events
 
@@ -299,7 +299,7 @@ async def test_nonstandard_server_replies_are_parsed() -> None:
         called = {"index": 0, "id": call_id, "type": "function", "function": function}
         return {"choices": [{"index": 0, "delta": {"tool_calls": [called]}}]}
 
-    events = await spoken(
+    events = await collect_stream(
         [
             part("one", "Read", '{"path":"a"}'),
             part("two", "Read", {"path": "b"}),
@@ -320,7 +320,7 @@ async def test_nonstandard_server_replies_are_parsed() -> None:
 async def test_call_without_id_gets_one() -> None:
     called = {"index": 0, "function": {"name": "Read", "arguments": "{}"}}
     choice = {"index": 0, "delta": {"tool_calls": [called]}, "finish_reason": "tool_calls"}
-    (block,) = blocks(await spoken([{"choices": [choice]}]))
+    (block,) = blocks(await collect_stream([{"choices": [choice]}]))
 
     assert str(block["id"]).startswith("call_")
 

@@ -22,7 +22,7 @@ from toolspan.session.resume import load_history
 from toolspan.tools import coding_tools
 
 
-def told(path: Path) -> list[dict[str, object]]:
+def intent_records(path: Path) -> list[dict[str, object]]:
     lines = intent_path(path).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -56,7 +56,7 @@ async def test_intents_are_logged_for_side_effects_but_not_for_reads(tmp_path: P
                     id="msg_02",
                 )
             )
-    first, request, *rest = told(path)
+    first, request, *rest = intent_records(path)
 
     assert first["open"] == os.getpid()
     assert request == {"asked": ["b", "w"]}

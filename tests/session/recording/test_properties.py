@@ -70,7 +70,7 @@ def _finish(plan: Plan, at: float) -> Finished:
     return emitted.finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
 
 
-def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
+def _record(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
     """Record a story; gives the ids of the calls in the order in which they ended."""
     ended: list[str] = []
     recording.record_prompt("words of a person")
@@ -105,7 +105,7 @@ def test_any_conversation_is_read_back_as_recorded(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        ended = _tell(emitted.recorder(path, version=version), story, streamed)
+        ended = _record(emitted.recorder(path, version=version), story, streamed)
         transcript = toolspan.read(path)
         plans = [plan for _, batch in story for plan in batch]
 
@@ -129,7 +129,7 @@ def test_conversation_cut_at_any_byte_can_be_resumed(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        _tell(emitted.recorder(path, version=version), story, streamed=False)
+        _record(emitted.recorder(path, version=version), story, streamed=False)
         whole = path.read_bytes()
         path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
 

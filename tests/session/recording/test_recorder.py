@@ -43,7 +43,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def told(path: Path) -> list[dict[str, Any]]:
+def conversation_lines(path: Path) -> list[dict[str, Any]]:
     return [line for line in lines(path) if "uuid" in line]
 
 
@@ -134,7 +134,7 @@ def test_result_follows_its_call_and_the_reply_the_last_result(path: Path, versi
     recording.record_result(finished("toolu_a", "Read", "a"))
     recording.record_reply(message("done", id="msg_02"))
 
-    prompt, call_a, call_b, result_b, result_a, reply = told(path)
+    prompt, call_a, call_b, result_b, result_a, reply = conversation_lines(path)
 
     assert prompt["parentUuid"] is None
     assert call_a["parentUuid"] == prompt["uuid"]
@@ -155,7 +155,7 @@ def test_result_may_come_between_two_blocks_of_a_message(path: Path) -> None:
     recording.record_reply_block(whole, use("toolu_b", "Read"), last=True)
     recording.record_result(finished("toolu_b", "Read", "b"))
 
-    result = told(path)
+    result = conversation_lines(path)
 
     assert [line["type"] for line in result] == ["assistant", "user", "assistant", "user"]
     assert result[2]["parentUuid"] == result[1]["uuid"]
@@ -243,7 +243,7 @@ def test_hook_records_before_and_after_the_call_surround_its_result(path: Path) 
         )
     )
 
-    result = told(path)
+    result = conversation_lines(path)
 
     assert [what(line) for line in result] == [
         "toolu_a",
@@ -357,11 +357,11 @@ def test_notes_after_a_result_are_not_prompts(path: Path, version: str) -> None:
     recording.record_reply(message(use("toolu_a", "Read", file_path="x.png")))
     recording.record_result(finished("toolu_a", "Read", "x", companions=("[Image: displayed small]",)))
 
-    last = told(path)[-1]
+    last = conversation_lines(path)[-1]
 
     assert last["isMeta"] is True
     assert last["message"] == {"role": "user", "content": "[Image: displayed small]"}
-    assert last["parentUuid"] == told(path)[-2]["uuid"]
+    assert last["parentUuid"] == conversation_lines(path)[-2]["uuid"]
 
 
 @requirement("record.interrupt")
@@ -578,10 +578,10 @@ def test_resumed_transcript_continues_after_its_last_record(tmp_path: Path, path
     again.record_prompt("more")
     again.close()
 
-    *_, answer, prompt = told(path)
+    *_, answer, prompt = conversation_lines(path)
     assert prompt["parentUuid"] == answer["uuid"]
     if version == "2.1.325":
-        assert answer["parentUuid"] == told(path)[1]["uuid"]
+        assert answer["parentUuid"] == conversation_lines(path)[1]["uuid"]
         assert prompt["turnPosition"]["turnIndex"] == 2
     assert [span.state for span in toolspan.read(path).spans] == ["succeeded", "succeeded"]
     assert wrong(path) == []
@@ -619,7 +619,7 @@ def test_times_increase_for_clients_that_resume_by_time(tmp_path: Path, path: Pa
     again = Recorder.resume(path, origin(tmp_path, version=version), Failures())
     again.record_prompt("more")
 
-    times = [line["timestamp"] for line in told(path)]
+    times = [line["timestamp"] for line in conversation_lines(path)]
 
     assert times == sorted(set(times))
 
