@@ -305,7 +305,7 @@ def test_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pyte
 
     transcript = Transcript(reader, get_format("claude"))
     assert [(span.id, span.state) for span in transcript.spans] == [("t1", "succeeded")]
-    assert [actual.code for actual in transcript.findings] == ["line_too_long"]
+    assert [finding.code for finding in transcript.findings] == ["line_too_long"]
     assert (transcript.counts.lines, transcript.counts.malformed) == (3, 1)
 
 

@@ -439,7 +439,7 @@ def test_damage_is_reported_and_reading_continues_at_the_next_record() -> None:
     rollout.raw(b"\0\0" + glued.lines[-1] + glued.lines[0])
     transcript = read(rollout)
     assert [span.state for span in transcript.spans] == ["succeeded", "succeeded"]
-    assert [result.code for result in transcript.findings] == [
+    assert [finding.code for finding in transcript.findings] == [
         "nul_bytes", "torn_line", "not_an_object", "nul_bytes",
     ]  # fmt: skip
     assert transcript.counts.malformed == 4
@@ -454,7 +454,7 @@ def test_unknown_record_types_are_kept_and_reported_as_drift() -> None:
     rollout.item({"type": "telepathy_call", "call_id": "t"})
     rollout.call("exec_command", {"cmd": "a", "mood": "good"})
     checkup = toolspan.check(BytesSource(rollout.data(), "rollout-x.jsonl"), roundtrip=True)
-    output = {result.code: result.explanation for result in checkup.findings}
+    output = {finding.code: finding.explanation for finding in checkup.findings}
     assert {"unknown_type", "unknown_input", "unanswered_call"} <= set(output)
     assert "event_msg/agent_message.mood" in output["unknown_field"]
     assert checkup.roundtrip_equal == len(rollout.lines)

@@ -271,7 +271,7 @@ def test_truncated_document_is_read_to_the_cut(cut: int, calls: int, codes: list
     transcript = toolspan.read(BytesSource(data[: len(data) - cut], "rollout-2025-05-09.json"))
 
     assert len(transcript.spans) == calls
-    assert [result.code for result in transcript.findings] == codes
+    assert [finding.code for finding in transcript.findings] == codes
     assert transcript.info.session_id == ("s1" if not cut else None)
 
 

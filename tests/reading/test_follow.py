@@ -377,7 +377,7 @@ def test_damage_does_not_stop_follow(tmp_path: Path) -> None:
     assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
     append(follower.path, b'{"type":"user","mess\n\xff\xfe\n')
     assert summarize(follower.poll()) == []
-    assert [actual.code for actual in follower.findings] == [
+    assert [finding.code for finding in follower.findings] == [
         "glued_records", "nul_bytes", "torn_line", "invalid_utf8",
     ]  # fmt: skip
 

@@ -34,9 +34,9 @@ def test_truncated_compressed_file_is_read_to_the_cut(tmp_path: Path) -> None:
     transcript = toolspan.read(path)
 
     assert [span.state for span in transcript.spans] == ["succeeded"]
-    assert [result.code for result in transcript.findings] == ["unreadable_rest"]
+    assert [finding.code for finding in transcript.findings] == ["unreadable_rest"]
     assert [message.text for message in read_content(transcript).messages] == ["go"]
-    assert "unreadable_rest" in [result.code for result in toolspan.check(path).findings]
+    assert "unreadable_rest" in [finding.code for finding in toolspan.check(path).findings]
 
 
 @requirement("wire.unreadable-sources")
