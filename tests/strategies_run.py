@@ -1,7 +1,7 @@
 """Schedules: calls with all that can happen to them, in an order that a generator chose.
 
 In: a source of randomness (hypothesis's, which shrinks, or a seed). Out: plain values; what plays
-them is `tests/runtime/stage.py`.
+them is `tests/runtime/schedules.py`.
 """
 
 from __future__ import annotations

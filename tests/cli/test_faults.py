@@ -12,7 +12,7 @@ import pytest
 from tests.cli.person import message
 from tests.cli.test_exec import run
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, run_agent
+from tests.runtime.hooks.hook_sessions import at, command, run_agent
 from toolspan.testing import say, use
 
 MISSING = "the PreToolUse hook '/no/such/guard' failed and is ignored: "

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.session.crew import Play
+from tests.session.role_models import Play
 from toolspan.testing import ModelServer, say, use
 
 pytestmark = pytest.mark.anyio

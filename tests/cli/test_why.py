@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, says
+from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from toolspan import read
 from toolspan.cli.app import app
 from toolspan.formats.claude.paths import hook_log_path

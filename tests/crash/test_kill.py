@@ -1,4 +1,4 @@
-"""A process that is killed after any of its writes: nothing is lost, nothing is said wrongly."""
+"""A process killed after any of its writes loses nothing and gives no wrong evidence."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.judge import check_resumed, check_verdict, verdicts
-from tests.crash.world import transcript
+from tests.crash.checks import check_resumed, check_verdict, verdicts
+from tests.crash.killed_session import transcript
 from tests.requirement import requirement
 from toolspan.session.recording import Fsync
 
@@ -17,8 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def killed(folder: Path, fsync: Fsync, *, half: bool) -> list[Path]:
-    """A place for each number of operations after which the session died; the last one lived."""
-    program = [sys.executable, "-m", "tests.crash.world", "kill", str(folder), fsync]
+    program = [sys.executable, "-m", "tests.crash.killed_session", "kill", str(folder), fsync]
     done = subprocess.run([*program, str(int(half))], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return sorted(folder.iterdir(), key=lambda place: int(place.name))
@@ -38,7 +37,7 @@ async def check_all(places: list[Path]) -> set[str]:
 
 @requirement("crash.kill")
 @pytest.mark.anyio
-async def test_killed_after_any_write_a_session_goes_on_and_tells_what_happened(tmp_path: Path) -> None:
+async def test_session_killed_after_any_write_is_resumed_with_correct_evidence(tmp_path: Path) -> None:
     places = killed(tmp_path, "never", half=False)
 
     assert len(places) > 30
@@ -51,7 +50,7 @@ async def test_killed_after_any_write_a_session_goes_on_and_tells_what_happened(
 @pytest.mark.anyio
 @pytest.mark.parametrize("fsync", ["never", "results", "always"])
 @pytest.mark.parametrize("half", [False, True])
-async def test_killed_anywhere_within_a_write_and_with_any_care_for_the_disk(
+async def test_session_killed_within_a_write_is_resumed_with_any_sync_setting(
     fsync: Fsync, half: bool, tmp_path: Path
 ) -> None:
     assert len(await check_all(killed(tmp_path, fsync, half=half))) >= 3

@@ -35,7 +35,7 @@ def sampled(whole: int, sample: int) -> list[Any]:
 
 
 def message(*calls: tuple[str, str, object]) -> bytes:
-    blocks = [{"type": "tool_use", "id": name, "name": tool, "input": given} for name, tool, given in calls]
+    blocks = [{"type": "tool_use", "id": name, "name": tool, "input": fields} for name, tool, fields in calls]
     return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": blocks}}).encode() + b"\n"
 
 
@@ -84,7 +84,7 @@ def check_nothing_left(folder: Path) -> None:
 
 @requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(400, 3))
-def test_a_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path) -> None:
+def test_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     path = tmp_path / "home" / "t.jsonl"
     batches = [
@@ -124,7 +124,7 @@ def test_a_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Pa
 
 @requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(40, 2))
-def test_a_signal_ends_exec_with_a_result_for_every_call(seed: int, tmp_path: Path) -> None:
+def test_signal_ends_exec_with_a_result_for_every_call(seed: int, tmp_path: Path) -> None:
     number = (signal.SIGINT, signal.SIGTERM)[seed % 2]
     commands = ["sleep 1000", "trap '' TERM INT; while :; do sleep 1; done", "(setsid sleep 1000 &) ; sleep 1000"]
     command = f"echo started; {commands[seed % 3]}"
@@ -173,7 +173,7 @@ HOOKS = [
 
 @requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(30, 2))
-def test_a_faulty_hook_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
+def test_faulty_hook_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
     point = ("PreToolUse", "PostToolUse")[seed // len(HOOKS)]
     handler = {"type": "command", "command": HOOKS[seed % len(HOOKS)], "timeout": 1}
     settings = tmp_path / "settings.json"
@@ -195,7 +195,7 @@ HABITS = ["mute", "dead", "noisy", "chatty", "stubborn"]
 
 @requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(25, 1))
-def test_a_faulty_server_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
+def test_faulty_server_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
     tool, habits = (FAULTS[seed], []) if seed < len(FAULTS) else ("echo", [HABITS[seed - len(FAULTS)]])
     config = tmp_path / "mcp.json"
     server = {"command": sys.executable, "args": [str(CHAOS), str(tmp_path / "server.log"), *habits]}

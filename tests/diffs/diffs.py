@@ -45,14 +45,14 @@ def split(text: str) -> list[str]:
 
 def one_hunk(group: list[tuple[str, int, int, int, int]], before: list[str], after: list[str], *, notes: bool) -> Hunk:
     (_, old, _, new, _), (_, _, old_end, _, new_end) = group[0], group[-1]
-    found = [line for step in group for line in prefixed(step, before, after)]
-    shown = (part for line in found for part in rendered(line, notes=notes))
+    items = [line for step in group for line in prefixed(step, before, after)]
+    displayed = (part for line in items for part in rendered(line, notes=notes))
     return Hunk(
         old_start=old + (old_end > old),
         old_lines=old_end - old,
         new_start=new + (new_end > new),
         new_lines=new_end - new,
-        lines=tuple(shown),
+        lines=tuple(displayed),
     )
 
 

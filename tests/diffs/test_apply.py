@@ -11,7 +11,7 @@ from toolspan.types.hunk import Hunk
 
 
 @given(texts, texts, st.integers(0, 3))
-def test_a_patch_leads_to_the_new_text_and_back(old: str, new: str, context: int) -> None:
+def test_patch_applies_and_reverts(old: str, new: str, context: int) -> None:
     hunks = hunks_between(old, new, context=context)
 
     assert apply(hunks, old) == new
@@ -19,7 +19,7 @@ def test_a_patch_leads_to_the_new_text_and_back(old: str, new: str, context: int
 
 
 @given(texts, texts)
-def test_without_notes_the_final_newline_stays_as_it_was(old: str, new: str) -> None:
+def test_final_newline_is_unchanged_without_notes(old: str, new: str) -> None:
     assume(old and new)
     assume(old.endswith("\n") == new.endswith("\n"))
     hunks = hunks_between(old, new, notes=False)
@@ -29,7 +29,7 @@ def test_without_notes_the_final_newline_stays_as_it_was(old: str, new: str) -> 
 
 
 @given(texts)
-def test_without_notes_a_last_line_replaced_by_itself_gains_or_loses_its_newline(text: str) -> None:
+def test_last_line_replaced_by_itself_gains_or_loses_its_newline_without_notes(text: str) -> None:
     assume(text.removesuffix("\n") and not text.endswith("\n\n"))
     open_end = text.removesuffix("\n")
     hunks = hunks_between(open_end, open_end + "\n", notes=False)
@@ -42,7 +42,7 @@ def test_without_notes_a_last_line_replaced_by_itself_gains_or_loses_its_newline
 def test_hunks_without_carriage_returns_fit_a_crlf_text(old: str, new: str) -> None:
     old, new = old.replace("\r", ""), new.replace("\r", "")
     hunks = hunks_between(old, new)
-    assume(all(one.old_lines and one.new_lines for one in hunks))
+    assume(all(item.old_lines and item.new_lines for item in hunks))
     old_crlf, new_crlf = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     assume("\r" in old_crlf and "\r" in new_crlf)
 
@@ -50,13 +50,13 @@ def test_hunks_without_carriage_returns_fit_a_crlf_text(old: str, new: str) -> N
     assert revert(hunks, new_crlf) == old_crlf
 
 
-def test_a_mixed_text_keeps_its_ends_and_added_lines_get_the_usual_one() -> None:
+def test_mixed_line_ends_are_kept_and_added_lines_get_the_most_common() -> None:
     change = hunk("-1,4 +1,4", " a", "-b", "+B", " c", " d")
 
     assert apply([change], "a\r\nb\r\nc\nd\r\n") == "a\r\nB\r\nc\nd\r\n"
 
 
-def test_hunks_that_show_carriage_returns_are_exact() -> None:
+def test_hunks_with_carriage_returns_are_exact() -> None:
     change = hunk("-1,2 +1,2", " a\r", "-b\r", "+b")
 
     assert apply([change], "a\r\nb\r\n") == "a\r\nb\n"
@@ -64,14 +64,14 @@ def test_hunks_that_show_carriage_returns_are_exact() -> None:
         apply([change], "a\r\nb\n")
 
 
-def test_a_line_added_below_an_open_crlf_line_closes_it_the_usual_way() -> None:
+def test_line_added_below_an_unterminated_crlf_line_terminates_it() -> None:
     change = hunk("-1,2 +1,3", " a", " b", "+c")
 
     assert apply([change], "a\r\nb") == "a\r\nb\r\nc"
 
 
 @pytest.mark.parametrize("start", ["0", "1"])
-def test_an_empty_side_may_start_at_zero_or_one(start: str) -> None:
+def test_empty_side_may_start_at_zero_or_one(start: str) -> None:
     creation = hunk(f"-{start},0 +1,2", "+a", "+b")
     removal = hunk(f"-1,2 +{start},0", "-a", "-b")
 
@@ -88,7 +88,7 @@ def test_no_hunks_change_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("old_start", [2, 3])
-def test_an_insertion_without_context_is_placed_by_its_new_start(old_start: int) -> None:
+def test_insertion_without_context_is_placed_by_its_new_start(old_start: int) -> None:
     insertion = hunk(f"-{old_start},0 +3,1", "+x")
 
     assert apply([insertion], "a\nb\nc\n") == "a\nb\nx\nc\n"
@@ -101,7 +101,7 @@ def test_an_insertion_without_context_is_placed_by_its_new_start(old_start: int)
         (" a", "+x", " b", NO_NEWLINE, "-c", "+d", NO_NEWLINE),  # as older jsdiff puts it
     ],
 )
-def test_a_note_that_is_too_high_still_refers_to_the_old_end(lines: tuple[str, ...]) -> None:
+def test_note_on_an_earlier_line_refers_to_the_old_end(lines: tuple[str, ...]) -> None:
     change = hunk("-1,3 +1,4", *lines)
 
     assert apply([change], "a\nb\nc") == "a\nx\nb\nd"
@@ -136,7 +136,7 @@ CHANGE = hunk("-2,2 +2,2", " b", "-c", "+C")
         ([hunk("-1,2 +1,1", "-a", "+b")], "a\n", "Hunk 1 promises 2 old lines, but has 1."),
     ],
 )
-def test_a_text_that_does_not_fit_is_refused(hunks: list[Hunk], text: str, message: str) -> None:
+def test_text_that_does_not_fit_is_refused(hunks: list[Hunk], text: str, message: str) -> None:
     with pytest.raises(PatchError) as refused:
         apply(hunks, text)
 
@@ -150,14 +150,14 @@ def test_reverting_the_old_text_is_refused() -> None:
     assert str(refused.value) == "Hunk 1 does not fit at line 3: expected 'C', found 'c'."
 
 
-def test_the_error_shows_the_part_of_a_long_line_that_differs() -> None:
+def test_error_shows_the_differing_part_of_a_long_line() -> None:
     change = hunk("-1,1 +1,0", "-" + "x" * 5_000 + "y" + "z" * 5_000)
 
     with pytest.raises(PatchError, match=r"expected 'x{40}yz{39}' .*, found 'x{40}z{40}' "):
         apply([change], "x" * 5_000 + "z" * 5_001 + "\n")
 
 
-def test_a_long_file_with_a_change_on_every_tenth_line_is_patched() -> None:
+def test_long_file_with_a_change_on_every_tenth_line_is_patched() -> None:
     old = [f"line {n}" for n in range(50_000)]
     new = [line.upper() if n % 10 == 5 else line for n, line in enumerate(old)]
     hunks = [
@@ -173,18 +173,18 @@ REPLACEMENT = hunk("-1,2 +1,2", " a", "-b", "+B")
 
 
 @given(texts, texts)
-def test_a_true_patch_fits(old: str, new: str) -> None:
+def test_correct_patch_fits(old: str, new: str) -> None:
     hunks = hunks_between(old, new)
 
     assert verify(hunks, old, new) == Fits()
     assert verify(hunks, old, None) == Fits()
 
 
-def test_without_the_text_before_there_is_no_base() -> None:
+def test_patch_without_the_old_text_has_no_base() -> None:
     assert verify([REPLACEMENT], None, "a\nB\n") == NoBase()
 
 
-def test_a_creation_recorded_without_hunks_has_no_base() -> None:
+def test_creation_without_hunks_has_no_base() -> None:
     assert verify([], None, "a\n") == NoBase()
 
 
@@ -207,7 +207,7 @@ def test_a_creation_recorded_without_hunks_has_no_base() -> None:
         ("a\nb\n", "a\r\nB\r\n", "Only line ends differ: \\r\\n on one side, \\n on the other."),
     ],
 )
-def test_a_mismatch_shows_the_place_and_the_difference(before: str, after: str, reason: str) -> None:
+def test_mismatch_shows_the_line_and_the_difference(before: str, after: str, reason: str) -> None:
     assert verify([REPLACEMENT], before, after) == Mismatch(reason=reason)
 
 
@@ -240,7 +240,7 @@ def test_verification_results_survive_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(verdicts), type=list[Verification]) == verdicts
 
 
-def test_a_patch_of_one_text_does_not_fit_another() -> None:
+def test_patch_of_one_text_does_not_fit_another() -> None:
     hunks: tuple[Hunk, ...] = hunks_between("a\nb\n", "a\nc\n")
 
     assert isinstance(verify(hunks, "a\nb\n", "a\nd\n"), Mismatch)

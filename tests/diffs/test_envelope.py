@@ -61,7 +61,7 @@ last
 
 
 @requirement("files.apply-patch")
-def test_every_section_of_a_patch_is_read() -> None:
+def test_every_section_of_a_patch_is_parsed() -> None:
     opening = PatchChunk(
         contexts=("class Shop:", "    def open(self):"),
         lines=("         self.lamp.on()", "-        self.door.unlock()", "+        self.door.open()"),
@@ -75,14 +75,14 @@ def test_every_section_of_a_patch_is_read() -> None:
 
 
 @requirement("files.apply-patch")
-def test_a_chunk_is_found_behind_the_lines_it_names() -> None:
+def test_chunk_is_found_below_its_context_lines() -> None:
     section = parse_patch(MIXED)[1]
     assert isinstance(section, UpdateFile)
     after = apply_update(section, SHOP)
     head, _, tail = SHOP.rpartition("        self.door.unlock()")
     assert after == head + "        self.door.open()" + tail.replace("last", "end")
     assert revert_update(section, after) == SHOP
-    assert [count_changes(one) for one in parse_patch(MIXED)] == [(3, 0), (2, 2), (0, 0)]
+    assert [count_changes(item) for item in parse_patch(MIXED)] == [(3, 0), (2, 2), (0, 0)]
 
 
 @requirement("files.apply-patch")
@@ -100,7 +100,7 @@ def test_a_chunk_is_found_behind_the_lines_it_names() -> None:
         ("*** Begin Patch\n*** Delete File: a\n*** End Patch\nmore", 4, "nothing after"),
     ],
 )
-def test_an_invalid_patch_is_reported_with_its_line(text: str, line: int, words: str) -> None:
+def test_invalid_patch_is_reported_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(EnvelopeError) as caught:
         parse_patch(text)
     assert caught.value.line == line
@@ -111,26 +111,26 @@ def test_an_invalid_patch_is_reported_with_its_line(text: str, line: int, words:
 @pytest.mark.parametrize(
     ("before", "shown"), [("a  \nb\n", "a"), ("\ta\nb\n", "a"), ("“a” – b\nb\n", '"a" - b'), ("x\na\nb\n", "a")]
 )
-def test_blanks_and_typographic_characters_are_ignored(before: str, shown: str) -> None:
+def test_spaces_and_typographic_characters_are_ignored(before: str, shown: str) -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(f"-{shown}", "+c")),))
     assert apply_update(section, before) == before.replace(before.split("\n")[-3], "c")
 
 
 @requirement("files.apply-patch")
-def test_line_ends_stay_and_a_last_newline_is_added() -> None:
+def test_line_ends_are_kept_and_a_last_newline_is_added() -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(" a", "-b", "+c", "+d")),))
     assert apply_update(section, "a\r\nb\r\ne\r\n") == "a\r\nc\r\nd\r\ne\r\n"
     assert apply_update(section, "a\nb\ne") == "a\nc\nd\ne\n"
 
 
 @requirement("files.apply-patch")
-def test_lines_without_any_context_go_to_the_end() -> None:
+def test_lines_without_context_are_appended() -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=("+c",)),))
     assert apply_update(section, "a\nb\n") == "a\nb\nc\n"
 
 
 @requirement("files.apply-patch")
-def test_a_chunk_that_is_not_there_is_an_error() -> None:
+def test_missing_chunk_is_an_error() -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(" b", "+c")), PatchChunk(lines=("-a",))))
     with pytest.raises(PatchError, match="Chunk 2 is not in the text"):
         apply_update(section, "a\nb\n")
@@ -152,14 +152,14 @@ def test_a_chunk_that_is_not_there_is_an_error() -> None:
     ],
 )
 def test_patches_are_found_inside_commands(command: str | list[str]) -> None:
-    (found,) = find_embedded_patches(command)
-    assert parse_patch(found.patch) == parse_patch(MIXED)
-    assert found.folder is None
-    assert not found.is_folder_unknown
+    (result,) = find_embedded_patches(command)
+    assert parse_patch(result.patch) == parse_patch(MIXED)
+    assert result.folder is None
+    assert not result.is_folder_unknown
 
 
 @requirement("files.apply-patch-in-shell")
-def test_a_command_may_go_to_a_folder_first() -> None:
+def test_command_may_change_the_folder_first() -> None:
     patch = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
     assert find_embedded_patches(f"cd sub && apply_patch <<'E'\n{patch}\nE") == [EmbeddedPatch(patch, "sub")]
     assert find_embedded_patches(f"cd 'a b'; apply_patch <<'E'\n{patch}\nE") == [EmbeddedPatch(patch, "a b")]
@@ -190,13 +190,13 @@ sections: st.SearchStrategy[FileSection] = st.one_of(
 
 @requirement("files.apply-patch")
 @given(st.lists(sections, min_size=1, max_size=4).map(tuple))
-def test_a_formatted_patch_parses_to_the_same_sections(patch: tuple[FileSection, ...]) -> None:
+def test_formatted_patch_parses_to_the_same_sections(patch: tuple[FileSection, ...]) -> None:
     assert parse_patch(format_patch(patch)) == patch
 
 
 @requirement("files.apply-patch")
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for candidate in (text, f"*** Begin Patch\n{text}\n*** End Patch"):
         try:
             parse_patch(candidate)
@@ -212,7 +212,7 @@ numbered = st.lists(st.integers(0, 40), unique=True, max_size=20).map(
 
 @requirement("files.apply-patch")
 @given(numbered, numbered)
-def test_a_patch_that_was_made_leads_to_the_new_text_and_back(old: str, new: str) -> None:
+def test_generated_patch_applies_and_reverts(old: str, new: str) -> None:
     hunks = [hunk for hunk in make_hunks(old, new) if hunk.old_lines]
     if len(hunks) != len(make_hunks(old, new)):
         return  # into an empty file: a chunk without old lines stands nowhere
@@ -226,15 +226,15 @@ def test_a_patch_that_was_made_leads_to_the_new_text_and_back(old: str, new: str
 
 @requirement("files.unified-read")
 @given(numbered, numbered)
-def test_the_hunks_of_a_diff_are_read_from_its_text(old: str, new: str) -> None:
+def test_hunks_are_parsed_from_the_text_of_a_diff(old: str, new: str) -> None:
     hunks = tuple(make_hunks(old, new))
-    found = parse_hunks(unified(hunks, "f"))
-    assert problems(found) == ()
-    assert unified(found, "f") == unified(hunks, "f")
+    result = parse_hunks(unified(hunks, "f"))
+    assert problems(result) == ()
+    assert unified(result, "f") == unified(hunks, "f")
 
 
 @requirement("files.unified-read")
-def test_an_incomplete_diff_is_an_error() -> None:
+def test_incomplete_diff_is_an_error() -> None:
     with pytest.raises(PatchError, match="incomplete"):
         parse_hunks("@@ -1,2 +1,2 @@\n a\n")
     assert parse_hunks("no diff at all") == ()

@@ -56,7 +56,7 @@ def patched(old: str, new: str, name: str, *command: str, context: int = 3) -> d
         return contents(folder)
 
 
-def test_the_text_is_a_git_style_diff() -> None:
+def test_diff_has_the_git_format() -> None:
     hunks = [hunk("-1,3 +1,3", " a", "-b", "+B", " c"), hunk("-9,1 +9,1", "-i", "+I", NO_NEWLINE)]
 
     assert unified(hunks, "src/x.py") == snapshot("""\
@@ -74,7 +74,7 @@ def test_the_text_is_a_git_style_diff() -> None:
 """)
 
 
-def test_creation_and_removal_name_the_null_device() -> None:
+def test_creation_and_removal_name_dev_null() -> None:
     assert unified([hunk("-1,0 +1,1", "+a")], "x", change="create") == snapshot("""\
 --- /dev/null
 +++ b/x
@@ -89,7 +89,7 @@ def test_creation_and_removal_name_the_null_device() -> None:
 """)
 
 
-def test_a_rename_has_the_lines_git_wants() -> None:
+def test_rename_has_the_lines_of_git() -> None:
     change = hunk("-1,1 +1,1", "-a", "+b")
 
     assert unified([change], "new", old_path="old") == snapshot("""\
@@ -104,29 +104,29 @@ rename to new
 """)
 
 
-def test_the_slash_of_an_absolute_path_is_dropped() -> None:
+def test_leading_slash_of_an_absolute_path_is_dropped() -> None:
     diff = unified([hunk("-1,1 +1,1", "-a", "+b")], "/home/someone/x")
 
     assert diff.splitlines()[:2] == ["--- a/home/someone/x", "+++ b/home/someone/x"]
 
 
-def test_a_name_with_a_space_ends_in_a_tab() -> None:
+def test_name_with_a_space_ends_in_a_tab() -> None:
     diff = unified([hunk("-1,1 +1,1", "-a", "+b")], "two words")
 
     assert diff.split("\n")[:2] == ["--- a/two words\t", "+++ b/two words\t"]
 
 
-def test_a_raw_byte_in_a_name_is_written_in_octal() -> None:
+def test_raw_byte_in_a_name_is_written_in_octal() -> None:
     diff = unified([hunk("-1,1 +1,1", "-a", "+b")], os.fsdecode(b"x\xff"))
 
     assert diff.split("\n")[0] == '--- "a/x\\377"'
 
 
-def test_the_diff_of_no_change_is_empty() -> None:
+def test_diff_without_changes_is_empty() -> None:
     assert unified([], "x") == ""
 
 
-def test_hunks_no_program_could_apply_are_refused() -> None:
+def test_invalid_hunks_are_refused() -> None:
     smuggled = hunk("-1,0 +1,1", "+a\n--- a/other\n+++ b/other")
 
     with pytest.raises(PatchError, match="Hunk 1 has a line break inside line 1"):
@@ -137,18 +137,18 @@ def test_hunks_no_program_could_apply_are_refused() -> None:
 @settings(max_examples=40)
 @given(texts, texts, st.sampled_from(NAMES), st.sampled_from([1, 3]))
 def test_git_applies_every_diff(old: str, new: str, name: str, context: int) -> None:
-    found = patched(old, new, name, "git", "apply", "--unidiff-zero", context=context)
+    result = patched(old, new, name, "git", "apply", "--unidiff-zero", context=context)
 
-    assert found == ({name: new} if new else {})
+    assert result == ({name: new} if new else {})
 
 
 @needs_patch
 @settings(max_examples=20)
 @given(texts, texts, st.sampled_from(NAMES))
 def test_patch_applies_every_diff(old: str, new: str, name: str) -> None:
-    found = patched(old, new, name, "patch", "-p1", "--binary")
+    result = patched(old, new, name, "patch", "-p1", "--binary")
 
-    assert found == ({name: new} if new else {})
+    assert result == ({name: new} if new else {})
 
 
 @needs_git
@@ -174,7 +174,7 @@ def test_git_creates_and_removes_empty_files(tmp_path: Path) -> None:
 
 
 @needs_git
-def test_git_applies_a_patch_whose_note_the_client_put_too_high(tmp_path: Path) -> None:
+def test_git_applies_a_patch_with_a_note_on_an_earlier_line(tmp_path: Path) -> None:
     put(tmp_path, "x", "a\nb\nc")
     change = hunk("-1,3 +1,4", " a", "+x", " b", NO_NEWLINE, "-c", "+d", NO_NEWLINE)
 

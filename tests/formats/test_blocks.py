@@ -1,4 +1,4 @@
-"""Content blocks in an agent loop: builders, calls of a reply, what results say."""
+"""Content blocks in an agent loop: builders, calls of a reply, parsed results."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def parsed(found: object, tool: str = "") -> ParsedResult:
         ("Exit code 1", "Exit code 1", None, "fail"),
     ],
 )
-def test_an_error_has_the_type_and_handling_that_the_reference_means(
+def test_error_has_the_type_and_handling_of_the_reference(
     content: str, text: str, seed_type: SeedType | None, handling: Handling
 ) -> None:
-    found = parsed(result(content))
+    actual = parsed(result(content))
 
-    assert (found.is_error, found.text) == (True, text)
-    assert (found.seed_type, found.retry) == (seed_type, handling)
+    assert (actual.is_error, actual.text) == (True, text)
+    assert (actual.seed_type, actual.retry) == (seed_type, handling)
 
 
 @pytest.mark.parametrize("text", ["Todos have been modified successfully...", "connect timeout is 5", tagged("seen")])
-def test_a_success_is_no_error_whatever_words_are_in_it(text: str) -> None:
+def test_success_is_not_an_error_whatever_its_text(text: str) -> None:
     # The reference's code calls the second one a TIMEOUT; we differ on purpose.
     assert parsed(result(text, is_error=False)) == ParsedResult(
         call_id=parsed(result("")).call_id, is_error=False, text=text, retry="success"
@@ -105,7 +105,7 @@ def test_a_success_is_no_error_whatever_words_are_in_it(text: str) -> None:
         ("", "none of the above", "unknown"),
     ],
 )
-def test_an_error_has_one_of_our_kinds_too(tool: str, content: str, kind: str) -> None:
+def test_error_has_an_error_kind(tool: str, content: str, kind: str) -> None:
     assert parsed(result(content), tool).error_kind == kind
 
 
@@ -119,12 +119,12 @@ def test_an_error_has_one_of_our_kinds_too(tool: str, content: str, kind: str) -
         ("Bash", tagged("InputValidationError: `timeout` should be a number"), None),
     ],
 )  # fmt: skip
-def test_words_in_an_error_that_is_something_else_make_it_no_timeout(
+def test_unrelated_error_that_mentions_a_timeout_is_not_one(
     tool: str, content: str, seed_type: SeedType | None
 ) -> None:
-    found = parsed(result(content), tool)
+    actual = parsed(result(content), tool)
 
-    assert (found.seed_type, found.retry) == (seed_type, "fail")
+    assert (actual.seed_type, actual.retry) == (seed_type, "fail")
 
 
 @pytest.mark.parametrize(
@@ -138,17 +138,17 @@ def test_words_in_an_error_that_is_something_else_make_it_no_timeout(
         (True, "Exit code " + "9" * 5_000, None),
     ],
 )
-def test_an_exit_code_is_taken_from_the_first_line_or_the_last(is_error: bool, content: str, code: int | None) -> None:
+def test_exit_code_is_read_from_the_first_or_the_last_line(is_error: bool, content: str, code: int | None) -> None:
     assert parsed(result(content, is_error=is_error)).exit_code == code
 
 
-def test_the_text_of_a_file_is_kept_and_has_no_exit_code() -> None:
+def test_file_text_is_kept_and_has_no_exit_code() -> None:
     parsed_result = parsed(result("     1→[Exit code: 3]", is_error=False), "Read")
 
     assert (parsed_result.text, parsed_result.exit_code) == ("     1→[Exit code: 3]", None)
 
 
-def test_a_result_without_flag_is_an_error_only_when_wrapped_whole() -> None:
+def test_result_without_flag_is_an_error_only_if_fully_tagged() -> None:
     flagless = {"type": "tool_result", "tool_use_id": "toolu_1"}
 
     assert parsed({**flagless, "content": tagged(READ_FIRST)}).retry == "read_first"
@@ -176,7 +176,7 @@ BLOCKS = [
         {"type": "user", "message": {"content": BLOCKS}, "session_id": "s"},
     ],
 )
-def test_every_result_is_read_in_messages_lines_and_lists(found: object) -> None:
+def test_results_are_read_from_messages_records_and_lists(found: object) -> None:
     assert [(each.call_id, each.text, each.retry) for each in parse_result(found)] == [
         ("a", "fine", "success"),
         ("b", "one\ntimeout\n[image]", "retry_with_fallback"),
@@ -184,10 +184,10 @@ def test_every_result_is_read_in_messages_lines_and_lists(found: object) -> None
     ]
 
 
-def test_a_result_as_documents_show_it_needs_neither_type_nor_id() -> None:
-    found = parsed({"content": tagged(READ_FIRST), "is_error": True})
+def test_documented_result_needs_neither_type_nor_id() -> None:
+    actual = parsed({"content": tagged(READ_FIRST), "is_error": True})
 
-    assert (found.call_id, found.error_kind) == (None, "read_required")
+    assert (actual.call_id, actual.error_kind) == (None, "read_required")
 
 
 def test_tools_may_be_given_by_call_id() -> None:
@@ -205,39 +205,38 @@ def test_tools_may_be_given_by_call_id() -> None:
      {"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}},
      {"toolUseResult": {}}, {"type": ["tool_result"]}],
 )  # fmt: skip
-def test_what_holds_neither_results_nor_calls_gives_none(found: object) -> None:
+def test_values_without_results_or_calls_give_none(found: object) -> None:
     assert parse_result(found) == ()
     assert extract(found) == ()
 
 
-def test_the_reader_and_the_parser_say_the_same_of_an_error() -> None:
+def test_reader_and_parser_agree_on_errors() -> None:
     request = {"type": "assistant", "message": {"content": [edit("f", "a", "b")]}}
     (call,) = extract(request)
     answer = {"type": "user", "message": {"content": [result(tagged(READ_FIRST), id=call.id or "")]}}
     lines = b"".join(json_repair.encode_document(line) + b"\n" for line in (request, answer))
     (span,) = read(BytesSource(lines)).spans
-    (found,) = parse_result(answer, tool=call.tool)
+    (actual,) = parse_result(answer, tool=call.tool)
 
     assert (span.id, span.tool) == (call.id, call.tool)
-    assert (span.error_kind, span.message) == (found.error_kind, found.text)
+    assert (span.error_kind, span.message) == (actual.error_kind, actual.text)
 
 
 def input_of(block: ToolUse, name: str) -> dict[str, Any]:
-    """The input of a built block, whose envelope is as it should be."""
     assert list(block) == ["type", "id", "name", "input"]
     assert (block["type"], block["name"]) == ("tool_use", name)
     assert re.fullmatch(r"toolu_[0-9A-Za-z]{24}", block["id"])
     return block["input"]
 
 
-def test_a_block_is_built_for_any_tool() -> None:
+def test_block_is_built_for_any_tool() -> None:
     assert input_of(tool_use("LS", {"path": "p"}), "LS") == {"path": "p"}
     assert tool_use("LS", {"path": "p"}, id="toolu_1") == {
         "type": "tool_use", "id": "toolu_1", "name": "LS", "input": {"path": "p"},
     }  # fmt: skip
 
 
-def test_an_edit_is_built_with_the_default_written_out() -> None:
+def test_edit_is_built_with_explicit_defaults() -> None:
     once = {"file_path": "f", "old_string": "a", "new_string": "b", "replace_all": False}
 
     assert input_of(edit("f", "a", "b"), "Edit") == once
@@ -267,11 +266,11 @@ def test_several_edits_are_built_from_pairs_and_either_spelling(edits: list[Any]
     assert input_of(multi_edit("f", iter(edits)), "MultiEdit") == expected
 
 
-def test_a_write_is_built_even_of_nothing() -> None:
+def test_empty_write_is_built() -> None:
     assert input_of(write("f", ""), "Write") == {"file_path": "f", "content": ""}
 
 
-def test_a_block_does_not_change_with_what_it_was_made_of() -> None:
+def test_block_does_not_share_its_arguments() -> None:
     todos = [{"content": "a"}]
     block = tool_use("TodoWrite", {"todos": todos})
     todos.append({"content": "b"})
@@ -280,9 +279,9 @@ def test_a_block_does_not_change_with_what_it_was_made_of() -> None:
 
 
 def circle() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    found["self"] = found
-    return found
+    actual: dict[str, Any] = {}
+    actual["self"] = actual
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -323,12 +322,12 @@ def test_invalid_arguments_are_refused_at_once(arguments: Any, error: type[Excep
         ([{"old": "a", "new": "b", "replaceAll": 1}], TypeError, "edits[0].replace_all: expected"),
     ],
 )
-def test_edits_that_are_none_are_refused_at_once(edits: Any, error: type[Exception], message: str) -> None:
+def test_invalid_edits_are_refused_at_once(edits: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         multi_edit("f", edits)
 
 
-def test_a_file_must_have_a_name_and_a_text() -> None:
+def test_file_needs_a_name_and_a_text() -> None:
     with pytest.raises(ValueError, match="file_path: expected some text"):
         edit("", "a", "b")
     with pytest.raises(TypeError, match="file_path: expected a string, got bytes"):
@@ -339,7 +338,7 @@ def test_a_file_must_have_a_name_and_a_text() -> None:
         edit("f", "a", "b", replace_all="no")  # type: ignore[arg-type]
 
 
-def test_ten_thousand_ids_are_ten_thousand() -> None:
+def test_ten_thousand_ids_are_unique() -> None:
     assert len({tool_use("LS", {})["id"] for _ in range(10_000)}) == 10_000
 
 
@@ -360,14 +359,14 @@ REPLY = [
         REPLY[1],
     ],
 )
-def test_the_calls_of_a_reply_are_those_the_loop_must_run(found: object) -> None:
+def test_calls_of_a_reply_are_those_to_run(found: object) -> None:
     (call,) = extract(found)
 
     assert (call.id, call.tool, call.params) == ("toolu_1", "Read", {"file_path": "f"})
 
 
 @pytest.mark.parametrize("input", [None, [], "{", 0])
-def test_a_call_may_lack_anything(input: object) -> None:
+def test_call_may_lack_any_field(input: object) -> None:
     nothing = ExtractedCall(id=None, tool="", params={})
 
     assert extract([{"type": "tool_use"}]) == (nothing,)
@@ -397,14 +396,14 @@ ANYTHING = (
 
 
 @given(ANYTHING, st.text())
-def test_whatever_comes_from_outside_never_raises(found: object, tool: str) -> None:
+def test_foreign_values_never_raise(found: object, tool: str) -> None:
     for each in parse_result(found, tool=tool):
         assert each.is_error == (each.error_kind is not None) == (each.retry != "success")
     extract(found)
 
 
 @given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), JSON, max_size=4))
-def test_what_is_built_can_be_taken_out(name: str, params: dict[str, Any]) -> None:
+def test_built_blocks_can_be_extracted(name: str, params: dict[str, Any]) -> None:
     block = tool_use(name, params)
     (call,) = extract({"role": "assistant", "content": [block]})
 

@@ -1,4 +1,4 @@
-"""Claude Code's lines: what is read of them, what survives, what is named as odd."""
+"""Claude Code records: decoding, encoding and odd values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from toolspan.formats.claude import records as claude
 from toolspan.formats.claude.records import (
     ABSENT,
     ApiMessage,
-    CallTarget,
     Entry,
     MessageBlock,
     StructuredFacts,
@@ -44,14 +43,12 @@ def blocks(entry: Entry) -> list[MessageBlock]:
 
 
 def whole(data: bytes) -> Entry:
-    """The entry of a line with nothing odd about it."""
     entry, odd = decode_entry(data)
     assert odd == ()
     return entry
 
 
 def shown(value: Any) -> Any:
-    """An entry as plain values; bodies by what they mean, not by how they are spelled."""
     if isinstance(value, msgspec.Raw):
         return json_repair.decode_document(bytes(value)) if bytes(value) else None
     if isinstance(value, msgspec.Struct):
@@ -60,49 +57,7 @@ def shown(value: Any) -> Any:
 
 
 @requirement("wire.claude-file-form")
-def test_a_call_of_the_file_form_is_read() -> None:
-    data = line(
-        parentUuid="u0",
-        isSidechain=False,
-        userType="external",
-        cwd="/w",
-        sessionId="s1",
-        version="2.1.325",
-        gitBranch="HEAD",
-        type="assistant",
-        uuid="u1",
-        timestamp="2026-01-05T10:00:00.000Z",
-        requestId="req_1",
-        message={
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": "claude-x",
-            "content": [
-                {"type": "text", "text": "Reading."},
-                {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "/w/a.py", "limit": 200}},
-            ],
-            "stop_reason": None,
-            "usage": {"input_tokens": 3, "output_tokens": 9, "service_tier": "standard"},
-        },
-    )
-
-    entry = whole(data)
-
-    assert entry.is_known
-    assert (entry.type, entry.uuid, entry.parent_uuid) == ("assistant", "u1", "u0")
-    assert (entry.session, entry.version, entry.cwd) == ("s1", "2.1.325", "/w")
-    assert (entry.git_branch, entry.request_id, entry.is_sidechain) == ("HEAD", "req_1", False)
-    assert entry.message is not None
-    assert (entry.message.id, entry.message.model) == ("msg_1", "claude-x")
-    assert entry.message.usage == claude.MessageUsage(input_tokens=3, output_tokens=9)
-    text, call = blocks(entry)
-    assert extract_text(text.text) == "Reading."
-    assert (call.id, call.name, call.input) == ("toolu_1", "Read", CallTarget(file_path="/w/a.py"))
-
-
-@requirement("wire.claude-file-form")
-def test_a_result_of_the_file_form_is_read() -> None:
+def test_result_record_of_a_file_is_read() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": False}
     structured = {"stdout": "ok", "interrupted": True, "durationMs": 1.5}
 
@@ -115,7 +70,7 @@ def test_a_result_of_the_file_form_is_read() -> None:
 
 
 @requirement("wire.claude-stream-form")
-def test_the_stream_form_says_the_same_in_other_words() -> None:
+def test_stream_form_has_the_same_meaning() -> None:
     data = line(
         type="user",
         session_id="s1",
@@ -135,26 +90,9 @@ def test_the_stream_form_says_the_same_in_other_words() -> None:
     )
 
 
-@requirement("wire.claude-stream-form")
-def test_the_last_line_of_a_stream_names_refused_and_deferred_calls() -> None:
-    entry = whole(
-        line(
-            type="result",
-            subtype="success",
-            is_error=False,
-            permission_denials=[{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {}}],
-            deferred_tool_use={"id": "toolu_2", "name": "Bash", "input": {}},
-        )
-    )
-
-    assert [denial.tool_use_id for denial in entry.permission_denials or ()] == ["toolu_1"]
-    assert entry.deferred_tool_use is not None
-    assert entry.deferred_tool_use.id == "toolu_2"
-
-
 @requirement("wire.unknown-types-are-entries")
 @pytest.mark.parametrize("kind", ["brand-new", "", "User"])
-def test_a_type_nobody_has_seen_is_an_entry_all_the_same(kind: str) -> None:
+def test_unknown_type_is_a_record(kind: str) -> None:
     data = line(type=kind, uuid="u1", payload={"n": [1, 2.5]})
 
     decoded = decode_entry(data)
@@ -165,11 +103,11 @@ def test_a_type_nobody_has_seen_is_an_entry_all_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["user", "queue-operation", "artifact-3", "marble-origami-x"])
-def test_types_that_have_been_seen_are_known(kind: str) -> None:
+def test_types_in_use_are_known(kind: str) -> None:
     assert decode_entry(line(type=kind)).entry.is_known
 
 
-def test_an_empty_object_is_an_entry_without_type() -> None:
+def test_empty_object_is_a_record_without_type() -> None:
     assert decode_entry(b"{}") == DecodedLine(Entry(), ())
 
 
@@ -190,7 +128,7 @@ def test_unknown_keys_survive_at_every_depth() -> None:
 
 @requirement("wire.unknown-fields-survive")
 @given(record=claude_entries(), ascii_only=st.booleans())
-def test_what_clients_write_survives_decoding_and_encoding(record: dict[str, Any], ascii_only: bool) -> None:
+def test_client_records_survive_decoding_and_encoding(record: dict[str, Any], ascii_only: bool) -> None:
     data = to_json(record, ascii_only=ascii_only)
 
     entry = whole(data)
@@ -200,7 +138,7 @@ def test_what_clients_write_survives_decoding_and_encoding(record: dict[str, Any
 
 @requirement("wire.unknown-fields-survive")
 @given(record=odd_entries(surrogates=True))
-def test_whatever_known_keys_hold_survives_decoding_and_encoding(record: dict[str, Any]) -> None:
+def test_any_value_of_a_known_key_survives_decoding_and_encoding(record: dict[str, Any]) -> None:
     data = to_json(record)
 
     assert json_repair.is_same_json(encode_entry(decode_entry(data).entry, data), data)
@@ -221,14 +159,14 @@ def test_whatever_known_keys_hold_survives_decoding_and_encoding(record: dict[st
         b'{"type":"user","toolUseResult":0.1000000000000000055511151231257827}',
     ],
 )
-def test_odd_values_are_written_again_as_they_were(data: bytes) -> None:
+def test_odd_values_are_encoded_unchanged(data: bytes) -> None:
     decoded = decode_entry(data)
 
     assert json_repair.is_same_json(encode_entry(decoded.entry, data), data)
 
 
 @requirement("wire.odd-values-are-named")
-def test_odd_values_are_named_and_the_rest_is_read() -> None:
+def test_odd_values_are_reported_and_the_rest_is_read() -> None:
     data = line(
         type="assistant",
         uuid=7,
@@ -276,19 +214,19 @@ def test_odd_values_are_named_and_the_rest_is_read() -> None:
         (b'{"type":"result","permission_denials":{}}', ("permission_denials",)),
     ],
 )
-def test_each_odd_value_is_named_by_its_path(data: bytes, odd: tuple[str, ...]) -> None:
+def test_each_odd_value_is_reported_by_its_path(data: bytes, odd: tuple[str, ...]) -> None:
     assert decode_entry(data).mismatches == odd
 
 
 @requirement("wire.odd-values-are-named")
-def test_a_number_beside_an_odd_value_is_not_odd_itself() -> None:
+def test_number_beside_an_odd_value_is_not_odd() -> None:
     entry, odd = decode_entry(b'{"type":"user","uuid":5,"toolUseResult":{"durationMs":1.5}}')
 
     assert odd == ("uuid",)
     assert entry.structured == StructuredFacts(duration_ms=1.5)
 
 
-def test_half_of_a_surrogate_pair_is_no_odd_value() -> None:
+def test_lone_surrogate_is_not_an_odd_value() -> None:
     data = b'{"type":"user","uuid":"u1","cwd":"/w/\\ud83d","message":{"content":"\\ude00"}}'
 
     entry = whole(data)
@@ -298,7 +236,7 @@ def test_half_of_a_surrogate_pair_is_no_odd_value() -> None:
 
 
 @requirement("wire.message-spread-from-a-string")
-def test_a_message_spread_from_a_string_is_survived() -> None:
+def test_message_spread_from_a_string_is_tolerated() -> None:
     spelled = {str(n): letter for n, letter in enumerate("event: message_start")}
     data = line(type="assistant", uuid="u1", message={**spelled, "content": []})
 
@@ -309,21 +247,21 @@ def test_a_message_spread_from_a_string_is_survived() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b" ", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"type":NaN}'])
-def test_what_is_not_one_object_is_a_value_error(data: bytes) -> None:
+def test_anything_but_one_object_is_a_value_error(data: bytes) -> None:
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
         with pytest.raises(ValueError):
             step(data)
 
 
 @pytest.mark.parametrize("data", [b'{"type":"\xff"}', b'{"uuid":"\xed\xa0\x80"}'])
-def test_text_that_is_not_utf8_is_a_value_error(data: bytes) -> None:
+def test_invalid_utf8_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):
         decode_entry(data)
 
 
 @requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | odd_entries(surrogates=True).map(to_json))
-def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None:
+def test_any_bytes_give_a_record_or_a_value_error(data: bytes) -> None:
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
         with suppress(ValueError):
             step(data)
@@ -332,7 +270,7 @@ def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None
 @requirement("wire.decoding-never-breaks")
 @pytest.mark.parametrize("key", ["type", "uuid", "message", "toolUseResult", "content", "x"])
 @pytest.mark.parametrize("depth", [*range(960, 1010, 3), 100_000])
-def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> None:
+def test_deep_nesting_is_a_value_error_at_worst(key: str, depth: int) -> None:
     data = f'{{"{key}":'.encode() + b"[" * depth + b"]" * depth + b"}"
 
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
@@ -344,7 +282,7 @@ def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> Non
 
 @requirement("wire.both-steps-agree")
 @given(record=claude_entries())
-def test_the_slow_step_reads_what_the_fast_step_reads(record: dict[str, Any]) -> None:
+def test_slow_decoder_agrees_with_the_fast_one(record: dict[str, Any]) -> None:
     data = to_json(record)
 
     entry, odd = VIEW.decode_loosely(data)
@@ -355,39 +293,38 @@ def test_the_slow_step_reads_what_the_fast_step_reads(record: dict[str, Any]) ->
 
 @requirement("wire.both-steps-agree")
 @given(record=claude_entries())
-def test_bodies_and_entries_show_the_same_blocks(record: dict[str, Any]) -> None:
+def test_bodies_and_records_have_the_same_blocks(record: dict[str, Any]) -> None:
     data = to_json(record)
     message = decode_entry(data).entry.message
     content = message.content if message else None
-    wanted = content if isinstance(content, list) else []
+    expected = content if isinstance(content, list) else []
 
     bodies = decode_bodies(data)
 
     assert [(body.type, body.id, body.tool_use_id) for body in bodies.blocks] == [
-        (block.type, block.id, block.tool_use_id) for block in wanted
+        (block.type, block.id, block.tool_use_id) for block in expected
     ]
 
 
 def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
-    """Line by line, with starts and ends, each whole and as expected; None when one is not."""
     if data and not data.endswith(b"\n"):
         return None
-    found = []
+    items = []
     start = 0
     for piece in data.split(b"\n")[:-1]:
         try:
-            found.append((shown(VIEW.decode_typed(piece)), start, start + len(piece)))
+            items.append((shown(VIEW.decode_typed(piece)), start, start + len(piece)))
         except DECODE_ERRORS:
             return None
         start += len(piece) + 1
-    return found
+    return items
 
 
 def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
-    found = decode_entries(data)
-    if found is None:
+    result = decode_entries(data)
+    if result is None:
         return None
-    entries, ends = found
+    entries, ends = result
     starts = [0, *(end + 1 for end in ends)]
     return [(shown(e), start, end) for e, start, end in zip(entries, starts, ends, strict=False)]
 
@@ -406,10 +343,10 @@ def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
         ).map(lambda gaps: b"".join(piece + gap for piece, gap in zip(pieces, gaps, strict=True)))
     )
 )
-def test_many_lines_at_once_are_the_same_lines_or_none(data: bytes) -> None:
-    found = at_once(data)
+def test_bulk_decoding_gives_the_same_records_or_none(data: bytes) -> None:
+    result = at_once(data)
 
-    assert found is None or found == by_line(data)
+    assert result is None or result == by_line(data)
 
 
 @requirement("wire.many-lines-at-once")
@@ -426,79 +363,17 @@ def test_many_lines_at_once_are_the_same_lines_or_none(data: bytes) -> None:
         b'{"type":"user"}\n{"type":"us\n',
     ],
 )
-def test_lines_that_are_not_one_entry_each_are_left_to_a_closer_look(data: bytes) -> None:
+def test_bulk_decoding_rejects_lines_that_are_not_one_record_each(data: bytes) -> None:
     assert decode_entries(data) is None
 
 
 @requirement("wire.many-lines-at-once")
 @given(records=st.lists(claude_entries(), min_size=1, max_size=5))
-def test_whole_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
+def test_complete_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
     data = b"".join(to_json(record) + b"\n" for record in records)
 
     assert at_once(data) == by_line(data)
     assert at_once(data) is not None
-
-
-@requirement("wire.seed-records")
-def test_the_call_of_seed_000_with_text_beside_it_decodes() -> None:
-    entry = whole(
-        b'{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":'
-        b'"I will read it."},{"type":"tool_use","id":"toolu_01ReadFile123","name":"Read","input":'
-        b'{"file_path":"/src/auth/login.ts","limit":200}}],"stop_reason":null},"uuid":"msg-001"}'
-    )
-
-    assert blocks(entry)[1].id == "toolu_01ReadFile123"
-    assert (entry.uuid, entry.timestamp) == ("msg-001", None)
-
-
-@requirement("wire.seed-records")
-def test_the_hook_progress_of_seed_000_decodes() -> None:
-    entry = whole(
-        b'{"type":"progress","data":{"type":"hook_progress","hookEvent":"PreToolUse","hookName":'
-        b'"security_check","status":"running"},"parentToolUseID":"toolu_1","toolUseID":"toolu_1",'
-        b'"uuid":"prog-001"}'
-    )
-
-    assert entry.data is not None
-    assert (entry.data.hook_event, entry.data.hook_name) == ("PreToolUse", "security_check")
-    assert (entry.parent_tool_use_id, entry.tool_use_id) == ("toolu_1", "toolu_1")
-
-
-@requirement("wire.seed-records")
-def test_three_results_on_one_line_of_seed_000_decode() -> None:
-    results = [{"type": "tool_result", "tool_use_id": f"toolu_01{letter}", "content": "Found"} for letter in "ABC"]
-
-    entry = whole(line(type="user", message={"content": results}))
-
-    assert [block.tool_use_id for block in blocks(entry)] == ["toolu_01A", "toolu_01B", "toolu_01C"]
-
-
-@requirement("wire.seed-records")
-def test_the_structured_result_alone_of_seed_002_decodes() -> None:
-    assert decode_entry(b'{"toolUseResult":{}}') == DecodedLine(Entry(tool_use_result=StructuredFacts()), ())
-
-
-@requirement("wire.seed-records")
-def test_the_stream_messages_of_seed_003_decode() -> None:
-    call = whole(
-        b'{"type":"assistant","message":{"id":"msg_01","type":"message","role":"assistant","model":'
-        b'"claude-sonnet-4","content":[{"type":"tool_use","id":"toolu_013","name":"TodoWrite",'
-        b'"input":{"todos":[{"id":"1","content":"Serve","status":"pending"}]}}],"stop_reason":'
-        b'"tool_use","usage":{"input_tokens":3,"cache_creation_input_tokens":18958,'
-        b'"cache_read_input_tokens":0,"output_tokens":109}},"session_id":"f2c0"}'
-    )
-    failure = whole(
-        b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_01D","type":'
-        b'"tool_result","content":"<tool_use_error>File has not been read yet.</tool_use_error>",'
-        b'"is_error":true}]},"session_id":"f2c0"}'
-    )
-
-    assert call.session == failure.session == "f2c0"
-    assert call.message is not None
-    assert call.message.usage == claude.MessageUsage(
-        input_tokens=3, output_tokens=109, cache_creation_input_tokens=18958, cache_read_input_tokens=0
-    )
-    assert blocks(failure)[0].is_error is True
 
 
 @pytest.mark.parametrize(
@@ -518,11 +393,11 @@ def test_content_reads_as_text(content: Any, text: str) -> None:
     assert extract_text(msgspec.Raw(json.dumps(content).encode())) == text
 
 
-def test_an_absent_text_is_empty() -> None:
+def test_missing_text_is_empty() -> None:
     assert extract_text(ABSENT) == ""
 
 
 @requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | json_values(surrogates=True).map(to_json))
-def test_the_text_of_any_bytes_is_some_text(data: bytes) -> None:
+def test_any_bytes_have_a_text(data: bytes) -> None:
     assert isinstance(extract_text(msgspec.Raw(data)), str)

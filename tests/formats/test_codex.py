@@ -1,4 +1,4 @@
-"""Codex's lines: typed views of every age, and back to equal JSON."""
+"""Codex records of every version, decoded and encoded to equal JSON."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
 
 def story(age: RolloutAge) -> RolloutBuilder:
-    made = RolloutBuilder(age=age).prompt("Show me the notes")
-    call = made.thinking("They are in a file").call("exec_command", {"cmd": "cat notes.txt"})
-    made.completed("CommandExecution", call, status="completed", exit_code=0)
-    return made.output(call, "Exit code: 0\nOutput:\nmilk").text("Milk").tokens(900, 20, cached=800)
+    rollout = RolloutBuilder(age=age).prompt("Show me the notes")
+    call = rollout.thinking("They are in a file").call("exec_command", {"cmd": "cat notes.txt"})
+    rollout.completed("CommandExecution", call, status="completed", exit_code=0)
+    return rollout.output(call, "Exit code: 0\nOutput:\nmilk").text("Milk").tokens(900, 20, cached=800)
 
 
 @requirement("codex.roundtrip")
 @pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
-def test_every_line_of_every_age_is_written_again_as_equal_json(age: RolloutAge) -> None:
+def test_records_of_every_version_encode_to_equal_json(age: RolloutAge) -> None:
     for line in story(age).lines:
         record = records.decode_record(line).entry
         assert record.is_known, line
@@ -45,14 +45,14 @@ JSON = st.recursive(
 
 @requirement("codex.roundtrip")
 @given(st.dictionaries(KEYS, JSON, max_size=5))
-def test_any_object_at_all_is_written_again_as_equal_json(found: dict[str, object]) -> None:
+def test_any_object_encodes_to_equal_json(found: dict[str, object]) -> None:
     line = json_repair.encode_document(found)
     record, _ = records.decode_record(line)
     assert json_repair.is_same_json(records.encode_record(record, line), line)
 
 
 @requirement("codex.unknown")
-def test_an_unknown_kind_is_kept_and_known_as_such() -> None:
+def test_unknown_kind_is_kept_and_recognised() -> None:
     for line in (
         b'{"type":"event_msg","payload":{"type":"from_the_future"}}',
         b'{"type":"response_item","payload":{"type":"telepathy_call"}}',
@@ -63,7 +63,7 @@ def test_an_unknown_kind_is_kept_and_known_as_such() -> None:
         assert record.kind
 
 
-def test_a_value_of_another_type_is_named_and_the_rest_is_taken() -> None:
+def test_value_of_another_type_is_reported_and_the_rest_is_read() -> None:
     line = b'{"type":"response_item","payload":{"type":"function_call","name":7,"call_id":"c"}}'
     record, odd = records.decode_record(line)
     assert odd == ("payload.name",)
@@ -83,13 +83,13 @@ def test_a_value_of_another_type_is_named_and_the_rest_is_taken() -> None:
     ],
 )
 @requirement("codex.arguments")
-def test_arguments_are_json_in_a_string_and_stay_as_written_when_broken(arguments: str, expected: object) -> None:
+def test_arguments_are_json_text_and_unchanged_if_invalid(arguments: str, expected: object) -> None:
     line = json.dumps({"type": "function_call", "arguments": arguments, "call_id": "c"}).encode()
     item = records.decode_record(line).entry.item
     assert json.loads(call_arguments(item)) == expected
 
 
-def test_free_text_becomes_the_input_of_an_object() -> None:
+def test_free_text_becomes_an_input_object() -> None:
     patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** End Patch\n"
     line = json.dumps({"type": "custom_tool_call", "name": "apply_patch", "input": patch}).encode()
     item = records.decode_record(line).entry.item
@@ -108,11 +108,11 @@ def test_free_text_becomes_the_input_of_an_object() -> None:
         (None, None),
     ],
 )
-def test_a_command_reads_as_a_person_would_type_it(command: object, line: str | None) -> None:
+def test_command_reads_as_typed_in_a_shell(command: object, line: str | None) -> None:
     assert format_command(command) == line
 
 
-def test_tools_of_servers_have_their_full_name() -> None:
+def test_mcp_tools_have_their_full_name() -> None:
     assert item_tool_name(RolloutItem(type="function_call", namespace="mcp__files", name="read")) == (
         "mcp__files__read"
     )
@@ -120,7 +120,7 @@ def test_tools_of_servers_have_their_full_name() -> None:
     assert item_tool_name(RolloutItem(type="web_search_call")) == "web_search"
 
 
-def test_an_old_message_carries_its_calls() -> None:
+def test_old_message_contains_its_calls() -> None:
     line = b"""{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",
         "function":{"name":"shell","arguments":"{}"}},{"id":"c2"}]}"""
     calls = extract_calls(records.decode_record(line).entry.item)
@@ -128,69 +128,62 @@ def test_an_old_message_carries_its_calls() -> None:
 
 
 @requirement("codex.document")
-def test_a_document_is_taken_apart_into_items_with_their_places() -> None:
+def test_document_is_split_into_items_with_locations() -> None:
     data = '{\n "session": {"id": "é"},\n "items": [ {"role":"user"}, {"a":["]"]} ]\n}\n'.encode()
-    found = split_document(data, "items")
-    assert found.fields["session"] == '{"id": "é"}'.encode()
-    assert found.is_complete
-    for line in found.lines:
+    result = split_document(data, "items")
+    assert result.fields["session"] == '{"id": "é"}'.encode()
+    assert result.is_complete
+    for line in result.lines:
         assert data[line.offset : line.offset + line.length] == line.data
-    assert [json.loads(line.data) for line in found.lines] == [{"role": "user"}, {"a": ["]"]}]
+    assert [json.loads(line.data) for line in result.lines] == [{"role": "user"}, {"a": ["]"]}]
 
 
-@requirement("codex.document")
-def test_of_a_document_that_was_cut_short_the_items_before_the_cut_are_left() -> None:
-    found = split_document(b'{"items":[{"role":"user"},{"role":"assi', "items")
-    assert not found.is_complete
-    assert len(found.lines) == 1
-
-
-def told(output: object) -> CommandOutput:
+def parsed_output(output: object) -> CommandOutput:
     return parse_output(Raw(json.dumps(output).encode()))
 
 
 @requirement("codex.outputs")
 @pytest.mark.parametrize("form", [codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output])
 @pytest.mark.parametrize("code", [0, 1, 137, -1])
-def test_every_header_gives_exit_code_and_duration(form: object, code: int) -> None:
+def test_every_header_has_exit_code_and_duration(form: object, code: int) -> None:
     assert callable(form)
-    found = told(form("some words\n", code=code, seconds=1.5))
-    assert (found.exit_code, found.wall_ms, found.has_header) == (code, 1500.0, True)
-    assert found.running is None
-    assert code == 0 or found.text == "some words\n"
+    result = parsed_output(form("some words\n", code=code, seconds=1.5))
+    assert (result.exit_code, result.wall_ms, result.has_header) == (code, 1500.0, True)
+    assert result.running is None
+    assert code == 0 or result.text == "some words\n"
 
 
 @requirement("codex.outputs")
 @given(st.text())
-def test_words_under_a_header_are_the_tools_own(words: str) -> None:
+def test_text_below_a_header_is_the_output(words: str) -> None:
     for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
-        found = told(form(words, code=3))
-        assert (found.exit_code, found.text) == (3, words)
+        result = parsed_output(form(words, code=3))
+        assert (result.exit_code, result.text) == (3, words)
 
 
-def test_a_process_that_goes_on_is_named() -> None:
-    assert told(codex_builder.running_output(17, "so far")).running == "17"
-    words = "Script running with cell ID 4\nWall time 0.5 seconds\nOutput:\n"
-    assert told([{"type": "input_text", "text": words}]).running == "4"
+def test_running_process_is_named() -> None:
+    assert parsed_output(codex_builder.running_output(17, "so far")).running == "17"
+    text = "Script running with cell ID 4\nWall time 0.5 seconds\nOutput:\n"
+    assert parsed_output([{"type": "input_text", "text": text}]).running == "4"
 
 
-def test_an_array_is_read_as_its_texts() -> None:
-    found = told(codex_builder.mcp_output("one", "two"))
-    assert found.text == "one\ntwo"
-    assert found.has_header
-    assert told([{"type": "input_image", "image_url": "data:,"}]).text == "[input_image]"
+def test_array_is_read_as_its_texts() -> None:
+    result = parsed_output(codex_builder.mcp_output("one", "two"))
+    assert result.text == "one\ntwo"
+    assert result.has_header
+    assert parsed_output([{"type": "input_image", "image_url": "data:,"}]).text == "[input_image]"
 
 
-def test_an_object_may_carry_a_flag() -> None:
-    found = told({"content": "no", "success": False})
-    assert (found.text, found.flag) == ("no", False)
+def test_object_may_have_an_error_flag() -> None:
+    result = parsed_output({"content": "no", "success": False})
+    assert (result.text, result.flag) == ("no", False)
 
 
-def test_a_patch_inside_a_command_has_a_header_inside_the_header() -> None:
+def test_patch_inside_a_command_has_a_nested_header() -> None:
     inner = codex_builder.headed_output("Success. Updated the following files:\nA x\n", code=0)
-    found = told(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
-    assert found.exit_code == 0
-    assert found.text.startswith("Success.")
+    result = parsed_output(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
+    assert result.exit_code == 0
+    assert result.text.startswith("Success.")
 
 
 @pytest.mark.parametrize(
@@ -203,15 +196,15 @@ def test_a_patch_inside_a_command_has_a_header_inside_the_header() -> None:
     ],
 )
 @requirement("codex.outputs")
-def test_marks_of_cut_output_are_seen(words: str) -> None:
+def test_truncation_markers_are_recognised(words: str) -> None:
     for form in (codex_builder.command_output, codex_builder.json_output):
-        assert told(form(words)).truncated
-    assert not told(codex_builder.command_output("all of it")).truncated
+        assert parsed_output(form(words)).truncated
+    assert not parsed_output(codex_builder.command_output("all of it")).truncated
     quoted = "[Output truncated after 256 lines: too many lines or bytes.] is how it ends"
-    assert not told(codex_builder.json_output(quoted)).truncated
+    assert not parsed_output(codex_builder.json_output(quoted)).truncated
 
 
-def test_what_is_no_header_stays_as_it_is() -> None:
-    for words in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
-        found = told(words)
-        assert (found.text, found.exit_code, found.has_header) == (words, None, False)
+def test_text_without_a_header_is_unchanged() -> None:
+    for text in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
+        result = parsed_output(text)
+        assert (result.text, result.exit_code, result.has_header) == (text, None, False)

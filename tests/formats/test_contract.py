@@ -37,18 +37,18 @@ from toolspan.types.state import OPEN_STATES, STATES
 
 
 def claude_sample() -> bytes:
-    story = TranscriptBuilder().prompt("go").text("I look.")
-    story.result(story.call("Bash", {"command": "ls"}), "x")
-    story.result(story.call("Read", {"file_path": "/x"}), "File does not exist.", is_error=True)
-    story.call("Bash", {"command": "sleep 9"})
-    return story.data()
+    builder = TranscriptBuilder().prompt("go").text("I look.")
+    builder.result(builder.call("Bash", {"command": "ls"}), "x")
+    builder.result(builder.call("Read", {"file_path": "/x"}), "File does not exist.", is_error=True)
+    builder.call("Bash", {"command": "sleep 9"})
+    return builder.data()
 
 
 def codex_sample() -> bytes:
-    story = RolloutBuilder().prompt("go").text("I look.")
-    story.output(story.call("shell", {"command": ["ls"]}), "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nx")
-    story.output(story.call("shell", {"command": ["false"]}), "Exit code: 1\nWall time: 0.1 seconds\nOutput:\n")
-    return story.data()
+    rollout = RolloutBuilder().prompt("go").text("I look.")
+    rollout.output(rollout.call("shell", {"command": ["ls"]}), "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nx")
+    rollout.output(rollout.call("shell", {"command": ["false"]}), "Exit code: 1\nWall time: 0.1 seconds\nOutput:\n")
+    return rollout.data()
 
 
 def write_claude(home: Path, data: bytes) -> Path:
@@ -91,7 +91,7 @@ def sample(name: str) -> bytes:
 
 @requirement("formats.contract")
 @each_format
-def test_a_format_recognises_its_own_files_and_no_others(name: str) -> None:
+def test_format_recognises_only_its_own_files(name: str) -> None:
     data = sample(name)
 
     assert detect_dialect_in(data) == name
@@ -103,7 +103,7 @@ def test_a_format_recognises_its_own_files_and_no_others(name: str) -> None:
 
 @requirement("formats.contract")
 @each_format
-def test_a_format_finds_and_reads_the_files_where_its_client_writes_them(name: str, tmp_path: Path) -> None:
+def test_format_finds_and_reads_the_files_of_its_client(name: str, tmp_path: Path) -> None:
     path = SAMPLES[name][1](tmp_path, sample(name))
 
     (file,) = find_transcripts(tmp_path)
@@ -117,7 +117,7 @@ def test_a_format_finds_and_reads_the_files_where_its_client_writes_them(name: s
 
 @requirement("formats.contract")
 @each_format
-def test_every_call_is_there_once_and_its_bodies_can_be_read(name: str) -> None:
+def test_every_call_is_read_once_with_its_bodies(name: str) -> None:
     transcript = read(BytesSource(sample(name)))
 
     assert len(transcript.spans) >= 2
@@ -153,7 +153,7 @@ def test_messages_info_and_timeline_agree(name: str) -> None:
 
 @requirement("formats.contract")
 @each_format
-def test_lines_survive_re_encoding_without_drift(name: str) -> None:
+def test_records_survive_encoding_without_drift(name: str) -> None:
     report = check(BytesSource(sample(name)), roundtrip=True)
 
     assert report.roundtrip_equal == sum(report.entries.values()) > 0
@@ -174,14 +174,14 @@ def test_torn_and_damaged_bytes_never_raise(name: str, data: st.DataObject) -> N
     damaged = bytes(original[: data.draw(st.integers(0, len(original)))])
 
     source = BytesSource(damaged, FILE_NAMES[name])
-    found = read(source)
-    for span in found.spans:
+    transcript = read(source)
+    for span in transcript.spans:
         assert span.state in STATES
         assert isinstance(span.call.arguments, dict)
         assert span.input is not None
         assert span.result is None or isinstance(span.result.text, str)
-    assert all(isinstance(message.text, str) for message in found.messages())
-    assert read_content(found).file == found.file
+    assert all(isinstance(message.text, str) for message in transcript.messages())
+    assert read_content(transcript).file == transcript.file
     check(source, roundtrip=True)
 
 
@@ -198,9 +198,9 @@ def test_values_of_any_type_never_raise(name: str, data: st.DataObject) -> None:
 
     for transcript_format in all_formats():
         transcript_format.is_record(record, json.dumps(record).encode())
-    found = read(source)
-    assert all(span.state in STATES and span.input is not None for span in found.spans)
-    assert all(isinstance(message.text, str) for message in found.messages())
+    transcript = read(source)
+    assert all(span.state in STATES and span.input is not None for span in transcript.spans)
+    assert all(isinstance(message.text, str) for message in transcript.messages())
     check(source, roundtrip=True)
 
 
@@ -214,7 +214,7 @@ def iter_objects(value: object) -> Iterator[dict[str, object]]:
 
 @requirement("formats.contract")
 @each_format
-def test_an_input_that_does_not_fit_is_kept_as_bytes(name: str) -> None:
+def test_input_that_does_not_fit_is_kept_as_bytes(name: str) -> None:
     transcript_format = get_format(name)
 
     assert transcript_format.name == name
@@ -233,6 +233,6 @@ def test_ripgrep_searches_the_files_of_every_format() -> None:
 
 
 @requirement("formats.contract")
-def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+def test_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownDialect, match="known formats: claude, codex, gemini"):
         get_format("aider")

@@ -32,7 +32,7 @@ def chat(request: pytest.FixtureRequest) -> Transcript:
 
 
 @requirement("gemini.read")
-def test_every_call_has_the_state_that_its_status_and_error_show(chat: Transcript) -> None:
+def test_call_state_follows_its_status_and_error(chat: Transcript) -> None:
     assert chat.dialect == "gemini"
     assert [(span.id, span.state, span.error_kind) for span in chat.spans] == [
         ("read_file_1_0", "succeeded", None),
@@ -60,7 +60,7 @@ def test_inputs_and_results_are_read_from_the_file(chat: Transcript) -> None:
 
 
 @requirement("gemini.read")
-def test_a_duration_is_from_the_reply_to_the_end_of_the_call_and_never_negative(chat: Transcript) -> None:
+def test_duration_is_from_the_reply_to_the_end_of_the_call_and_never_negative(chat: Transcript) -> None:
     durations = {str(span.id): span.duration for span in chat.spans}
 
     assert durations["run_shell_command_1_1"] == timedelta(seconds=3)
@@ -80,7 +80,7 @@ def test_messages_and_tokens_count_once(chat: Transcript) -> None:
 
 
 @requirement("gemini.read")
-def test_a_message_that_is_written_again_replaces_the_earlier_one() -> None:
+def test_rewritten_message_replaces_the_earlier_one() -> None:
     waiting = chats.reply("m2", "", 1, [chats.call("a", "glob", {"pattern": "*"}, status="executing")])
     done = chats.reply("m2", "Found.", 1, [chats.call("a", "glob", {"pattern": "*"}, output="x.py")])
     chat = read(BytesSource(chats.lines(chats.header(), chats.user("m1", "go"), waiting, done)))
@@ -93,7 +93,7 @@ def test_a_message_that_is_written_again_replaces_the_earlier_one() -> None:
 
 
 @requirement("gemini.read")
-def test_messages_that_were_taken_back_are_abandoned_and_kept() -> None:
+def test_withdrawn_messages_are_abandoned_and_kept() -> None:
     old = chats.reply("m2", "", 1, [chats.call("a", "glob", {"pattern": "*"}, output="x")])
     new = chats.reply("m4", "", 3, [chats.call("b", "glob", {"pattern": "*"}, output="y")])
     records = (chats.header(), chats.user("m1", "go"), old, {"$rewindTo": "m2"}, new, {"$set": {"summary": "Globbing"}})
@@ -114,7 +114,7 @@ def test_messages_inside_an_update_are_read() -> None:
 
 
 @requirement("gemini.read")
-def test_what_the_client_displayed_is_typed_by_its_shape() -> None:
+def test_displayed_result_is_typed_by_its_shape() -> None:
     display = {"fileDiff": "--- a\n+++ b\n", "fileName": "a.py", "originalContent": None, "newContent": "y"}
     edit = chats.call("e", "replace", {"file_path": "a.py"}, output="ok", display=display)
     (span,) = read(BytesSource(chats.document([chats.reply("m", calls=[edit])]))).spans
@@ -126,7 +126,7 @@ def test_what_the_client_displayed_is_typed_by_its_shape() -> None:
 
 @requirement("gemini.damage")
 @pytest.mark.parametrize("cut", [0, 1, 30, 400, -2])
-def test_a_chat_that_is_cut_is_read_as_far_as_it_goes(cut: int, tmp_path: Path) -> None:
+def test_truncated_chat_is_read_to_the_cut(cut: int, tmp_path: Path) -> None:
     path = chats.write_chat(tmp_path, chats.document()[:cut])
 
     chat = read(path)
@@ -137,7 +137,7 @@ def test_a_chat_that_is_cut_is_read_as_far_as_it_goes(cut: int, tmp_path: Path) 
 
 
 @requirement("gemini.damage")
-def test_doctor_finds_new_fields_and_that_lines_survive_re_encoding() -> None:
+def test_doctor_finds_new_fields_and_that_records_survive_encoding() -> None:
     odd = {**chats.call("a", "glob", {"pattern": "*", "depth": 3}, output="x"), "mood": "good"}
     report = check(
         BytesSource(chats.lines(chats.header(), {**chats.reply("m", calls=[odd]), "new": 1})), roundtrip=True
@@ -178,7 +178,7 @@ def test_sessions_and_their_subagents_are_found(tmp_path: Path) -> None:
 
 
 @requirement("gemini.find")
-def test_a_session_belongs_to_the_folder_whose_hash_it_has(tmp_path: Path) -> None:
+def test_session_belongs_to_the_folder_with_its_hash(tmp_path: Path) -> None:
     folder_hash = hashlib.sha256(b"/home/dev/app").hexdigest()
     chats.write_chat(tmp_path, chats.document(projectHash=folder_hash))
     (file,) = find_transcripts(tmp_path)

@@ -23,7 +23,6 @@ bytes_with_newlines = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\0", b"bc"
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Reading in pieces of eight bytes."""
     monkeypatch.setattr(jsonl, "CHUNK_SIZE", 8)
     return 8
 
@@ -39,19 +38,18 @@ def compressed(*frames: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[JsonLine]:
-    """The lines as anyone would find them in memory."""
-    found = []
+    items = []
     offset = 0
     for number, piece in enumerate(data.split(b"\n"), start=1):
         ended = offset + len(piece) < len(data)
         if piece or ended:
-            found.append(JsonLine(number, offset, len(piece), piece, ended))
+            items.append(JsonLine(number, offset, len(piece), piece, ended))
         offset += len(piece) + 1
-    return found
+    return items
 
 
 @requirement("wire.lines-know-their-place")
-def test_lines_know_their_numbers_and_offsets(tmp_path: Path) -> None:
+def test_lines_have_their_numbers_and_offsets(tmp_path: Path) -> None:
     assert list(read_lines(written(tmp_path, LINES))) == [
         JsonLine(1, 0, 7, b'{"a":1}'),
         JsonLine(2, 8, 0, b""),
@@ -62,7 +60,7 @@ def test_lines_know_their_numbers_and_offsets(tmp_path: Path) -> None:
 
 @requirement("wire.lines-know-their-place")
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])
-def test_reading_a_lines_range_again_gives_its_bytes(tmp_path: Path, name: str) -> None:
+def test_range_of_a_line_gives_its_bytes(tmp_path: Path, name: str) -> None:
     source = written(tmp_path, compressed(LINES) if name.endswith(".zst") else LINES, name)
 
     for line in read_lines(source):
@@ -70,7 +68,7 @@ def test_reading_a_lines_range_again_gives_its_bytes(tmp_path: Path, name: str) 
 
 
 @requirement("wire.torn-last-line")
-def test_a_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
+def test_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
     lines = list(read_lines(written(tmp_path, b'{"a":1}\n{"b"')))
 
     assert [(line.data, line.has_newline) for line in lines] == [(b'{"a":1}', True), (b'{"b"', False)]
@@ -78,18 +76,18 @@ def test_a_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
 
 @requirement("wire.newline-alone-splits")
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085", "\v", "\f", "\x1c", "\r"])
-def test_a_separator_inside_a_string_does_not_split(tmp_path: Path, mark: str) -> None:
+def test_line_separator_inside_a_string_does_not_split(tmp_path: Path, mark: str) -> None:
     line = f'{{"text":"one{mark}two"}}'.encode()
 
-    assert [found.data for found in read_lines(written(tmp_path, line + b"\n" + line))] == [line, line]
+    assert [result.data for result in read_lines(written(tmp_path, line + b"\n" + line))] == [line, line]
 
 
-def test_an_empty_file_has_neither_chunks_nor_lines(tmp_path: Path) -> None:
+def test_empty_file_has_neither_chunks_nor_lines(tmp_path: Path) -> None:
     assert list(read_chunks(written(tmp_path, b""))) == []
 
 
 @requirement("wire.line-limit")
-def test_a_line_over_the_limit_comes_without_its_bytes(tmp_path: Path, small_chunks: int) -> None:
+def test_line_over_the_limit_has_no_bytes(tmp_path: Path, small_chunks: int) -> None:
     source = written(tmp_path, b"one\n" + b"x" * 50 + b"\nthree\n\nfive\n")
 
     lines = list(read_lines(source, limit=20))
@@ -106,7 +104,7 @@ def test_a_line_over_the_limit_comes_without_its_bytes(tmp_path: Path, small_chu
 
 @requirement("wire.resume-at-an-offset")
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])
-def test_reading_can_begin_at_any_line(tmp_path: Path, name: str) -> None:
+def test_reading_can_start_at_any_line(tmp_path: Path, name: str) -> None:
     source = written(tmp_path, compressed(LINES) if name.endswith(".zst") else LINES, name)
     whole = list(read_lines(source))
 
@@ -114,12 +112,12 @@ def test_reading_can_begin_at_any_line(tmp_path: Path, name: str) -> None:
         assert list(read_lines(source, offset=line.offset, number=line.number)) == whole[n:]
 
 
-def test_beginning_past_the_end_finds_nothing(tmp_path: Path) -> None:
+def test_reading_past_the_end_finds_nothing(tmp_path: Path) -> None:
     assert list(read_lines(written(tmp_path, LINES), offset=len(LINES) + 5, number=9)) == []
 
 
 @requirement("wire.chunks-hold-whole-lines")
-def test_chunks_hold_whole_lines_and_join_to_the_file(tmp_path: Path, small_chunks: int) -> None:
+def test_chunks_contain_complete_lines_and_join_to_the_file(tmp_path: Path, small_chunks: int) -> None:
     pieces, sizes, lines = [], [], []
     for chunk in read_chunks(written(tmp_path, LINES + b"torn")):
         pieces.append(bytes(chunk.data[chunk.start : chunk.end]))
@@ -135,7 +133,7 @@ def test_chunks_hold_whole_lines_and_join_to_the_file(tmp_path: Path, small_chun
 @requirement("wire.newline-alone-splits")
 @requirement("wire.lines-know-their-place")
 @given(data=bytes_with_newlines | st.binary(), chunk=st.integers(1, 9))
-def test_any_bytes_split_as_in_memory_whatever_the_chunks(data: bytes, chunk: int) -> None:
+def test_chunk_size_does_not_change_the_lines(data: bytes, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "CHUNK_SIZE", chunk)
         lines = list(read_lines(BytesSource(data)))
@@ -146,7 +144,7 @@ def test_any_bytes_split_as_in_memory_whatever_the_chunks(data: bytes, chunk: in
 
 @requirement("wire.line-limit")
 @given(data=bytes_with_newlines, chunk=st.integers(1, 4), limit=st.integers(4, 9))
-def test_a_limit_changes_nothing_but_the_bytes_of_long_lines(data: bytes, chunk: int, limit: int) -> None:
+def test_limit_changes_only_the_bytes_of_long_lines(data: bytes, chunk: int, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "CHUNK_SIZE", chunk)
         lines = list(read_lines(BytesSource(data), limit=limit))
@@ -159,7 +157,7 @@ def test_a_limit_changes_nothing_but_the_bytes_of_long_lines(data: bytes, chunk:
 
 @requirement("wire.resume-at-an-offset")
 @given(data=bytes_with_newlines, chunk=st.integers(1, 9), which=st.integers(min_value=0))
-def test_beginning_at_a_line_gives_the_rest_of_the_lines(data: bytes, chunk: int, which: int) -> None:
+def test_reading_from_a_line_gives_the_remaining_lines(data: bytes, chunk: int, which: int) -> None:
     whole = split(data)
     n = which % (len(whole) + 1)
     rest = whole[n:]
@@ -167,13 +165,13 @@ def test_beginning_at_a_line_gives_the_rest_of_the_lines(data: bytes, chunk: int
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "CHUNK_SIZE", chunk)
-        found = list(read_lines(BytesSource(data), offset=offset, number=n + 1))
+        result = list(read_lines(BytesSource(data), offset=offset, number=n + 1))
 
-    assert found == rest
+    assert result == rest
 
 
 @requirement("wire.compressed-files")
-def test_a_compressed_file_reads_like_the_plain_one(tmp_path: Path) -> None:
+def test_compressed_file_reads_like_the_plain_one(tmp_path: Path) -> None:
     source = written(tmp_path, compressed(LINES), "t.jsonl.zst")
 
     assert isinstance(source, ZstSource)
@@ -181,7 +179,7 @@ def test_a_compressed_file_reads_like_the_plain_one(tmp_path: Path) -> None:
 
 
 @requirement("wire.compressed-files")
-def test_a_compressed_file_of_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
+def test_compressed_file_with_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
     source = written(tmp_path, compressed(LINES[:5], b"", LINES[5:], LINES), "t.jsonl.zst")
 
     assert list(read_lines(source)) == split(LINES + LINES)
@@ -189,7 +187,7 @@ def test_a_compressed_file_of_several_frames_is_read_to_its_end(tmp_path: Path) 
 
 
 @requirement("wire.compressed-files")
-def test_a_compressed_line_longer_than_several_chunks_is_whole(tmp_path: Path) -> None:
+def test_compressed_line_longer_than_several_chunks_is_complete(tmp_path: Path) -> None:
     data = b"{}\n" + b"x" * (3 * jsonl.CHUNK_SIZE) + b"\n{}\n"
 
     assert list(read_lines(written(tmp_path, compressed(data), "t.jsonl.zst"))) == split(data)
@@ -201,7 +199,7 @@ def test_a_compressed_line_longer_than_several_chunks_is_whole(tmp_path: Path) -
     [b"this is not Zstandard", compressed(LINES) + b"tail", compressed(LINES)[:-3]],
     ids=["another format", "something after it", "cut short"],
 )
-def test_broken_compressed_data_is_an_error_that_names_the_file(tmp_path: Path, data: bytes) -> None:
+def test_damaged_compressed_data_is_an_error_with_the_file_name(tmp_path: Path, data: bytes) -> None:
     source = written(tmp_path, data, "broken.jsonl.zst")
 
     with pytest.raises(SourceError, match=r"broken\.jsonl\.zst: .*Zstandard"):
@@ -221,7 +219,7 @@ def test_broken_compressed_data_is_an_error_that_names_the_file(tmp_path: Path, 
         ("a\0b", "null byte"),
     ],
 )
-def test_a_source_that_cannot_be_opened_raises_an_error_with_its_name(
+def test_source_that_cannot_be_opened_is_an_error_with_its_name(
     tmp_path: Path, name: str, suffix: str, error: str
 ) -> None:
     (tmp_path / f"folder{suffix}").mkdir()
@@ -236,7 +234,7 @@ def test_a_source_that_cannot_be_opened_raises_an_error_with_its_name(
 
 @requirement("wire.unreadable-sources")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_one_may_not_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error_with_the_reason(tmp_path: Path) -> None:
     source = written(tmp_path, LINES, "locked.jsonl")
     (tmp_path / "locked.jsonl").chmod(stat.S_IWUSR)
 
@@ -244,14 +242,14 @@ def test_a_file_one_may_not_read_is_an_error_that_says_so(tmp_path: Path) -> Non
         list(read_lines(source))
 
 
-def test_a_path_given_as_text_is_named_as_given(tmp_path: Path) -> None:
+def test_path_given_as_text_is_named_as_given(tmp_path: Path) -> None:
     path = str(tmp_path / "t.jsonl")
 
     assert source_for_path(path).name == path
     assert isinstance(source_for_path(path), FileSource)
 
 
-def test_a_range_past_the_end_is_shorter(tmp_path: Path) -> None:
+def test_range_past_the_end_is_shorter(tmp_path: Path) -> None:
     for source in (
         written(tmp_path, b"abcdef"),
         written(tmp_path, compressed(b"abcdef"), "t.zst"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats import holds
 from toolspan.formats.claude import results
+from toolspan.formats.claude import work_results as work
 from toolspan.formats.claude.narrow import input_drift, narrow_input, narrow_result, narrow_text_result, result_drift
 from toolspan.formats.claude.work_results import AgentResult
 from toolspan.types import inputs
@@ -64,7 +66,7 @@ def _json(value: object) -> bytes:
         ("exit_plan_mode", {"plan": "1. go"}, inputs.ExitPlanModeInput),
     ],
 )  # fmt: skip
-def test_an_input_gets_the_type_of_its_tool_under_old_and_new_names(
+def test_input_gets_the_type_of_its_tool_under_old_and_new_names(
     tool: str, given: object, kind: type[ToolInput]
 ) -> None:
     narrowed = narrow_input(tool, _json(given))
@@ -74,23 +76,23 @@ def test_an_input_gets_the_type_of_its_tool_under_old_and_new_names(
     assert input_drift(tool, _json(given)) == ()
 
 
-def test_numbers_and_booleans_may_be_strings_as_clients_take_them() -> None:
+def test_numbers_and_booleans_may_be_strings() -> None:
     data = b'{"command": "make", "timeout": "9000", "run_in_background": "true"}'
     assert narrow_input("Bash", data) == BashInput(command="make", timeout=9000, run_in_background=True)
 
 
-def test_a_missing_key_reads_as_empty_or_none_where_empty_has_a_meaning() -> None:
+def test_missing_key_is_empty_or_none() -> None:
     assert narrow_input("Edit", b"{}") == inputs.EditInput(
         file_path="", old_string=None, new_string=None, replace_all=False
     )
 
 
 @pytest.mark.parametrize("tool", ["Read", "LS", "Grep", "Edit", "TodoWrite"])
-def test_an_elided_input_is_not_validated(tool: str) -> None:
+def test_elided_input_is_not_validated(tool: str) -> None:
     assert not isinstance(narrow_input(tool, b"{}"), UnknownInput)
 
 
-def test_an_input_of_another_shape_keeps_its_bytes() -> None:
+def test_input_of_another_shape_keeps_its_bytes() -> None:
     data = b'{"command": ["ls", "-l"]}'
     narrowed = narrow_input("Bash", data)
     assert isinstance(narrowed, UnknownInput)
@@ -99,29 +101,29 @@ def test_an_input_of_another_shape_keeps_its_bytes() -> None:
     assert input_drift("Bash", data) == ("BashInput: Expected `str`, got `array` - at `$.command`",)
 
 
-def test_an_unknown_tool_keeps_its_bytes_and_says_so() -> None:
+def test_input_of_an_unknown_tool_keeps_its_bytes() -> None:
     assert narrow_input("bash", b'{"command":"ls"}') == UnknownInput(data=b'{"command":"ls"}')
     assert input_drift("bash", b"{}") == ("no type for this tool's input",)
 
 
-def test_an_mcp_input_names_server_and_tool() -> None:
+def test_mcp_input_names_server_and_tool() -> None:
     narrowed = narrow_input("mcp__shop_eu__find__all", b'{"q": "tea", "n": 2}')
     assert narrowed == inputs.McpInput(server="shop_eu", tool="find__all", arguments={"q": "tea", "n": 2})
     assert input_drift("mcp__shop_eu__find__all", b'{"q": "tea"}') == ()
 
 
 @pytest.mark.parametrize("tool", ["Read", "mcp__shop__find", "made up"])
-def test_an_input_that_was_not_json_is_unparsed_for_every_tool(tool: str) -> None:
+def test_input_that_is_not_json_is_unparsed_for_every_tool(tool: str) -> None:
     data = b'{"__unparsedToolInput": {"raw": "{\\"a\\": ", "len": 6}}'
     assert narrow_input(tool, data) == inputs.UnparsedInput(raw='{"a": ', len=6)
     assert input_drift(tool, data) == ()
 
 
-def test_a_structured_output_is_the_data_of_the_host() -> None:
+def test_structured_output_is_the_data_of_the_host() -> None:
     assert narrow_input("StructuredOutput", b'{"score": 3}') == inputs.StructuredOutputInput(data={"score": 3})
 
 
-def test_the_calls_inside_a_batch_can_be_narrowed_in_turn() -> None:
+def test_calls_inside_a_batch_can_be_narrowed() -> None:
     data = _json({"invocations": [{"tool_name": "Read", "input": {"file_path": "/w/a"}}]})
     batch = narrow_input("Batch", data)
     assert isinstance(batch, inputs.BatchInput)
@@ -130,12 +132,12 @@ def test_the_calls_inside_a_batch_can_be_narrowed_in_turn() -> None:
 
 
 @pytest.mark.parametrize("data", [None, b"null", b" null "])
-def test_an_absent_result_is_none(data: bytes | None) -> None:
+def test_missing_result_is_none(data: bytes | None) -> None:
     assert narrow_result("Bash", data) is None
     assert result_drift("Bash", data) == ()
 
 
-def test_a_string_is_an_error_and_knows_its_exit_code() -> None:
+def test_string_result_is_an_error_with_its_exit_code() -> None:
     narrowed = narrow_result("Bash", b'"Error: Exit code 2\\nno rule"')
     assert narrowed == results.ErrorText(text="Error: Exit code 2\nno rule")
     assert isinstance(narrowed, results.ErrorText)
@@ -144,7 +146,7 @@ def test_a_string_is_an_error_and_knows_its_exit_code() -> None:
 
 
 @pytest.mark.parametrize("tool", ["LS", "mcp__shop__find", "unheard of"])
-def test_a_string_is_text_for_tools_that_report_text(tool: str) -> None:
+def test_string_is_text_for_tools_that_report_text(tool: str) -> None:
     assert narrow_result(tool, b'"- /w/\\n  - a"') == results.TextResult(text="- /w/\n  - a")
     assert narrow_result(tool, b'"Error: away"') == results.ErrorText(text="Error: away")
 
@@ -164,17 +166,17 @@ def test_a_string_is_text_for_tools_that_report_text(tool: str) -> None:
         ("unheard of", b"{}"),
     ],
 )
-def test_a_result_of_another_shape_keeps_its_bytes(tool: str, data: bytes) -> None:
+def test_result_of_another_shape_keeps_its_bytes(tool: str, data: bytes) -> None:
     assert narrow_result(tool, data) == results.UnknownResult(data=data)
     assert len(result_drift(tool, data)) == 1
 
 
-def test_an_unknown_result_gives_its_json_or_its_text() -> None:
+def test_unknown_result_gives_its_json_or_its_text() -> None:
     assert results.UnknownResult(data=b'{"a": [1]}').json() == {"a": [1]}
     assert results.UnknownResult(data=b'{"a": ').json() == '{"a": '
 
 
-def test_a_text_cut_inside_a_surrogate_pair_is_still_narrowed() -> None:
+def test_text_cut_inside_a_surrogate_pair_is_narrowed() -> None:
     narrowed = narrow_result("Bash", b'{"stdout": "smile \\ud83d"}')
     assert narrowed == results.BashResult(stdout="smile \ud83d")
     assert narrow_input("Bash", b'{"command": "echo \\ude00"}') == BashInput(command="echo \ude00")
@@ -192,16 +194,16 @@ def test_drift_names_unknown_keys_by_their_path() -> None:
     assert result_drift("Agent", data) == ("mood", "content[].shade", "usage.cache_creation.ephemeral_9d_input_tokens")
 
 
-def test_drift_looks_into_lists_maps_and_unions() -> None:
+def test_drift_covers_lists_maps_and_unions() -> None:
     search = {"query": "q", "results": ["text", {"content": [{"title": "t", "rank": 1}]}]}
     assert result_drift("WebSearch", _json(search)) == ("results[].content[].rank",)
-    asked = {"questions": [], "annotations": {"Red?": {"notes": "n", "ink": "blue"}}}
-    assert result_drift("AskUserQuestion", _json(asked)) == ("annotations.*.ink",)
+    request = {"questions": [], "annotations": {"Red?": {"notes": "n", "ink": "blue"}}}
+    assert result_drift("AskUserQuestion", _json(request)) == ("annotations.*.ink",)
     assert result_drift("TodoRead", _json([{"content": "a", "due": 1}])) == ("todos[].due",)
     assert input_drift("Bash", b'{"command": "ls", "tab": 1}') == ("tab",)
 
 
-def test_drift_of_a_tagged_result_tells_of_the_shape_that_was_meant() -> None:
+def test_drift_of_a_tagged_result_refers_to_its_shape() -> None:
     assert result_drift("Read", b'{"type": "pdf", "file": {"filePath": 3}}') == (
         "ReadPdf: Expected `str`, got `int` - at `$.file.filePath`",
     )
@@ -356,7 +358,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
         ),
     ],
 )
-def test_a_text_gives_what_it_states(tool: str, text: str, expected: results.ToolResult | None) -> None:
+def test_text_result_gives_its_details(tool: str, text: str, expected: results.ToolResult | None) -> None:
     assert narrow_text_result(tool, text) == expected
 
 
@@ -400,7 +402,106 @@ def test_absurd_json_does_not_make_narrowing_raise(tool: str, data: bytes) -> No
 
 
 @given(value=_JSON)
-def test_an_unknown_input_gives_back_what_was_written(value: object) -> None:
+def test_unknown_input_gives_its_original_json(value: object) -> None:
     narrowed = narrow_input("unheard of", _json(value))
     assert isinstance(narrowed, UnknownInput)
     assert narrowed.json() == value
+
+
+HUNK = {"oldStart": 4, "oldLines": 2, "newStart": 4, "newLines": 2, "lines": [" a", "-b", "+c"]}
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "kind"),
+    [
+        ("Bash", {"stdout": "3 passed", "stderr": "", "interrupted": False, "isImage": False}, results.BashResult),
+        ("Bash", {"stdout": "", "stderr": "", "interrupted": False, "isImage": False, "returnCodeInterpretation":
+         "Nothing matched", "backgroundTaskId": "b7"}, results.BashResult),
+        ("Read", {"type": "text", "file": {"filePath": "/w/a", "content": "x\ny", "startLine": 3, "numLines": 2,
+         "totalLines": 40}}, results.ReadText),
+        ("Read", {"type": "image", "file": {"type": "image/gif", "base64": "R0lG", "originalSize": 31, "dimensions":
+         {"width": 8, "height": 6}}}, results.ReadImage),
+        ("Read", {"type": "file_unchanged", "file": {"filePath": "/w/a"}}, results.ReadUnchanged),
+        ("Write", {"type": "create", "filePath": "/w/n", "content": "c", "originalFile": None, "structuredPatch": []},
+         results.WriteResult),
+        ("Write", {"type": "update", "filePath": "/w/n", "content": "c", "originalFile": "b", "structuredPatch":
+         [HUNK]}, results.WriteResult),
+        ("Edit", {"filePath": "/w/n", "oldString": "b", "newString": "c", "originalFile": "a\nb", "structuredPatch":
+         [HUNK], "userModified": False, "replaceAll": False}, results.EditResult),
+        ("MultiEdit", {"filePath": "/w/n", "edits": [{"old_string": "b", "new_string": "c"}], "originalFileContents":
+         "b", "structuredPatch": []}, results.MultiEditResult),
+        ("NotebookEdit", {"new_source": "1", "cell_number": 0, "edit_mode": "replace", "error": ""},
+         results.NotebookEditResult),
+        ("Glob", {"filenames": ["a.c", "b.c"], "numFiles": 9, "durationMs": 3.5, "truncated": True},
+         results.GlobResult),
+        ("Grep", {"mode": "content", "numFiles": 0, "filenames": [], "content": "a:1:x", "numLines": 1,
+         "appliedLimit": 50}, results.GrepResult),
+        ("Grep", {"numFiles": 1, "filenames": ["a"]}, results.GrepResult),
+        ("TodoWrite", {"oldTodos": [], "newTodos": [{"content": "a", "status": "pending"}]}, work.TodoResult),
+        ("Agent", {"status": "completed", "agentId": "a9", "content": [{"type": "text", "text": "done"}],
+         "totalDurationMs": 12}, work.AgentResult),
+        ("Task", {"content": [{"type": "text", "text": "half"}], "wasInterrupted": True}, work.AgentResult),
+        ("Agent", {"status": "remote_launched", "taskId": "t1", "sessionUrl": "https://x.test/s"}, work.AgentResult),
+        ("TaskOutput", {"retrieval_status": "success", "task": {"task_id": "b7", "status": "completed", "output":
+         "ok", "exitCode": 0}}, results.TaskOutputResult),
+        ("BashOutput", {"shellId": "b7", "status": "running", "stdout": "tick", "exitCode": None},
+         results.BashOutputResult),
+        ("BashOutput", {"retrieval_status": "timeout", "task": None}, results.TaskOutputResult),
+        ("KillShell", {"message": "gone", "shell_id": "b7"}, results.KillShellResult),
+        ("KillShell", {"message": "gone", "task_id": "b7", "task_type": "local_bash"}, results.TaskStopResult),
+        ("TaskCreate", {"task": {"id": "1", "subject": "s"}}, work.TaskCreateResult),
+        ("TaskGet", {"task": None}, work.TaskGetResult),
+        ("TaskList", {"tasks": [{"id": "1", "subject": "s", "status": "pending", "blockedBy": ["2"]}]},
+         work.TaskListResult),
+        ("TaskUpdate", {"success": True, "taskId": "1", "updatedFields": ["status"], "statusChange": {"from":
+         "pending", "to": "completed"}}, work.TaskUpdateResult),
+        ("WebFetch", {"url": "https://x.test", "code": 200, "codeText": "OK", "bytes": 9, "durationMs": 4},
+         work.WebFetchResult),
+        ("WebSearch", {"query": "tea", "results": [{"tool_use_id": "s1", "content": [{"title": "T", "url":
+         "https://x.test"}]}, "Tea is a drink."], "durationSeconds": 0.5}, work.WebSearchResult),
+        ("AskUserQuestion", {"questions": [{"question": "Red?"}], "answers": {"Red?": ["Yes", "No"]}},
+         work.QuestionResult),
+        ("ExitPlanMode", {"plan": None, "isAgent": False}, work.PlanResult),
+        ("EnterPlanMode", {"message": "planning"}, work.MessageResult),
+        ("Skill", {"success": True, "commandName": "lint"}, work.SkillResult),
+        ("ToolSearch", {"matches": ["WebFetch"], "query": "web", "total_deferred_tools": 8}, work.ToolSearchResult),
+        ("EnterWorktree", {"worktreePath": "/w/t", "message": "moved"}, work.EnterWorktreeResult),
+        ("TodoRead", [{"content": "a", "status": "pending", "id": "1", "priority": "high"}], work.TodoReadResult),
+        ("ListMcpResourcesTool", [{"uri": "mem://a", "name": "a", "server": "mem"}], work.McpResourceList),
+        ("LS", ["a", "b"], results.LsEntries),
+        ("mcp__shop__find", [{"type": "text", "text": "tea"}, {"type": "image", "source": {"type": "base64", "data":
+         "eA=="}}], results.McpResult),
+        ("mcp__shop__find", {"price": 3}, results.McpObject),
+    ],
+)  # fmt: skip
+def test_result_gets_the_type_of_its_tool(tool: str, given: object, kind: type[results.ToolResult]) -> None:
+    narrowed = narrow_result(tool, _json(given))
+
+    assert type(narrowed) is kind
+    assert holds(narrowed, given)
+    assert result_drift(tool, _json(given)) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "expected"),
+    [
+        ("notebook", {"filePath": "/w/n.ipynb", "cells": [{"cellType": "code"}]}, results.ReadNotebook),
+        ("pdf", {"filePath": "/w/n.pdf", "base64": "JVBE", "originalSize": 3}, results.ReadPdf),
+        ("parts", {"filePath": "/w/n.pdf", "count": 2, "outputDir": "/t"}, results.ReadParts),
+    ],
+)
+def test_type_field_of_a_read_selects_its_struct(kind: str, file: object, expected: type[results.ToolResult]) -> None:
+    assert type(narrow_result("Read", _json({"type": kind, "file": file}))) is expected
+
+
+def test_batch_keeps_its_inner_records_unchanged() -> None:
+    entry = {"type": "user", "toolUseResult": "Error: no"}
+    narrowed = narrow_result("Batch", _json({"orderedToolResults": [{"key": "k", "message": entry}]}))
+    assert isinstance(narrowed, work.BatchResult)
+    assert msgspec.json.decode(narrowed.ordered_tool_results[0].message) == entry
+
+
+def test_background_agent_is_launched() -> None:
+    assert work.AgentResult(status="async_launched").is_launched
+    assert work.AgentResult(is_async=True).is_launched
+    assert not work.AgentResult(status="completed").is_launched

@@ -1,4 +1,4 @@
-"""Small files and lines beside the conversation: kept copies, running processes, names of files."""
+"""Files beside the conversation: backups, running processes, paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEPT = {"backupFileName": "abc@v1", "version": 1, "backupTime": "2026-11-02T09:0
 
 
 @requirement("files.backups")
-def test_the_copies_that_a_line_tells_of_are_found_in_both_of_its_forms() -> None:
+def test_file_backups_are_found_in_both_record_forms() -> None:
     files = {"a.txt": KEPT, "/b.txt": {"backupFileName": None}}
     snapshot = line(type="file-history-snapshot", snapshot={"trackedFileBackups": files})
     delta = line(type="file-history-delta", trackingPath="c.txt", backup=KEPT)
@@ -36,7 +36,7 @@ def test_the_copies_that_a_line_tells_of_are_found_in_both_of_its_forms() -> Non
         Backup(path="a.txt", name="abc@v1", at="2026-11-02T09:00:00Z"),
         Backup(path="/b.txt", name=None, at=""),
     ]
-    assert [one.path for one in parse_backups(delta)] == ["c.txt"]
+    assert [parse_backup.path for parse_backup in parse_backups(delta)] == ["c.txt"]
 
 
 @requirement("files.backups")
@@ -54,12 +54,12 @@ def test_the_copies_that_a_line_tells_of_are_found_in_both_of_its_forms() -> Non
         b'{"type":"file-history-delta","x":' + b"[" * 2_000 + b"]" * 2_000 + b"}",
     ],
 )
-def test_a_line_that_tells_of_no_copy_gives_none(data: bytes) -> None:
+def test_record_without_file_backups_gives_none(data: bytes) -> None:
     assert list(parse_backups(data)) == []
 
 
 @requirement("live.registry")
-def test_the_processes_that_a_client_lists_come_by_number(tmp_path: Path) -> None:
+def test_running_processes_are_sorted_by_pid(tmp_path: Path) -> None:
     sessions = tmp_path / "sessions"
     sessions.mkdir()
     for pid in (300, 7):
@@ -98,11 +98,11 @@ def test_the_processes_that_a_client_lists_come_by_number(tmp_path: Path) -> Non
         ("/c/rollout-odd.json", ("session", "rollout-odd", None, "rollout-odd", None)),
     ],
 )
-def test_a_path_says_what_lies_there(path: str, told: tuple[str | None, ...]) -> None:
+def test_path_determines_the_kind_of_file(path: str, told: tuple[str | None, ...]) -> None:
     assert tuple(parse_file_name(PurePath(path))) == told
 
 
-def test_hooks_note_a_session_and_its_subagents_in_one_file() -> None:
+def test_hooks_record_a_session_and_its_subagents_in_one_file() -> None:
     session = Path("/p/x/s1.jsonl")
 
     assert hook_log_path(session) == Path("/p/x/s1") / HOOK_LOG_NAME
@@ -110,13 +110,13 @@ def test_hooks_note_a_session_and_its_subagents_in_one_file() -> None:
     assert parse_file_name(hook_log_path(session)).role == "other"
 
 
-def test_a_thread_is_named_by_its_rollout_only_in_full() -> None:
+def test_thread_is_named_by_its_rollout_only_in_full() -> None:
     assert parse_thread_id(f"rollout-2026-11-02T09-00-00-{THREAD}") == THREAD
     assert parse_thread_id(f"rollout-2026-11-02-{THREAD}_{THREAD}") == THREAD
     assert parse_thread_id("rollout-2026-11-02T09-00-00") is None
 
 
-def test_the_clients_folders_are_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_folders_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/dev")
 
     assert config_dir({}) == Path("/home/dev/.claude")
@@ -125,14 +125,14 @@ def test_the_clients_folders_are_where_the_environment_says(monkeypatch: pytest.
     assert codex_home({"CODEX_HOME": "~/x"}) == Path("/home/dev/x")
 
 
-def test_a_project_is_named_after_its_folder() -> None:
+def test_project_is_named_after_its_folder() -> None:
     assert project_name("/home/dev/my.pro_ject") == "-home-dev-my-pro-ject"
     assert project_name("/caf\u00e9") == project_name("/cafe\u0301") == "-caf-"
     assert len(project_name("/x" * 300)) == 200
 
 
 @requirement("discover.links-stay-inside")
-def test_a_path_is_inside_where_its_links_lead(tmp_path: Path) -> None:
+def test_path_is_inside_by_its_link_target(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
     other.mkdir()

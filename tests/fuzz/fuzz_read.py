@@ -1,4 +1,4 @@
-"""Feed the reader bytes that coverage suggests: `make fuzz`, with FUZZ_SECONDS for longer.
+"""Fuzz the reader with coverage feedback: `make fuzz`, with FUZZ_SECONDS for longer.
 
 Begins with small transcripts and changes them by lines, by words and by bytes. Whatever `visit`
 raises is a bug. The bytes that made it are left in the corpus folder, in a file named crash-...,
@@ -55,12 +55,10 @@ MOST = 1 << 14
 
 
 def test_one_input(data: bytes) -> None:
-    """What the fuzzer calls."""
     visit(data)
 
 
 def change(data: bytes, max_size: int, seed: int) -> bytes:
-    """One step away: now and then by lines or words, else by bytes."""
     chance = random.Random(seed)
     ways: tuple[Callable[[bytes, random.Random], bytes], ...] = (by_lines, by_word, by_value)
     n = chance.randrange(2 * len(ways))
@@ -69,7 +67,6 @@ def change(data: bytes, max_size: int, seed: int) -> bytes:
 
 
 def by_lines(data: bytes, chance: random.Random) -> bytes:
-    """A line moved, repeated, or taken from a seed."""
     lines = data.splitlines(keepends=True)
     pool = lines + [line for seed in SEEDS for line in seed.splitlines(keepends=True)]
     lines.insert(chance.randint(0, len(lines)), chance.choice(pool))
@@ -79,13 +76,11 @@ def by_lines(data: bytes, chance: random.Random) -> bytes:
 
 
 def by_word(data: bytes, chance: random.Random) -> bytes:
-    """A telling word somewhere."""
     at = chance.randint(0, len(data))
     return data[:at] + chance.choice(WORDS) + data[at + chance.choice((0, 0, 1, 8)) :]
 
 
 def by_value(data: bytes, chance: random.Random) -> bytes:
-    """Another value for some key: whatever stands between a colon and the next comma."""
     colons = [n for n, byte in enumerate(data) if byte == 0x3A]
     if not colons:
         return by_word(data, chance)
@@ -95,7 +90,6 @@ def by_value(data: bytes, chance: random.Random) -> bytes:
 
 
 def plant(folder: Path) -> None:
-    """The seeds as the first files of a corpus folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for n, seed in enumerate(SEEDS):
         (folder / f"seed-{n}").write_bytes(seed)

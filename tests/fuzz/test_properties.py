@@ -1,4 +1,4 @@
-"""What holds of every transcript: pairing by id, prefixes, copies, and damage that never raises."""
+"""Properties of every transcript: pairing by id, prefixes, copies, and damage that never raises."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ TELLING = [
 
 @requirement("read.pairs-by-id")
 @pytest.mark.parametrize(("tool", "content"), TELLING)
-def test_a_result_before_its_call_says_the_same_as_one_after_it(tool: bytes, content: bytes) -> None:
-    asked, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
-    asked, answered = (line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (asked, answered))
+def test_result_before_its_call_has_the_same_meaning_as_after_it(tool: bytes, content: bytes) -> None:
+    request, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
+    request, answered = (line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (request, answered))
 
-    (after,) = read_bytes(asked + answered).spans
-    (before,) = read_bytes(answered + asked).spans
+    (after,) = read_bytes(request + answered).spans
+    (before,) = read_bytes(answered + request).spans
 
     assert (before.state, before.error_kind, before.agent) == (after.state, after.error_kind, after.agent)
     assert before.result is not None
@@ -104,7 +104,7 @@ def test_a_result_before_its_call_says_the_same_as_one_after_it(tool: bytes, con
 
 @requirement("read.every-call-has-one-state")
 @given(recorded=claude_transcripts())
-def test_there_are_as_many_states_as_calls_and_orphans(recorded: Recorded) -> None:
+def test_states_are_as_many_as_calls_and_orphans(recorded: Recorded) -> None:
     states = Counter(span.state for span in read_bytes(recorded.data).spans)
 
     assert states.total() == len(recorded.asked) + len(recorded.orphans)
@@ -121,14 +121,14 @@ def test_every_repetition_of_a_call_or_result_is_kept_as_a_copy(recorded: Record
         if isinstance(block, dict)
     ]
     spans = read_bytes(recorded.data).spans
-    kept = sum((s.call.place is not None) + (s.result is not None) for s in spans)
+    remaining = sum((s.call.place is not None) + (s.result is not None) for s in spans)
 
-    assert kept + sum(len(span.copies) for span in spans) == len(blocks)
+    assert remaining + sum(len(span.copies) for span in spans) == len(blocks)
 
 
 @requirement("read.blocks-per-line-do-not-matter")
 @given(recorded=claude_transcripts())
-def test_one_block_to_a_line_or_several_is_the_same(recorded: Recorded) -> None:
+def test_one_block_per_record_or_several_are_the_same(recorded: Recorded) -> None:
     whole = fates(recorded.records)
 
     assert fates(split_blocks(recorded.records)) == whole
@@ -137,7 +137,7 @@ def test_one_block_to_a_line_or_several_is_the_same(recorded: Recorded) -> None:
 
 @requirement("read.a-prefix-gives-a-prefix")
 @given(recorded=claude_transcripts(), cut=st.integers(0, 9_999))
-def test_a_prefix_of_a_file_gives_a_prefix_of_its_calls(recorded: Recorded, cut: int) -> None:
+def test_prefix_of_a_file_gives_a_prefix_of_its_calls(recorded: Recorded, cut: int) -> None:
     n = cut % (len(recorded.records) + 1)
     first = calls(recorded.records[:n])
 
@@ -146,13 +146,13 @@ def test_a_prefix_of_a_file_gives_a_prefix_of_its_calls(recorded: Recorded, cut:
 
 @requirement("read.replays-change-nothing")
 @given(recorded=claude_transcripts())
-def test_a_file_replayed_in_itself_has_the_same_states(recorded: Recorded) -> None:
+def test_file_replayed_in_itself_has_the_same_states(recorded: Recorded) -> None:
     assert fates(recorded.records * 2) == fates(recorded.records)
 
 
 @requirement("read.damage-stays-where-it-is")
 @given(recorded=claude_transcripts(), cut=st.integers(0, 9_999))
-def test_a_file_cut_at_any_byte_loses_at_most_the_cut_line(recorded: Recorded, cut: int) -> None:
+def test_file_cut_at_any_byte_loses_at_most_the_cut_record(recorded: Recorded, cut: int) -> None:
     data = recorded.data
     at = cut % (len(data) + 1)
     start = data.rfind(b"\n", 0, at) + 1
@@ -174,7 +174,7 @@ def test_garbage_between_lines_changes_nothing_else(recorded: Recorded, garbage:
 
 @requirement("read.damage-stays-where-it-is")
 @given(recorded=claude_transcripts(), which=st.integers(0, 99))
-def test_a_lost_newline_loses_no_call(recorded: Recorded, which: int) -> None:
+def test_lost_newline_loses_no_call(recorded: Recorded, which: int) -> None:
     lines = recorded.data.splitlines(keepends=True)
     n = which % len(lines)
     lines[n] = lines[n][:-1]
@@ -202,17 +202,14 @@ def test_any_bytes_never_raise(data: bytes) -> None:
 
 
 def call(old: bytes = b"", new: bytes = b"") -> bytes:
-    """A line with a call, something in it replaced."""
     return CALL.replace(old, new) if old else CALL
 
 
 def result(old: bytes = b"", new: bytes = b"") -> bytes:
-    """A line with its result, something in it replaced."""
     return RESULT.replace(old, new) if old else RESULT
 
 
 def spilled(path: bytes) -> bytes:
-    """A result that names a file with the rest of its output."""
     return result(b'"message"', b'"toolUseResult":{"persistedOutputPath":"' + path + b'"},"message"')
 
 
@@ -284,7 +281,7 @@ WRONG: dict[str, bytes] = {
 
 @requirement("read.damage-never-raises")
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
-def test_a_file_that_is_wrong_in_one_place_never_raises(data: bytes) -> None:
+def test_file_with_one_fault_never_raises(data: bytes) -> None:
     visit(data)
 
 
@@ -298,7 +295,7 @@ def test_deep_nesting_never_raises(depth: int) -> None:
 
 
 @requirement("read.long-lines-are-told")
-def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "CHUNK_SIZE", 64)
     source = BytesSource(CALL + b'{"text":"' + b"x" * 1000 + b'"}\n' + RESULT)
     reader = ClaudeReader(source)
@@ -308,13 +305,13 @@ def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: py
 
     transcript = Transcript(reader, get_format("claude"))
     assert [(span.id, span.state) for span in transcript.spans] == [("t1", "succeeded")]
-    assert [found.code for found in transcript.findings] == ["line_too_long"]
+    assert [finding.code for finding in transcript.findings] == ["line_too_long"]
     assert (transcript.counts.lines, transcript.counts.malformed) == (3, 1)
 
 
 @requirement("read.places-are-exact")
 @given(recorded=claude_transcripts(), damage=mutations())
-def test_every_place_is_a_line_of_the_file(recorded: Recorded, damage: list[tuple[str, int, int]]) -> None:
+def test_every_location_is_a_line_of_the_file(recorded: Recorded, damage: list[tuple[str, int, int]]) -> None:
     data = mutated(recorded.data, damage)
     starts = [0, *(n + 1 for n, byte in enumerate(data) if byte == 0x0A), len(data) + 1]
 

@@ -1,4 +1,4 @@
-"""Everything a reader can ask of a transcript, at once: whatever the bytes, nothing raises."""
+"""Read everything that a transcript offers; nothing may raise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def visit(data: bytes) -> Transcript:
 
 
 def visit_span(span: Span) -> None:
-    """Every body of one call, and what is computed from its facts."""
     assert span.input is not None
     assert span.call.raw_input
     assert span.duration is None or span.duration.total_seconds() >= 0

@@ -30,7 +30,7 @@ from tests.oracle.agents import agents_of
 from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
-from tests.session.recording.story import MODEL, SESSION
+from tests.session.recording.emitted import MODEL, SESSION
 from toolspan import Permissions, Session
 from toolspan.formats.registry import parse_file_name
 from toolspan.reading.diagnostics import repair

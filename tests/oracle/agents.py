@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from tests.session.crew import Play, tools_of
+from tests.session.role_models import Play, tools_of
 from toolspan import Permissions, Session
 from toolspan.runtime.profiles import profile
 from toolspan.session import Agent

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.oracle.compare import Said, sent, spoken
 from tests.oracle.stories import parallel
-from tests.session.recording.story import SESSION, Clock, error, message, use
+from tests.session.recording.emitted import SESSION, Clock, error, message, use
 from toolspan.session.recording import Recorder
 from toolspan.testing import check_history
 

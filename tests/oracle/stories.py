@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.session.recording.story import (
+from tests.session.recording.emitted import (
     SESSION,
     START,
     Clock,

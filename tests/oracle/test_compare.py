@@ -12,7 +12,7 @@ import pytest
 from tests.oracle.compare import differences
 from tests.oracle.stories import STORIES, parallel, record, unanswered
 from tests.requirement import requirement
-from tests.session.recording.story import wrong
+from tests.session.recording.emitted import wrong
 from toolspan.runtime.profiles import VERSIONS
 
 ROOT = Path(__file__).parent.parent.parent

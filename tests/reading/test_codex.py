@@ -1,4 +1,4 @@
-"""Codex rollouts read as the same spans, messages, tokens and facts as Claude's."""
+"""Codex rollouts are read as the same spans, messages and tokens as Claude transcripts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def only(made: RolloutBuilder) -> Span:
 
 @requirement("codex.read")
 @pytest.mark.parametrize("age", AGES)
-def test_a_rollout_of_any_age_gives_calls_words_and_facts(age: RolloutAge) -> None:
-    made = RolloutBuilder(age=age).injected("<environment_context>\n</environment_context>")
-    made.prompt("Show me the notes").thinking("They are in a file")
-    call = made.call("exec_command", {"cmd": "cat notes.txt"}, after_ms=500)
-    made.output(call, codex_builder.command_output("milk\n"), after_ms=2000).text("Milk.")
-    transcript = read(made)
+def test_rollout_of_any_version_has_calls_messages_and_metadata(age: RolloutAge) -> None:
+    rollout = RolloutBuilder(age=age).injected("<environment_context>\n</environment_context>")
+    rollout.prompt("Show me the notes").thinking("They are in a file")
+    call = rollout.call("exec_command", {"cmd": "cat notes.txt"}, after_ms=500)
+    rollout.output(call, codex_builder.command_output("milk\n"), after_ms=2000).text("Milk.")
+    transcript = read(rollout)
     assert transcript.dialect == "codex"
     (span,) = transcript.spans
     assert (span.id, span.tool, span.state, span.call.kind) == (
@@ -56,7 +56,7 @@ def test_a_rollout_of_any_age_gives_calls_words_and_facts(age: RolloutAge) -> No
     assert span.result.exit_code == 0
     assert span.result.text.endswith("milk\n")
     assert span.result.structured == CommandResult(output="milk\n", exit_code=0, wall_ms=100.0)
-    assert transcript.info.session_id == made.thread_id
+    assert transcript.info.session_id == rollout.thread_id
     assert transcript.info.first_prompt == "Show me the notes"
     assert transcript.info.prompts == 1
     assert [(m.voice, m.text) for m in transcript.messages() if m.voice != "injected"] == [
@@ -67,11 +67,11 @@ def test_a_rollout_of_any_age_gives_calls_words_and_facts(age: RolloutAge) -> No
 
 
 @requirement("codex.times")
-def test_where_lines_have_no_time_the_tools_own_duration_counts() -> None:
-    made = RolloutBuilder(age="bare")
-    call = made.call("shell", {"command": ["bash", "-lc", "make"]})
-    made.output(call, codex_builder.json_output("done", seconds=2.5))
-    span = only(made)
+def test_tool_duration_is_used_if_records_have_no_time() -> None:
+    rollout = RolloutBuilder(age="bare")
+    call = rollout.call("shell", {"command": ["bash", "-lc", "make"]})
+    rollout.output(call, codex_builder.json_output("done", seconds=2.5))
+    span = only(rollout)
     assert span.duration is not None
     assert span.duration.total_seconds() == 2.5
 
@@ -114,61 +114,61 @@ STATES = [
 
 @requirement("codex.states")
 @pytest.mark.parametrize(("tool", "output", "state", "kind"), STATES)
-def test_outputs_without_an_error_flag_tell_the_state_all_the_same(
+def test_output_without_an_error_flag_still_determines_the_state(
     tool: str, output: str, state: str, kind: str | None
 ) -> None:
-    made = RolloutBuilder().prompt("Do it")
-    made.output(made.call(tool, "{}"), output)
-    span = only(made)
+    rollout = RolloutBuilder().prompt("Do it")
+    rollout.output(rollout.call(tool, "{}"), output)
+    span = only(rollout)
     assert (span.state, span.error_kind) == (state, kind)
     assert span.evidence
 
 
 @requirement("codex.states")
-def test_words_that_a_command_printed_never_change_its_state() -> None:
-    made = RolloutBuilder()
-    for words in ("exec command rejected by user", "aborted by user", "unsupported call: x"):
-        made.output(made.call("exec_command", {"cmd": "cat log"}), codex_builder.command_output(words))
-        made.output(made.call("shell", {"command": ["cat", "log"]}), codex_builder.json_output(words))
-    assert {span.state for span in read(made).spans} == {"succeeded"}
+def test_printed_text_never_changes_the_state_of_a_command() -> None:
+    rollout = RolloutBuilder()
+    for text in ("exec command rejected by user", "aborted by user", "unsupported call: x"):
+        rollout.output(rollout.call("exec_command", {"cmd": "cat log"}), codex_builder.command_output(text))
+        rollout.output(rollout.call("shell", {"command": ["cat", "log"]}), codex_builder.json_output(text))
+    assert {span.state for span in read(rollout).spans} == {"succeeded"}
 
 
 @requirement("codex.open")
-def test_a_turn_that_was_aborted_interrupts_its_open_calls_only() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    done = made.call("exec_command", {"cmd": "true"})
-    made.output(done, codex_builder.command_output())
-    left = made.call("exec_command", {"cmd": "sleep 9"})
-    made.abort("interrupted").prompt("Again")
-    other = made.call("exec_command", {"cmd": "sleep 9"})
-    states = {span.id: span.state for span in read(made).spans}
+def test_aborted_turn_interrupts_only_its_open_calls() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    done = rollout.call("exec_command", {"cmd": "true"})
+    rollout.output(done, codex_builder.command_output())
+    left = rollout.call("exec_command", {"cmd": "sleep 9"})
+    rollout.abort("interrupted").prompt("Again")
+    other = rollout.call("exec_command", {"cmd": "sleep 9"})
+    states = {span.id: span.state for span in read(rollout).spans}
     assert states == {done: "succeeded", left: "interrupted", other: "never_answered"}
     replaced = RolloutBuilder().prompt("Do it")
     replaced.call("exec_command", {"cmd": "sleep 9"})
     assert only(replaced.abort("replaced")).state == "cancelled"
 
 
-def test_an_output_that_nobody_asked_for_is_an_orphan() -> None:
-    made = RolloutBuilder().output("call_gone", "x")
-    assert [(span.state, span.tool) for span in read(made).spans] == [("orphan_result", "")]
+def test_output_without_a_call_is_an_orphan() -> None:
+    rollout = RolloutBuilder().output("call_gone", "x")
+    assert [(span.state, span.tool) for span in read(rollout).spans] == [("orphan_result", "")]
 
 
-def test_an_output_before_its_call_and_repeated_lines_are_one_call() -> None:
-    made = RolloutBuilder().output("call_1", codex_builder.command_output())
-    made.call("exec_command", {"cmd": "true"}, id="call_1")
-    made.call("exec_command", {"cmd": "true"}, id="call_1")
-    made.output("call_1", codex_builder.command_output("again"))
-    span = only(made)
+def test_output_before_its_call_and_repeated_records_are_one_call() -> None:
+    rollout = RolloutBuilder().output("call_1", codex_builder.command_output())
+    rollout.call("exec_command", {"cmd": "true"}, id="call_1")
+    rollout.call("exec_command", {"cmd": "true"}, id="call_1")
+    rollout.output("call_1", codex_builder.command_output("again"))
+    span = only(rollout)
     assert span.state == "succeeded"
     assert [copy.what for copy in span.copies] == ["call", "result"]
 
 
 @requirement("codex.seed")
-def test_the_spelling_of_old_notes_is_an_output_too() -> None:
-    made = RolloutBuilder()
-    call = made.call("Read", {"file_path": "/src/a.ts"})
-    made.item({"type": "function_call_result", "call_id": call, "result": "File contents"})
-    span = only(made)
+def test_old_spelling_of_an_output_is_read() -> None:
+    rollout = RolloutBuilder()
+    call = rollout.call("Read", {"file_path": "/src/a.ts"})
+    rollout.item({"type": "function_call_result", "call_id": call, "result": "File contents"})
+    span = only(rollout)
     assert span.state == "succeeded"
     assert span.result is not None
     assert span.result.text == "File contents"
@@ -176,20 +176,20 @@ def test_the_spelling_of_old_notes_is_an_output_too() -> None:
 
 
 @requirement("codex.kinds")
-def test_calls_come_as_functions_free_text_shells_and_searches() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    patch = made.call("apply_patch", PATCH)
-    made.output(patch, codex_builder.patched_output("A notes.txt"), custom=True)
-    made.item(
+def test_functions_custom_tools_shells_and_searches_are_calls() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    patch = rollout.call("apply_patch", PATCH)
+    rollout.output(patch, codex_builder.patched_output("A notes.txt"), custom=True)
+    rollout.item(
         {"type": "local_shell_call", "call_id": "ls_1", "status": "completed",
          "action": {"type": "exec", "command": ["ls", "-l"]}}
     )  # fmt: skip
-    made.output("ls_1", codex_builder.json_output("a"))
-    made.item({"type": "web_search_call", "status": "completed",
+    rollout.output("ls_1", codex_builder.json_output("a"))
+    rollout.item({"type": "web_search_call", "status": "completed",
                "action": {"type": "search", "query": "weather"}})  # fmt: skip
-    made.item({"type": "tool_search_call", "call_id": "ts_1", "arguments": {"query": "issues"}})
-    made.item({"type": "tool_search_output", "call_id": "ts_1", "tools": []})
-    spans = read(made).spans
+    rollout.item({"type": "tool_search_call", "call_id": "ts_1", "arguments": {"query": "issues"}})
+    rollout.item({"type": "tool_search_output", "call_id": "ts_1", "tools": []})
+    spans = read(rollout).spans
     assert [(span.tool, span.call.kind, span.state) for span in spans] == [
         ("apply_patch", "edit", "succeeded"),
         ("local_shell", "shell", "succeeded"),
@@ -211,10 +211,10 @@ def test_calls_come_as_functions_free_text_shells_and_searches() -> None:
         ('{"cmd": 7, "x": 1}', {"cmd": 7, "x": 1}),
     ],
 )
-def test_broken_arguments_are_kept_and_never_raise(arguments: str, kept: object) -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", arguments), codex_builder.bad_arguments_output())
-    span = only(made)
+def test_invalid_arguments_are_kept_and_never_raise(arguments: str, kept: object) -> None:
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", arguments), codex_builder.bad_arguments_output())
+    span = only(rollout)
     assert (span.state, span.error_kind) == ("failed", "invalid_input")
     if kept is None:
         assert span.input == ExecCommandInput()  # nothing was written at all
@@ -224,16 +224,16 @@ def test_broken_arguments_are_kept_and_never_raise(arguments: str, kept: object)
 
 
 @requirement("codex.mcp")
-def test_only_the_event_tells_that_a_servers_tool_failed() -> None:
-    made = RolloutBuilder(age="paginated").prompt("Do it")
-    call = made.call("look", {"at": "x"}, namespace="mcp__eyes")
+def test_only_the_event_shows_that_an_mcp_tool_failed() -> None:
+    rollout = RolloutBuilder(age="paginated").prompt("Do it")
+    call = rollout.call("look", {"at": "x"}, namespace="mcp__eyes")
     content: list[dict[str, object]] = [{"type": "text", "text": "too dark"}]
-    made.completed(
+    rollout.completed(
         "McpToolCall", call, server="eyes", tool="look", arguments={"at": "x"}, status="failed",
         result={"content": content, "isError": True},
     )  # fmt: skip
-    made.output(call, codex_builder.mcp_output("too dark"))
-    span = only(made)
+    rollout.output(call, codex_builder.mcp_output("too dark"))
+    span = only(rollout)
     assert (span.tool, span.call.kind, span.state) == ("mcp__eyes__look", "mcp", "failed")
     assert span.input == McpInput(server="eyes", tool="look", arguments={"at": "x"})
     assert span.result is not None
@@ -249,26 +249,26 @@ def test_only_the_event_tells_that_a_servers_tool_failed() -> None:
         ("Mcp error: -32602: no such key", "failed", "invalid_input"),
     ],
 )
-def test_a_server_that_could_not_answer_is_told_apart(words: str, state: str, kind: str) -> None:
-    made = RolloutBuilder().prompt("Do it")
-    call = made.call("mcp__eyes__look", {})
+def test_failed_mcp_request_is_distinguished(words: str, state: str, kind: str) -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    call = rollout.call("mcp__eyes__look", {})
     text = f"tool call error: tool call failed for `eyes/look`\n\nCaused by:\n    {words}"
-    made.event("mcp_tool_call_end", call_id=call, result={"Err": text}, duration="3.1s")
-    made.output(call, text)
-    span = only(made)
+    rollout.event("mcp_tool_call_end", call_id=call, result={"Err": text}, duration="3.1s")
+    rollout.output(call, text)
+    span = only(rollout)
     assert (span.state, span.error_kind) == (state, kind)
     assert span.result is not None
     assert span.result.reported_ms == 3100
 
 
 @requirement("codex.events")
-def test_the_event_of_a_patch_gives_its_changes() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    call = made.call("apply_patch", PATCH)
+def test_patch_event_contains_the_changes() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    call = rollout.call("apply_patch", PATCH)
     changes = {"/p/notes.txt": {"type": "add", "content": "milk\n"}}
-    made.event("patch_apply_end", call_id=call, success=True, changes=changes, status="completed")
-    made.output(call, codex_builder.json_output("Success. Updated the following files:\nA notes.txt\n"))
-    result = only(made).result
+    rollout.event("patch_apply_end", call_id=call, success=True, changes=changes, status="completed")
+    rollout.output(call, codex_builder.json_output("Success. Updated the following files:\nA notes.txt\n"))
+    result = only(rollout).result
     assert result is not None
     assert result.structured == PatchResult(
         output="Success. Updated the following files:\nA notes.txt\n",
@@ -279,15 +279,15 @@ def test_the_event_of_a_patch_gives_its_changes() -> None:
 
 
 @requirement("codex.processes")
-def test_later_calls_to_a_process_name_the_call_that_started_it() -> None:
-    made = RolloutBuilder(age="paginated").prompt("Do it")
-    start = made.call("exec_command", {"cmd": "make"})
-    made.output(start, codex_builder.running_output(17))
-    poll = made.call("write_stdin", {"session_id": 17})
-    made.output(poll, codex_builder.running_output(17))
-    last = made.call("write_stdin", {"session_id": 17, "chars": "q"})
-    made.output(last, codex_builder.command_output("boom", code=2))
-    spans = {span.id: span for span in read(made).spans}
+def test_later_calls_name_the_call_that_started_their_process() -> None:
+    rollout = RolloutBuilder(age="paginated").prompt("Do it")
+    start = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(start, codex_builder.running_output(17))
+    poll = rollout.call("write_stdin", {"session_id": 17})
+    rollout.output(poll, codex_builder.running_output(17))
+    last = rollout.call("write_stdin", {"session_id": 17, "chars": "q"})
+    rollout.output(last, codex_builder.command_output("boom", code=2))
+    spans = {span.id: span for span in read(rollout).spans}
     assert (spans[start].state, spans[start].background) == ("succeeded", True)
     assert [spans[name].call.parent_call for name in (poll, last)] == [start, start]
     assert (spans[last].state, spans[last].background) == ("failed", False)
@@ -297,14 +297,14 @@ def test_later_calls_to_a_process_name_the_call_that_started_it() -> None:
 
 
 @requirement("codex.scripts")
-def test_what_a_script_did_inside_one_call_is_its_events() -> None:
-    made = RolloutBuilder(age="paginated").prompt("Do it")
-    call = made.call("exec", "await tools.exec_command({cmd: 'make'})")
-    made.completed("CommandExecution", "exec-1", command=["bash", "-lc", "make"], status="failed", exit_code=2)
-    made.output(
+def test_actions_of_a_script_are_events_of_its_call() -> None:
+    rollout = RolloutBuilder(age="paginated").prompt("Do it")
+    call = rollout.call("exec", "await tools.exec_command({cmd: 'make'})")
+    rollout.completed("CommandExecution", "exec-1", command=["bash", "-lc", "make"], status="failed", exit_code=2)
+    rollout.output(
         call, [{"type": "input_text", "text": "Script completed\nWall time 0.1 seconds\nOutput:\n"}], custom=True
     )
-    span = only(made)
+    span = only(rollout)
     assert span.state == "succeeded"
     (inner,) = span.events
     assert isinstance(inner, Note)
@@ -314,30 +314,30 @@ def test_what_a_script_did_inside_one_call_is_its_events() -> None:
 
 
 @requirement("codex.consent")
-def test_approvals_that_somebody_logged_are_events_and_decide() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    call = made.call("shell", {"command": ["rm", "x"]})
-    made.event("exec_approval_request", call_id=call, command=["rm", "x"], reason="outside")
-    made.event("exec_approval", call_id=call, decision="denied")
-    span = only(made)
+def test_logged_approvals_are_events_and_decide() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    call = rollout.call("shell", {"command": ["rm", "x"]})
+    rollout.event("exec_approval_request", call_id=call, command=["rm", "x"], reason="outside")
+    rollout.event("exec_approval", call_id=call, decision="denied")
+    span = only(rollout)
     assert (span.state, span.error_kind) == ("denied", "user_denied")
-    asked, answered = span.events
-    assert isinstance(asked, Permission)
+    request, answered = span.events
+    assert isinstance(request, Permission)
     assert isinstance(answered, Permission)
-    assert (asked.decision, asked.reason, answered.decision) == ("ask", "outside", "denied")
+    assert (request.decision, request.reason, answered.decision) == ("ask", "outside", "denied")
 
 
-def test_an_end_that_was_declined_is_a_denial() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    call = made.call("shell", {"command": ["rm", "x"]})
-    made.event("exec_command_end", call_id=call, status="declined", exit_code=-1)
-    assert only(made).state == "denied"
+def test_declined_end_event_is_a_denial() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    call = rollout.call("shell", {"command": ["rm", "x"]})
+    rollout.event("exec_command_end", call_id=call, status="declined", exit_code=-1)
+    assert only(rollout).state == "denied"
 
 
-def test_a_hook_that_said_no_is_an_event_of_the_call() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    made.output(made.call("exec_command", {"cmd": "rm x"}), codex_builder.blocked_output("not today", "rm x"))
-    (hook,) = only(made).events
+def test_denying_hook_is_an_event_of_the_call() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    rollout.output(rollout.call("exec_command", {"cmd": "rm x"}), codex_builder.blocked_output("not today", "rm x"))
+    (hook,) = only(rollout).events
     assert isinstance(hook, Hook)
     assert (hook.point, hook.outcome) == ("PreToolUse", "blocked")
     assert "not today" in (hook.text or "")
@@ -345,42 +345,42 @@ def test_a_hook_that_said_no_is_an_event_of_the_call() -> None:
 
 @requirement("codex.batches")
 def test_calls_without_an_output_between_them_are_one_batch() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    first = [made.call("exec_command", {"cmd": "a"}), made.call("exec_command", {"cmd": "b"})]
+    rollout = RolloutBuilder().prompt("Do it")
+    first = [rollout.call("exec_command", {"cmd": "a"}), rollout.call("exec_command", {"cmd": "b"})]
     for call in first:
-        made.output(call, codex_builder.command_output())
-    made.output(made.call("exec_command", {"cmd": "c"}), codex_builder.command_output())
-    batches = [span.call.message_id for span in read(made).spans]
+        rollout.output(call, codex_builder.command_output())
+    rollout.output(rollout.call("exec_command", {"cmd": "c"}), codex_builder.command_output())
+    batches = [span.call.message_id for span in read(rollout).spans]
     assert batches[0] == batches[1] != batches[2]
-    assert len({span.call.prompt_id for span in read(made).spans}) == 1
+    assert len({span.call.prompt_id for span in read(rollout).spans}) == 1
 
 
 @requirement("codex.branches")
-def test_compacted_and_taken_back_turns_are_marked() -> None:
-    made = RolloutBuilder().prompt("One")
-    made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
-    made.compact("One was done").prompt("Two")
-    made.output(made.call("exec_command", {"cmd": "b"}), codex_builder.command_output())
-    made.prompt("Three")
-    made.output(made.call("exec_command", {"cmd": "c"}), codex_builder.command_output())
-    transcript = read(made.roll_back(1).prompt("Four"))
+def test_compacted_and_rolled_back_turns_are_marked() -> None:
+    rollout = RolloutBuilder().prompt("One")
+    rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
+    rollout.compact("One was done").prompt("Two")
+    rollout.output(rollout.call("exec_command", {"cmd": "b"}), codex_builder.command_output())
+    rollout.prompt("Three")
+    rollout.output(rollout.call("exec_command", {"cmd": "c"}), codex_builder.command_output())
+    transcript = read(rollout.roll_back(1).prompt("Four"))
     assert [span.branch for span in transcript.spans] == ["compacted", "active", "abandoned"]
     assert transcript.info.compactions == 1
 
 
 @requirement("codex.tokens")
 def test_tokens_are_the_last_total_of_each_count() -> None:
-    made = RolloutBuilder().prompt("One").tokens(1000, 10, cached=600).tokens(500, 5)
-    made.event("token_count", info=None)
-    made.tokens(0, 0)
-    assert read(made).tokens == Tokens(input_tokens=1500, output_tokens=15, cache_read_input_tokens=600)
-    made._token_totals = [0, 0, 0]
-    made.tokens(70, 7)
-    assert read(made).tokens.input_tokens == 1570
+    rollout = RolloutBuilder().prompt("One").tokens(1000, 10, cached=600).tokens(500, 5)
+    rollout.event("token_count", info=None)
+    rollout.tokens(0, 0)
+    assert read(rollout).tokens == Tokens(input_tokens=1500, output_tokens=15, cache_read_input_tokens=600)
+    rollout._token_totals = [0, 0, 0]
+    rollout.tokens(70, 7)
+    assert read(rollout).tokens.input_tokens == 1570
 
 
 @requirement("codex.forks")
-def test_a_fork_and_a_subagent_that_replay_their_parent_count_once(tmp_path: Path) -> None:
+def test_fork_and_subagent_that_replay_their_parent_count_once(tmp_path: Path) -> None:
     parent = RolloutBuilder(age="paginated").prompt("Do it").tokens(100, 10)
     shared = parent.call("exec_command", {"cmd": "a"})
     parent.output(shared, codex_builder.command_output())
@@ -406,7 +406,7 @@ def test_a_fork_and_a_subagent_that_replay_their_parent_count_once(tmp_path: Pat
 
 
 @requirement("codex.forks")
-def test_subagents_of_subagents_belong_to_the_session_at_the_top(tmp_path: Path) -> None:
+def test_nested_subagents_belong_to_the_root_session(tmp_path: Path) -> None:
     made = [RolloutBuilder().prompt("Do it")]
     calls = []
     for name in ("Mill", "Plato"):
@@ -427,19 +427,19 @@ def test_subagents_of_subagents_belong_to_the_session_at_the_top(tmp_path: Path)
 
 
 @requirement("codex.damage")
-def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
-    made = RolloutBuilder().prompt("Do it")
-    first = made.call("exec_command", {"cmd": "a"})
-    whole = made.lines[-1]
-    made.output(first, codex_builder.command_output())
-    made.raw(b"\0" * 40).raw(whole[:30]).raw(b"[1]").raw(b"")
-    second = made.call("exec_command", {"cmd": "b"})
+def test_damage_is_reported_and_reading_continues_at_the_next_record() -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    first = rollout.call("exec_command", {"cmd": "a"})
+    whole = rollout.lines[-1]
+    rollout.output(first, codex_builder.command_output())
+    rollout.raw(b"\0" * 40).raw(whole[:30]).raw(b"[1]").raw(b"")
+    second = rollout.call("exec_command", {"cmd": "b"})
     glued = RolloutBuilder()
     glued.output(second, codex_builder.command_output())
-    made.raw(b"\0\0" + glued.lines[-1] + glued.lines[0])
-    transcript = read(made)
+    rollout.raw(b"\0\0" + glued.lines[-1] + glued.lines[0])
+    transcript = read(rollout)
     assert [span.state for span in transcript.spans] == ["succeeded", "succeeded"]
-    assert [found.code for found in transcript.findings] == [
+    assert [finding.code for finding in transcript.findings] == [
         "nul_bytes", "torn_line", "not_an_object", "nul_bytes",
     ]  # fmt: skip
     assert transcript.counts.malformed == 4
@@ -448,39 +448,39 @@ def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
 
 
 @requirement("codex.unknown")
-def test_kinds_from_the_future_are_kept_and_told_as_drift() -> None:
-    made = RolloutBuilder().event("from_the_future").line("weather", {"sun": True})
-    made.event("agent_message", message="hi", mood="good")
-    made.item({"type": "telepathy_call", "call_id": "t"})
-    made.call("exec_command", {"cmd": "a", "mood": "good"})
-    checkup = toolspan.check(BytesSource(made.data(), "rollout-x.jsonl"), roundtrip=True)
-    told = {found.code: found.explanation for found in checkup.findings}
-    assert {"unknown_type", "unknown_input", "unanswered_call"} <= set(told)
-    assert "event_msg/agent_message.mood" in told["unknown_field"]
-    assert checkup.roundtrip_equal == len(made.lines)
+def test_unknown_record_types_are_kept_and_reported_as_drift() -> None:
+    rollout = RolloutBuilder().event("from_the_future").line("weather", {"sun": True})
+    rollout.event("agent_message", message="hi", mood="good")
+    rollout.item({"type": "telepathy_call", "call_id": "t"})
+    rollout.call("exec_command", {"cmd": "a", "mood": "good"})
+    checkup = toolspan.check(BytesSource(rollout.data(), "rollout-x.jsonl"), roundtrip=True)
+    output = {finding.code: finding.explanation for finding in checkup.findings}
+    assert {"unknown_type", "unknown_input", "unanswered_call"} <= set(output)
+    assert "event_msg/agent_message.mood" in output["unknown_field"]
+    assert checkup.roundtrip_equal == len(rollout.lines)
     assert checkup.entries["event_msg/from_the_future"] == 1
 
 
 @requirement("codex.read")
 def test_compressed_and_archived_rollouts_are_found_and_read(tmp_path: Path) -> None:
-    made = RolloutBuilder().prompt("Do it")
-    made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output("x" * 50))
+    rollout = RolloutBuilder().prompt("Do it")
+    rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output("x" * 50))
     folder = tmp_path / "archived_sessions"
     folder.mkdir()
-    packed = folder / f"{made.name}.zst"
-    packed.write_bytes(zstandard.compress(made.data()))
+    packed = folder / f"{rollout.name}.zst"
+    packed.write_bytes(zstandard.compress(rollout.data()))
     (transcript,) = toolspan.history(tmp_path).transcripts()
     assert transcript.file == str(packed)
     (span,) = transcript.spans
     assert span.result is not None
     assert "x" * 50 in span.result.text
-    made.write(tmp_path)
-    (folder / made.name).write_bytes(made.data())
+    rollout.write(tmp_path)
+    (folder / rollout.name).write_bytes(rollout.data())
     assert len(toolspan.history(folder).files) == 1
 
 
 @requirement("codex.document")
-def test_the_oldest_form_is_one_document(tmp_path: Path) -> None:
+def test_oldest_rollout_form_is_one_document(tmp_path: Path) -> None:
     call = {"id": "c1", "type": "function",
             "function": {"name": "shell", "arguments": '{"command":["ls"]}'}}  # fmt: skip
     items = [
@@ -507,10 +507,10 @@ def test_the_oldest_form_is_one_document(tmp_path: Path) -> None:
 
 
 @requirement("codex.read")
-def test_a_rollout_that_is_compressed_meanwhile_is_read_on(tmp_path: Path) -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output("milk"))
-    path = made.write(tmp_path)
+def test_rollout_compressed_after_reading_still_has_bodies(tmp_path: Path) -> None:
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output("milk"))
+    path = rollout.write(tmp_path)
     (span,) = toolspan.read(path).spans
     packed = path.with_name(f"{path.name}.zst")
     packed.write_bytes(zstandard.compress(path.read_bytes()))
@@ -520,10 +520,10 @@ def test_a_rollout_that_is_compressed_meanwhile_is_read_on(tmp_path: Path) -> No
     assert len(toolspan.read(path).spans) == 1
 
 
-def test_a_file_that_changed_since_is_told_and_not_misread(tmp_path: Path) -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
-    path = made.write(tmp_path)
+def test_changed_file_is_reported_and_not_misread(tmp_path: Path) -> None:
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
+    path = rollout.write(tmp_path)
     (span,) = toolspan.read(path).spans
     path.write_bytes(b"x" * 4000)
     with pytest.raises(SourceError):
@@ -531,9 +531,9 @@ def test_a_file_that_changed_since_is_told_and_not_misread(tmp_path: Path) -> No
 
 
 @requirement("codex.long")
-def test_a_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
-    made = RolloutBuilder().prompt("Do it")
-    path = made.write(tmp_path)
+def test_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    path = rollout.write(tmp_path)
     with path.open("ab") as stream:
         stream.write(b'{"type":"response_item","payload":{"type":"function_call","name":"shell",')
         stream.write(b'"arguments":"{}","call_id":"c"}}\n')
@@ -563,33 +563,32 @@ FIELDS = (
 
 
 def changed(value: object, field: str, put: object) -> object:
-    """The same with another value wherever a field of that name stands."""
     if isinstance(value, dict):
         return {k: put if k == field else changed(v, field, put) for k, v in value.items()}
     return [changed(each, field, put) for each in value] if isinstance(value, list) else value
 
 
 def everything(age: RolloutAge) -> RolloutBuilder:
-    made = RolloutBuilder(age=age).prompt("Do it").thinking("hm").tokens(10, 1)
-    call = made.call("exec_command", {"cmd": "a"})
-    made.completed("CommandExecution", call, command=["a"], status="failed", exit_code=1,
+    rollout = RolloutBuilder(age=age).prompt("Do it").thinking("hm").tokens(10, 1)
+    call = rollout.call("exec_command", {"cmd": "a"})
+    rollout.completed("CommandExecution", call, command=["a"], status="failed", exit_code=1,
                    duration={"secs": 1, "nanos": 5}, error={"message": "x"})  # fmt: skip
-    made.output(call, codex_builder.json_output("x", code=1))
-    look = made.call("look", {"at": 1}, namespace="mcp__eyes")
-    made.event("mcp_tool_call_end", call_id=look, result={"Ok": {"content": []}}, duration="1s")
-    made.output(look, codex_builder.mcp_output("dark"))
-    patch = made.call("apply_patch", PATCH)
-    made.event("patch_apply_end", call_id=patch, success=True, changes={"a": {"type": "add"}})
-    made.output(patch, codex_builder.patched_output("A a"), custom=True)
-    made.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
-    made.event("exec_approval_request", call_id=call, reason="x").compact("so far")
-    made.event("task_complete", error={"message": "x"})
-    return made.roll_back(1).abort()
+    rollout.output(call, codex_builder.json_output("x", code=1))
+    look = rollout.call("look", {"at": 1}, namespace="mcp__eyes")
+    rollout.event("mcp_tool_call_end", call_id=look, result={"Ok": {"content": []}}, duration="1s")
+    rollout.output(look, codex_builder.mcp_output("dark"))
+    patch = rollout.call("apply_patch", PATCH)
+    rollout.event("patch_apply_end", call_id=patch, success=True, changes={"a": {"type": "add"}})
+    rollout.output(patch, codex_builder.patched_output("A a"), custom=True)
+    rollout.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
+    rollout.event("exec_approval_request", call_id=call, reason="x").compact("so far")
+    rollout.event("task_complete", error={"message": "x"})
+    return rollout.roll_back(1).abort()
 
 
 @requirement("codex.damage")
 @given(st.sampled_from(AGES), st.sampled_from(FIELDS), VALUES, st.integers(0, 10**6))
-def test_nothing_that_a_rollout_contains_raises(age: RolloutAge, field: str, put: object, spot: int) -> None:
+def test_no_rollout_content_raises(age: RolloutAge, field: str, put: object, spot: int) -> None:
     made = everything(age)
     lines = [json.dumps(changed(json.loads(line), field, put)).encode() for line in made.lines]
     odd = b"\n".join(made.lines)

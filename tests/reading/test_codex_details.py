@@ -1,4 +1,4 @@
-"""What a rollout tells beside its calls: ends, forks, subagents, names, odd lines."""
+"""Codex rollouts beside their calls: end events, forks, subagents, titles, rare records, growing files."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from toolspan.reading.discovery import (
     find_transcripts,
     has_working_folder,
 )
+from toolspan.reading.follow import CallAppeared, CallChanged, Follower, FollowUpdate, SessionFollower
 from toolspan.reading.transcript import Transcript
 from toolspan.testing import TranscriptBuilder, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
@@ -39,11 +40,10 @@ def only(made: RolloutBuilder) -> Span:
 
 
 def ran(code: int | None = None, **end: object) -> Span:
-    """One command whose output says nothing of its end, and an event that does."""
-    made = RolloutBuilder()
-    call = made.call("exec_command", {"cmd": "make"})
-    made.output(call, "some words")
-    return only(made.event("exec_command_end", call_id=call, exit_code=code, **end))
+    rollout = RolloutBuilder()
+    call = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(call, "some words")
+    return only(rollout.event("exec_command_end", call_id=call, exit_code=code, **end))
 
 
 @requirement("codex.events")
@@ -60,9 +60,7 @@ def ran(code: int | None = None, **end: object) -> Span:
         ({}, "succeeded", None),
     ],
 )
-def test_the_event_of_a_commands_end_decides_what_its_words_do_not(
-    end: dict[str, object], state: str, kind: str | None
-) -> None:
+def test_exec_end_event_decides_where_the_output_does_not(end: dict[str, object], state: str, kind: str | None) -> None:
     code = end.pop("code", None)
     assert code is None or isinstance(code, int)
     span = ran(code, **end)
@@ -71,13 +69,13 @@ def test_the_event_of_a_commands_end_decides_what_its_words_do_not(
 
 
 @requirement("codex.events")
-def test_an_event_that_says_it_went_well_beats_words_that_look_like_a_failure() -> None:
-    made = RolloutBuilder()
-    call = made.call("apply_patch", "*** Begin Patch\n*** End Patch\n")
-    made.output(call, "error: it printed this", custom=True)
-    assert only(made).state == "failed"
+def test_successful_event_overrides_output_that_looks_like_a_failure() -> None:
+    rollout = RolloutBuilder()
+    call = rollout.call("apply_patch", "*** Begin Patch\n*** End Patch\n")
+    rollout.output(call, "error: it printed this", custom=True)
+    assert only(rollout).state == "failed"
 
-    assert only(made.event("patch_apply_end", call_id=call, success=True)).state == "succeeded"
+    assert only(rollout.event("patch_apply_end", call_id=call, success=True)).state == "succeeded"
 
 
 @requirement("codex.times")
@@ -94,13 +92,13 @@ def test_an_event_that_says_it_went_well_beats_words_that_look_like_a_failure() 
         ([2.5], None),
     ],
 )
-def test_a_duration_comes_as_an_object_a_number_or_words(took: object, seconds: float | None) -> None:
-    made = RolloutBuilder(age="enveloped")
-    call = made.call("mcp__db__query", {})
-    made.output(call, "rows")
-    made.event("mcp_tool_call_end", call_id=call, duration=took, result={"Ok": {"content": []}})
+def test_duration_may_be_an_object_a_number_or_text(took: object, seconds: float | None) -> None:
+    rollout = RolloutBuilder(age="enveloped")
+    call = rollout.call("mcp__db__query", {})
+    rollout.output(call, "rows")
+    rollout.event("mcp_tool_call_end", call_id=call, duration=took, result={"Ok": {"content": []}})
 
-    span = only(made)
+    span = only(rollout)
 
     assert span.duration is not None
     assert span.duration.total_seconds() == (seconds or 0)
@@ -119,57 +117,57 @@ def test_a_duration_comes_as_an_object_a_number_or_words(took: object, seconds: 
         (None, "succeeded"),
     ],
 )
-def test_what_a_server_gave_back_decides_if_it_says_anything(result: object, state: str) -> None:
-    made = RolloutBuilder()
-    call = made.call("mcp__db__query", {})
-    made.output(call, "rows")
-    told = {} if result is None else {"result": result}
+def test_mcp_result_decides_if_it_has_content(result: object, state: str) -> None:
+    rollout = RolloutBuilder()
+    call = rollout.call("mcp__db__query", {})
+    rollout.output(call, "rows")
+    output = {} if result is None else {"result": result}
 
-    assert only(made.event("mcp_tool_call_end", call_id=call, **told)).state == state
+    assert only(rollout.event("mcp_tool_call_end", call_id=call, **output)).state == state
 
 
 @requirement("codex.events")
 @pytest.mark.parametrize("error", [{"message": "broken"}, "broken", [1], {"message": 7}])
-def test_an_item_that_failed_tells_its_reason_if_it_has_one(error: object) -> None:
-    made = RolloutBuilder(age="paginated")
-    call = made.call("exec_command", {"cmd": "make"})
-    made.output(call, "some words")
-    made.completed("CommandExecution", call, status="failed", error=error, exit_code=4)
+def test_failed_item_has_its_reason(error: object) -> None:
+    rollout = RolloutBuilder(age="paginated")
+    call = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(call, "some words")
+    rollout.completed("CommandExecution", call, status="failed", error=error, exit_code=4)
 
-    span = only(made)
+    span = only(rollout)
 
     assert (span.state, span.error_kind) == ("failed", "command_failed")
-    told = next(one.text for one in span.evidence if one.rule == "CommandExecution")
-    assert told == ("broken" if error in ("broken", {"message": "broken"}) else None)
+    output = next(item.text for item in span.evidence if item.rule == "CommandExecution")
+    assert output == ("broken" if error in ("broken", {"message": "broken"}) else None)
 
 
 @requirement("codex.processes")
-def test_a_process_that_ends_after_its_call_returned_is_news_of_that_call() -> None:
-    made = RolloutBuilder()
-    call = made.call("exec_command", {"cmd": "serve"})
-    made.output(call, codex_builder.running_output(41))
-    made.event("exec_command_end", call_id=call, exit_code=1, status="failed")
+def test_process_that_ends_after_its_call_is_an_event_of_that_call() -> None:
+    rollout = RolloutBuilder()
+    call = rollout.call("exec_command", {"cmd": "serve"})
+    rollout.output(call, codex_builder.running_output(41))
+    rollout.event("exec_command_end", call_id=call, exit_code=1, status="failed")
 
-    (news,) = [one for one in only(made).events if isinstance(one, Notification)]
+    (news,) = [event for event in only(rollout).events if isinstance(event, Notification)]
 
     assert (news.task_id, news.status, news.summary) == ("41", "failed", "exit code 1")
 
 
 @requirement("codex.scripts")
-def test_everything_a_script_does_is_told_in_a_line() -> None:
-    made = RolloutBuilder(age="paginated")
-    made.call("exec", "await tools.run()")
-    made.completed("CommandExecution", "i1", command=["bash", "-lc", "make"], status="completed")
-    made.completed("CommandExecution", "i2", command="make", status="failed", exit_code=2)
-    made.completed("McpToolCall", "i3", server="db", tool="query", status="completed")
-    made.completed("FileChange", "i4", changes={"a.txt": {}, "b.txt": {}}, status="completed")
-    made.completed("WebSearch", "i5", query="milk", status="completed")
-    made.completed("ImageView", "i6", path="/a.png", status="completed")
-    made.completed("FileChange", "i7", changes=[1], status="completed")
-    made.completed("Unheard", "i8")
-    made.event("exec_command_end", call_id="i9", command=["ls"], status="completed")
+def test_each_action_of_a_script_is_described_in_one_line() -> None:
+    rollout = RolloutBuilder(age="paginated")
+    rollout.call("exec", "await tools.run()")
+    rollout.completed("CommandExecution", "i1", command=["bash", "-lc", "make"], status="completed")
+    rollout.completed("CommandExecution", "i2", command="make", status="failed", exit_code=2)
+    rollout.completed("McpToolCall", "i3", server="db", tool="query", status="completed")
+    rollout.completed("FileChange", "i4", changes={"a.txt": {}, "b.txt": {}}, status="completed")
+    rollout.completed("WebSearch", "i5", query="milk", status="completed")
+    rollout.completed("ImageView", "i6", path="/a.png", status="completed")
+    rollout.completed("FileChange", "i7", changes=[1], status="completed")
+    rollout.completed("Unheard", "i8")
+    rollout.event("exec_command_end", call_id="i9", command=["ls"], status="completed")
 
-    notes = [one.text for one in only(made).events if isinstance(one, Note)]
+    notes = [event.text for event in only(rollout).events if isinstance(event, Note)]
 
     assert notes == [
         "CommandExecution: make (completed)",
@@ -184,12 +182,12 @@ def test_everything_a_script_does_is_told_in_a_line() -> None:
 
 
 @requirement("codex.events")
-def test_the_end_of_a_call_may_stand_before_it() -> None:
-    made = RolloutBuilder()
-    made.event("exec_command_end", call_id="call_1", exit_code=3)
-    made.output(made.call("exec_command", {"cmd": "make"}, id="call_1"), "words")
+def test_end_event_may_precede_its_call() -> None:
+    rollout = RolloutBuilder()
+    rollout.event("exec_command_end", call_id="call_1", exit_code=3)
+    rollout.output(rollout.call("exec_command", {"cmd": "make"}, id="call_1"), "words")
 
-    assert only(made).state == "failed"
+    assert only(rollout).state == "failed"
 
 
 @requirement("codex.forks")
@@ -200,21 +198,21 @@ def test_the_end_of_a_call_may_stand_before_it() -> None:
         {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "0199-parent"}}}},
     ],
 )
-def test_a_subagent_names_the_thread_that_started_it(meta: dict[str, object]) -> None:
-    made = RolloutBuilder(meta={**meta, "agent_role": "explorer"}).prompt("look")
-    made.call("exec_command", {"cmd": "ls"})
+def test_subagent_names_its_parent_thread(meta: dict[str, object]) -> None:
+    rollout = RolloutBuilder(meta={**meta, "agent_role": "explorer"}).prompt("look")
+    rollout.call("exec_command", {"cmd": "ls"})
 
-    transcript = read(made)
+    transcript = read(rollout)
 
-    assert transcript.info.agent_id == made.thread_id
+    assert transcript.info.agent_id == rollout.thread_id
     assert transcript.info.session_id == "0199-parent"
     assert transcript.role == "explorer"
-    assert [span.call.agent_id for span in transcript.spans] == [made.thread_id]
+    assert [span.call.agent_id for span in transcript.spans] == [rollout.thread_id]
 
 
 @requirement("codex.forks")
 @pytest.mark.parametrize("source", ["exec", None, [1], {"subagent": "review"}, {"subagent": None}, {"custom": "x"}])
-def test_a_source_of_another_form_starts_no_subagent(source: object) -> None:
+def test_unknown_source_form_is_not_a_subagent(source: object) -> None:
     info = read(RolloutBuilder(meta={"source": source}).prompt("look")).info
 
     assert info.agent_id is None
@@ -222,11 +220,11 @@ def test_a_source_of_another_form_starts_no_subagent(source: object) -> None:
 
 
 @requirement("codex.forks")
-def test_a_history_that_counts_its_lines_ends_where_it_says() -> None:
+def test_history_with_a_record_count_ends_there() -> None:
     parent = RolloutBuilder(age="paginated").prompt("old")
     parent.call("exec_command", {"cmd": "old"}, id="call_old")
     base = {"thread_id": parent.thread_id}
-    made = RolloutBuilder(
+    rollout = RolloutBuilder(
         age="paginated",
         thread_id="01ff0000-0000-7000-8000-00000000000f",  # later than any turn
         meta={
@@ -237,23 +235,23 @@ def test_a_history_that_counts_its_lines_ends_where_it_says() -> None:
     )
     for line in parent.lines:
         record = json.loads(line)
-        made.line(record["type"], record["payload"])
-    made.call("exec_command", {"cmd": "new"}, id="call_new")
+        rollout.line(record["type"], record["payload"])
+    rollout.call("exec_command", {"cmd": "new"}, id="call_new")
 
-    spans = {span.id: span.call.agent_id for span in read(made).spans}
+    spans = {span.id: span.call.agent_id for span in read(rollout).spans}
 
-    assert spans == {"call_old": None, "call_new": made.thread_id}
+    assert spans == {"call_old": None, "call_new": rollout.thread_id}
 
 
 @requirement("codex.unknown")
-def test_lines_that_lack_what_they_are_about_are_survived() -> None:
-    made = RolloutBuilder()
-    made.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
-    made.event("token_count", info=None).event("thread_name_updated", name="Milk")
-    call = made.call("exec_command", {"cmd": "ls"})
-    made.output(call, codex_builder.command_output("a")).output(call, codex_builder.command_output("again"))
+def test_incomplete_records_are_tolerated() -> None:
+    rollout = RolloutBuilder()
+    rollout.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
+    rollout.event("token_count", info=None).event("thread_name_updated", name="Milk")
+    call = rollout.call("exec_command", {"cmd": "ls"})
+    rollout.output(call, codex_builder.command_output("a")).output(call, codex_builder.command_output("again"))
 
-    transcript = read(made)
+    transcript = read(rollout)
 
     assert transcript.info.title == "Milk"
     (span,) = transcript.spans
@@ -265,7 +263,7 @@ def test_lines_that_lack_what_they_are_about_are_survived() -> None:
 @pytest.mark.parametrize(
     ("cut", "calls", "codes"), [(0, 1, []), (1, 1, ["torn_last_line"]), (30, 0, ["torn_last_line"])]
 )
-def test_a_document_that_was_cut_short_is_read_to_the_cut(cut: int, calls: int, codes: list[str]) -> None:
+def test_truncated_document_is_read_to_the_cut(cut: int, calls: int, codes: list[str]) -> None:
     item = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"}
     data = json.dumps({"items": [item], "version": 1, "session": {"id": "s1"}}).encode()
     data = data.replace(b', "version": 1, "session": {"id": "s1"}', b"") if cut else data
@@ -273,16 +271,16 @@ def test_a_document_that_was_cut_short_is_read_to_the_cut(cut: int, calls: int, 
     transcript = toolspan.read(BytesSource(data[: len(data) - cut], "rollout-2025-05-09.json"))
 
     assert len(transcript.spans) == calls
-    assert [found.code for found in transcript.findings] == codes
+    assert [finding.code for finding in transcript.findings] == codes
     assert transcript.info.session_id == ("s1" if not cut else None)
 
 
 @requirement("codex.states")
-def test_those_that_succeeded_are_named_whether_or_not_the_spans_were_made(tmp_path: Path) -> None:
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x"))
-    made.output(made.call("exec_command", {"cmd": "b"}, id="call_b"), codex_builder.command_output("x", code=2))
-    path = made.write(tmp_path)
+def test_successes_are_listed_with_or_without_building_spans(tmp_path: Path) -> None:
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x"))
+    rollout.output(rollout.call("exec_command", {"cmd": "b"}, id="call_b"), codex_builder.command_output("x", code=2))
+    path = rollout.write(tmp_path)
 
     quick, whole = toolspan.read(path), toolspan.read(path)
     assert [span.id for span in whole.spans] == ["call_a", "call_b"]
@@ -296,7 +294,7 @@ def by_thread(root: Path) -> dict[str | None, TranscriptFile]:
 
 
 @requirement("sessions.subagents-belong-to-their-session")
-def test_the_rollouts_of_a_sessions_subagents_are_told_by_their_first_line(tmp_path: Path) -> None:
+def test_rollouts_of_subagents_are_found_by_their_first_record(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     agent = main.fork(agent="scout")
     other = RolloutBuilder(thread_id="01ff0000-0000-7000-8000-00000000000f").prompt("apart")
@@ -305,21 +303,21 @@ def test_the_rollouts_of_a_sessions_subagents_are_told_by_their_first_line(tmp_p
         made.write(tmp_path)
     spaced = mate.write(tmp_path)
     spaced.write_bytes(mate.data().replace(b'":"', b'": "'))
-    story = TranscriptBuilder().prompt("go")
-    story.write(tmp_path / f"{story.session_id}.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    builder.write(tmp_path / f"{builder.session_id}.jsonl")
     gone = by_thread(tmp_path)[other.thread_id]
     files = find_transcripts(tmp_path)
     gone.path.unlink()  # it goes away meanwhile, and is nobody's
 
-    found = find_agents_by_content(files, main.thread_id)
+    result = find_agents_by_content(files, main.thread_id)
 
-    assert [(file.name.role, file.name.agent_id, file.name.session_id) for file in found] == [
+    assert [(file.name.role, file.name.agent_id, file.name.session_id) for file in result] == [
         ("agent", agent.thread_id, main.thread_id),
         ("agent", mate.thread_id, main.thread_id),
     ]
 
 
-def test_a_rollouts_first_line_says_where_it_worked(tmp_path: Path) -> None:
+def test_first_record_names_the_working_folder(tmp_path: Path) -> None:
     RolloutBuilder(cwd="/home/dev/pr\u00f6ject").prompt("go").write(tmp_path)
     (file,) = find_transcripts(tmp_path)
 
@@ -329,9 +327,9 @@ def test_a_rollouts_first_line_says_where_it_worked(tmp_path: Path) -> None:
 
 
 @requirement("codex.read")
-def test_a_compressed_copy_of_a_rollout_that_is_there_is_not_found_twice(tmp_path: Path) -> None:
-    made = RolloutBuilder().prompt("go")
-    path = made.write(tmp_path)
+def test_compressed_copy_of_an_existing_rollout_is_not_listed_twice(tmp_path: Path) -> None:
+    rollout = RolloutBuilder().prompt("go")
+    path = rollout.write(tmp_path)
     packed = path.with_name(f"{path.name}.zst")
     packed.write_bytes(zstandard.compress(path.read_bytes()))
 
@@ -341,7 +339,7 @@ def test_a_compressed_copy_of_a_rollout_that_is_there_is_not_found_twice(tmp_pat
 
 
 @requirement("cli.default-root")
-def test_without_a_folder_the_folders_of_all_clients_are_searched(user: Path) -> None:
+def test_folders_of_all_clients_are_searched_by_default(user: Path) -> None:
     with pytest.raises(SourceError, match="CLAUDE_CONFIG_DIR, CODEX_HOME or GEMINI_CLI_HOME"):
         find_all_transcripts()
 
@@ -353,3 +351,79 @@ def test_without_a_folder_the_folders_of_all_clients_are_searched(user: Path) ->
     chat = gemini_chats.write_chat(user, gemini_chats.document())
     assert [file.path for file in find_all_transcripts()] == [session, rollout, chat]
     assert [file.path for file in find_all_transcripts([user / ".codex"])] == [rollout]
+
+
+def summarize(updates: list[FollowUpdate]) -> list[tuple[str, str]]:
+    return [
+        (update.span.call.target or "", update.span.state)
+        for update in updates
+        if isinstance(update, CallAppeared | CallChanged)
+    ]
+
+
+@requirement("codex.follow")
+def test_call_of_a_growing_rollout_is_open_until_its_output(tmp_path: Path) -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    path = rollout.write(tmp_path)
+    follower = Follower(path)
+    assert follower.poll() == []
+    first = rollout.call("exec_command", {"cmd": "a"})
+    second = rollout.call("exec_command", {"cmd": "b"})
+    rollout.write(tmp_path)
+    assert summarize(follower.poll()) == [("a", "requested"), ("b", "requested")]
+    rollout.event("exec_command_begin", call_id=first)
+    rollout.event("exec_approval_request", call_id=second, command=["b"])
+    rollout.write(tmp_path)
+    assert summarize(follower.poll()) == [("a", "running"), ("b", "awaiting_permission")]
+    rollout.output(first, codex_builder.command_output()).abort()
+    rollout.write(tmp_path)
+    assert summarize(follower.poll()) == [("a", "succeeded"), ("b", "interrupted")]
+
+
+@requirement("codex.follow")
+def test_follow_ends_with_the_spans_of_a_full_read(tmp_path: Path) -> None:
+    rollout = RolloutBuilder(age="paginated").prompt("Do it")
+    start = rollout.call("exec_command", {"cmd": "make"})
+    rollout.output(start, codex_builder.running_output(4))
+    poll = rollout.call("write_stdin", {"session_id": 4})
+    rollout.output(poll, codex_builder.command_output("done")).prompt("Then")
+    rollout.call("exec_command", {"cmd": "left"})
+    rollout.compact("so far").prompt("And")
+    rollout.call("exec_command", {"cmd": "open"})
+    path = tmp_path / "rollout-x.jsonl"
+    path.write_bytes(b"")
+    follower = Follower(path)
+    known: dict[str, Span] = {}
+    for line in rollout.lines:
+        with path.open("ab") as stream:
+            stream.write(line[:9])
+        follower.poll()
+        with path.open("ab") as stream:
+            stream.write(line[9:] + b"\n")
+        known |= {u.span.id: u.span for u in follower.poll() if isinstance(u, CallAppeared | CallChanged)}
+    known |= {u.span.id: u.span for u in follower.finish() if isinstance(u, CallAppeared | CallChanged)}
+    expected = toolspan.read(path).spans
+    assert [(s.id, s.state, s.branch, s.background) for s in known.values()] == [
+        (s.id, s.state, s.branch, s.background) for s in expected
+    ]
+
+
+@requirement("codex.follow")
+def test_session_is_followed_with_its_subagents(tmp_path: Path) -> None:
+    rollout = RolloutBuilder().prompt("Do it")
+    spawn = rollout.call("spawn_agent", {"message": "look"})
+    child = rollout.fork(agent="Mill")
+    rollout.output(spawn, f'{{"agent_id":"{child.thread_id}"}}')
+    child.prompt("look", after_ms=10).call("exec_command", {"cmd": "inside"})
+    path = rollout.write(tmp_path)
+    child.write(tmp_path)
+    follower = SessionFollower(path)
+    follower.poll()
+    assert ("inside", "requested") in summarize(follower.poll())
+
+
+def test_document_cannot_be_followed(tmp_path: Path) -> None:
+    path = tmp_path / "rollout-2025-05-09-dd4e206e-cc06-40ce-8c2e-c188aa04b6f4.json"
+    path.write_text('{"session":{"id":"x"},"items":[]}\n')
+    with pytest.raises(SourceError, match="one JSON document"):
+        Follower(path).poll()

@@ -1,4 +1,4 @@
-"""What `check` finds line by line: what nobody has described, is no text, or does not fit."""
+"""Findings of `check` per record: unknown keys, invalid text, patches that do not fit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ def examined(data: bytes, name: str = "s.jsonl", *, roundtrip: bool = False) -> 
     return check(BytesSource(data, name), roundtrip=roundtrip)
 
 
-def told(found: DiagnosticReport) -> list[tuple[str, int]]:
+def finding_codes(found: DiagnosticReport) -> list[tuple[str, int]]:
     return [(each.code, each.count) for each in found.findings]
 
 
 def about(found: DiagnosticReport, code: str) -> list[str]:
-    """What stands in brackets after the sentence that all findings of a code share."""
-    told = [each.explanation for each in found.findings if each.code == code]
-    return [text.rpartition(" (")[2].removesuffix(")") for text in told]
+    output = [each.explanation for each in found.findings if each.code == code]
+    return [text.rpartition(" (")[2].removesuffix(")") for text in output]
 
 
 def line(**fields: object) -> bytes:
@@ -37,18 +36,18 @@ def line(**fields: object) -> bytes:
 
 
 @requirement("doctor.findings")
-def test_inputs_and_results_with_unknown_keys_are_told_by_tool_and_path() -> None:
-    story = TranscriptBuilder().prompt("go")
+def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() -> None:
+    builder = TranscriptBuilder().prompt("go")
     for _ in range(2):
-        call = story.call("Bash", {"command": "ls", "brandNew": 1})
-        story.result(call, "a", structured={"stdout": "a", "newer": 1})
+        call = builder.call("Bash", {"command": "ls", "brandNew": 1})
+        builder.result(call, "a", structured={"stdout": "a", "newer": 1})
 
-    found = examined(story.data())
+    result = examined(builder.data())
 
-    assert about(found, "unknown_input") == ["Bash: brandNew"]
-    assert about(found, "unknown_result") == ["Bash: newer"]
-    assert ("unknown_input", 2) in told(found)
-    assert ("unknown_result", 2) in told(found)
+    assert about(result, "unknown_input") == ["Bash: brandNew"]
+    assert about(result, "unknown_result") == ["Bash: newer"]
+    assert ("unknown_input", 2) in finding_codes(result)
+    assert ("unknown_result", 2) in finding_codes(result)
 
 
 @requirement("doctor.findings")
@@ -62,57 +61,57 @@ def test_inputs_and_results_with_unknown_keys_are_told_by_tool_and_path() -> Non
         [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}] * 2,
     ],
 )
-def test_a_companion_that_is_of_no_certain_call_says_nothing(content: object) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "ls"}, id="toolu_1")
+def test_structured_result_without_a_certain_call_is_not_checked(content: object) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "ls"}, id="toolu_1")
     message = {"role": "user", "content": content}
-    story.raw(line(type="user", message=message, toolUseResult={"newer": 1}))
+    builder.raw(line(type="user", message=message, toolUseResult={"newer": 1}))
 
-    assert about(examined(story.data()), "unknown_result") == []
+    assert about(examined(builder.data()), "unknown_result") == []
 
 
 @requirement("codex.unknown")
-def test_what_nobody_has_described_in_a_rollout_is_told() -> None:
-    made = RolloutBuilder().prompt("go")
-    made.call("exec_command", {"cmd": "ls", "brandNew": 1})
-    made.event("surprise", text="x").line("wonder", {}).raw(line(type="odd", payload=7))
-    made.item({"type": "function_call", "name": "exec_command", "later": 1, "arguments": "{}"})
+def test_unknown_keys_of_a_rollout_are_reported() -> None:
+    rollout = RolloutBuilder().prompt("go")
+    rollout.call("exec_command", {"cmd": "ls", "brandNew": 1})
+    rollout.event("surprise", text="x").line("wonder", {}).raw(line(type="odd", payload=7))
+    rollout.item({"type": "function_call", "name": "exec_command", "later": 1, "arguments": "{}"})
 
-    found = examined(made.data(), "rollout-x.jsonl")
+    result = examined(rollout.data(), "rollout-x.jsonl")
 
-    assert about(found, "unknown_input") == ["exec_command: brandNew"]
-    assert about(found, "unknown_field") == ["response_item/function_call.later"]
-    assert about(found, "unknown_type") == ["event_msg/surprise", "wonder", "odd"]
+    assert about(result, "unknown_input") == ["exec_command: brandNew"]
+    assert about(result, "unknown_field") == ["response_item/function_call.later"]
+    assert about(result, "unknown_type") == ["event_msg/surprise", "wonder", "odd"]
 
 
 @requirement("doctor.roundtrip")
 @pytest.mark.parametrize("client", ["claude", "codex"])
-def test_every_line_that_decodes_is_written_again_as_equal_json(client: str) -> None:
-    story, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
-    data = story.data() if client == "claude" else made.data()
+def test_every_decoded_record_encodes_to_equal_json(client: str) -> None:
+    builder, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
+    data = builder.data() if client == "claude" else made.data()
     deep = b'{"type":"x","deep":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n"
     name = "s.jsonl" if client == "claude" else "rollout-x.jsonl"
 
-    found = examined(data + b"[1]\n" + deep, name, roundtrip=True)
+    result = examined(data + b"[1]\n" + deep, name, roundtrip=True)
 
-    assert found.roundtrip_equal == len(data.splitlines())
-    assert "not_an_object" in [code for code, _ in told(found)]
+    assert result.roundtrip_equal == len(data.splitlines())
+    assert "not_an_object" in [code for code, _ in finding_codes(result)]
 
 
 @requirement("doctor.findings")
-def test_bytes_that_are_no_text_are_told_where_reading_passes_over_them() -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "ls"})
-    story.result(call, "XX", structured={"stdout": "XX"})
-    data = story.data().replace(b"XX", b"\xff")
+def test_bytes_that_are_not_utf8_are_reported_where_reading_skips_them() -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "ls"})
+    builder.result(call, "XX", structured={"stdout": "XX"})
+    data = builder.data().replace(b"XX", b"\xff")
 
-    found = examined(data)
+    result = examined(data)
 
-    assert ("invalid_utf8", 1) in told(found)
-    assert (found.counts.malformed, found.is_healthy) == (1, False)
+    assert ("invalid_utf8", 1) in finding_codes(result)
+    assert (result.counts.malformed, result.is_healthy) == (1, False)
 
 
-def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_line_is_checked_for_drift_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_DRIFT_SIZE_LIMIT", 1_000)
     data = TranscriptBuilder().prompt("go").raw(line(type="new", text="x" * 2_000)).data()
 
@@ -121,23 +120,23 @@ def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(monkeypatch: 
 
 
 @requirement("doctor.findings")
-def test_lines_of_another_session_are_told_in_a_file_that_is_named_after_one() -> None:
-    story = TranscriptBuilder(session_id=UUID).prompt("go")
+def test_records_of_another_session_are_reported() -> None:
+    builder = TranscriptBuilder(session_id=UUID).prompt("go")
     stranger = TranscriptBuilder(session_id=UUID.replace("0", "f")).prompt("mine").text("yes")
 
-    found = examined(story.data() + stranger.data(), f"{UUID}.jsonl")
+    result = examined(builder.data() + stranger.data(), f"{UUID}.jsonl")
 
-    assert ("foreign_session", 2) in told(found)
-    assert "foreign_session" not in dict(told(examined(stranger.data(), "notes.jsonl")))
+    assert ("foreign_session", 2) in finding_codes(result)
+    assert "foreign_session" not in dict(finding_codes(examined(stranger.data(), "notes.jsonl")))
 
 
 @requirement("doctor.patches-fit-their-files")
 @pytest.mark.parametrize("before", ["one\n", "other\n"])
-def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(before: str) -> None:
+def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> None:
     hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-one", "+two"]}
-    story = TranscriptBuilder().prompt("go")
-    write = story.call("Write", {"file_path": "/a", "content": "two\n"})
-    story.result(
+    builder = TranscriptBuilder().prompt("go")
+    write = builder.call("Write", {"file_path": "/a", "content": "two\n"})
+    builder.result(
         write,
         "ok",
         structured={
@@ -146,8 +145,8 @@ def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(befor
         },
     )  # fmt: skip
     edits = [{"old_string": "one", "new_string": "two", "replace_all": False}]
-    multi = story.call("MultiEdit", {"file_path": "/a", "edits": edits})
-    story.result(
+    multi = builder.call("MultiEdit", {"file_path": "/a", "edits": edits})
+    builder.result(
         multi,
         "ok",
         structured={
@@ -155,19 +154,19 @@ def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(befor
             "structuredPatch": [hunk], "userModified": False,
         },
     )  # fmt: skip
-    plain = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
-    story.result(plain, claude_results.ran("ok"))  # what it tells is no patch
+    plain = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    builder.result(plain, claude_results.ran("ok"))  # what it tells is no patch
 
-    mismatches = [count for code, count in told(examined(story.data())) if code == "patch_mismatch"]
+    mismatches = [count for code, count in finding_codes(examined(builder.data())) if code == "patch_mismatch"]
 
     assert mismatches == ([] if before == "one\n" else [2])
 
 
 @requirement("tree.broken-links-are-survived")
-def test_a_conversation_of_nothing_but_asides_has_no_active_branch(tmp_path: Path) -> None:
+def test_conversation_of_sidechains_has_no_active_branch(tmp_path: Path) -> None:
     data = b"".join(
         line(type="user", uuid=name, parentUuid=above, isSidechain=True, message={"content": "x"}) + b"\n"
         for name, above in (("a", None), ("b", "a"), ("c", "gone"))
     )
 
-    assert ("missing_parent", 1) in told(examined(data))
+    assert ("missing_parent", 1) in finding_codes(examined(data))

@@ -45,27 +45,24 @@ def append(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def told(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
-    """Updates in short: what happened, to which call, and its states."""
-    found: list[tuple[str, ...]] = []
+def summarize(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
+    result: list[tuple[str, ...]] = []
     for update in updates:
         match update:
             case CallAppeared(span=span):
-                found.append(("new", span.id, span.state))
+                result.append(("new", span.id, span.state))
             case CallChanged(span=span, before=before):
-                found.append(("changed", span.id, before.state, span.state))
+                result.append(("changed", span.id, before.state, span.state))
             case FileReset(reason=reason):
-                found.append(("reset", reason))
-    return found
+                result.append(("reset", reason))
+    return result
 
 
 def everything(span: Span) -> tuple[object, ...]:
-    """All that a span says; its shelf apart."""
     return (make_call_row(span, ""), span.events, span.copies)
 
 
 def one_call(**kwargs: str) -> list[bytes]:
-    """A prompt, a call `c1` and its result, as lines with their newlines."""
     session = TranscriptBuilder(**kwargs).prompt("Go on.")  # type: ignore[arg-type]
     session.call("Bash", {"command": "make"}, id="c1")
     session.result("c1", "fine", after_ms=1500)
@@ -79,42 +76,38 @@ def ended(session: TranscriptBuilder) -> list[bytes]:
 def in_two_steps(
     session: TranscriptBuilder, at: int, path: Path
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """What is told of a file that has its lines up to one, and then of its rest."""
     lines = ended(session)
     follower = Follower(path)
     append(path, b"".join(lines[:at]))
-    first = told(follower.poll())
+    first = summarize(follower.poll())
     append(path, b"".join(lines[at:]))
-    return first, told(follower.poll())
+    return first, summarize(follower.poll())
 
 
 def under_way() -> TranscriptBuilder:
-    """A session in which a command has begun."""
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
     session.call("Bash", {"command": "make"}, id="c1")
     return session.progress("c1", "bash_progress", output="")
 
 
 def eventful() -> bytes:
-    """A session in which much happens: batches, hooks, progress, an interrupt, a rewind."""
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
     session.call("Read", {"file_path": "/w/é.py"}, id="c1")
     session.call("Bash", {"command": "make"}, id="c2")
     session.result("c2", "Exit code 2\nno rule", is_error=True)
     session.result("c1", "text")
-    asked = session.last
+    request = session.last
     session.call("Edit", {"file_path": "/w/é.py"}, id="c3")
     session.hook("c3", "PreToolUse", command="check", outcome="blocked", text="no")
     session.result("c3", "PreToolUse:Edit hook error: no", is_error=True)
     session.call("Bash", {"command": "sleep 9"}, id="c4")
     session.progress("c4", "bash_progress", output="…")
-    session.interrupt().rewind(asked).prompt("Again.")
+    session.interrupt().rewind(request).prompt("Again.")
     session.call("Grep", {"pattern": "x"}, id="c5")
     return session.data()
 
 
 def polled(data: bytes, cuts: Iterable[int]) -> tuple[list[Span], list[Span]]:
-    """The last span of each call when a file grows in these steps, and what `read` says of it."""
     spans: dict[str, Span] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.jsonl"
@@ -132,7 +125,7 @@ def polled(data: bytes, cuts: Iterable[int]) -> tuple[list[Span], list[Span]]:
 
 
 def take(updates: list[FollowUpdate], spans: dict[str, Span]) -> None:
-    """Apply updates as anyone would, and see that they fit what was told before."""
+    """Apply updates as anyone would, and see that they fit what was summarize before."""
     assert len({u.span.id for u in updates if not isinstance(u, FileReset)}) == len(updates)
     for update in updates:
         assert not isinstance(update, FileReset)
@@ -148,18 +141,18 @@ def same(found: list[Span], wanted: list[Span]) -> bool:
     return sorted(map(str, map(everything, found))) == sorted(map(str, map(everything, wanted)))
 
 
-def test_a_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> None:
+def test_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     follower = Follower(path)
     prompt, call, result = one_call()
 
     append(path, prompt)
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(path, call)
-    assert told(follower.poll()) == [("new", "c1", "requested")]
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == []
     append(path, result)
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
 
 
 def test_progress_shows_that_a_call_runs(tmp_path: Path) -> None:
@@ -169,7 +162,7 @@ def test_progress_shows_that_a_call_runs(tmp_path: Path) -> None:
     assert then == [("changed", "c1", "requested", "running")]
 
 
-def test_half_a_line_waits_for_its_newline(tmp_path: Path) -> None:
+def test_incomplete_line_waits_for_its_newline(tmp_path: Path) -> None:
     prompt, call, _ = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, prompt)
@@ -178,28 +171,28 @@ def test_half_a_line_waits_for_its_newline(tmp_path: Path) -> None:
         append(follower.path, call[n : n + 1])
         assert follower.poll() == []
     append(follower.path, b"\n")
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
 
 
-def test_a_file_that_grows_byte_by_byte_ends_as_it_is_read() -> None:
+def test_file_that_grows_byte_by_byte_equals_a_full_read() -> None:
     data = eventful()
 
-    found, wanted = polled(data, range(len(data)))
+    result, expected = polled(data, range(len(data)))
 
-    assert same(found, wanted)
-    assert {span.state for span in wanted} >= {"interrupted", "blocked_by_hook", "never_answered"}
-    assert "abandoned" in {span.branch for span in wanted}
+    assert same(result, expected)
+    assert {span.state for span in expected} >= {"interrupted", "blocked_by_hook", "never_answered"}
+    assert "abandoned" in {span.branch for span in expected}
 
 
 @given(st.lists(st.integers(0), max_size=8))
-def test_any_steps_in_which_a_session_grows_end_as_it_is_read(cuts: list[int]) -> None:
+def test_session_that_grows_in_any_steps_equals_a_full_read(cuts: list[int]) -> None:
     data = eventful()
 
     assert same(*polled(data, [cut % len(data) for cut in cuts]))
 
 
 @given(claude_transcripts(), mutations() | st.just([]), st.lists(st.integers(0), max_size=6))
-def test_any_file_that_grows_in_any_steps_ends_as_it_is_read(
+def test_file_that_grows_in_any_steps_equals_a_full_read(
     recorded: Recorded, damage: list[tuple[str, int, int]], cuts: list[int]
 ) -> None:
     data = mutated(recorded.data, damage)
@@ -207,14 +200,14 @@ def test_any_file_that_grows_in_any_steps_ends_as_it_is_read(
     assert same(*polled(data, [cut % (len(data) + 1) for cut in cuts]))
 
 
-def test_an_interrupt_marker_corrects_a_refusal(tmp_path: Path) -> None:
+def test_interrupt_marker_corrects_a_denial(tmp_path: Path) -> None:
     first, then = in_two_steps(under_way().interrupt(), -1, tmp_path / "s.jsonl")
 
     assert first == [("new", "c1", "denied")]
     assert then == [("changed", "c1", "denied", "interrupted")]
 
 
-def test_a_later_refusal_in_the_same_words_explains_a_failure(tmp_path: Path) -> None:
+def test_later_denial_with_the_same_text_explains_a_failure(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     session.call("Edit", {"file_path": "/w/a"}, id="c1")
     session.result("c1", "Not on a Friday.", is_error=True)
@@ -231,15 +224,15 @@ def test_updates_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     for call_id in ("c1", "c2", "c3"):
         session.call("Read", {"file_path": call_id}, id=call_id)
-    asked = len(session.lines())
+    request = len(session.lines())
     session.result("c3", "three").result("c1", "one")
-    first, then = in_two_steps(session, asked, tmp_path / "s.jsonl")
+    first, then = in_two_steps(session, request, tmp_path / "s.jsonl")
 
     assert [step[1] for step in first] == ["c1", "c2", "c3"]
     assert [step[1] for step in then] == ["c1", "c3"]
 
 
-def test_a_call_that_the_conversation_left_behind_is_not_open(tmp_path: Path) -> None:
+def test_call_on_an_abandoned_branch_is_not_open(tmp_path: Path) -> None:
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
     session.call("Bash", {"command": "make"}, id="c1")
     killed = len(session.lines())
@@ -248,30 +241,30 @@ def test_a_call_that_the_conversation_left_behind_is_not_open(tmp_path: Path) ->
     follower = Follower(tmp_path / "s.jsonl")
 
     append(follower.path, b"".join(lines[:killed]))
-    assert told(follower.catch_up()) == [("new", "c1", "requested")]
+    assert summarize(follower.catch_up()) == [("new", "c1", "requested")]
     append(follower.path, b"".join(lines[killed:]))
     left = ("changed", "c1", "requested", "never_answered")
-    assert told(follower.poll()) == [left, ("new", "c2", "requested")]
+    assert summarize(follower.poll()) == [left, ("new", "c2", "requested")]
 
 
-def test_catching_up_tells_only_open_calls(tmp_path: Path) -> None:
+def test_catch_up_reports_only_open_calls(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(eventful())
 
     follower = Follower(path)
 
-    assert told(follower.catch_up()) == [("new", "c5", "requested")]
-    assert told(follower.poll()) == []
+    assert summarize(follower.catch_up()) == [("new", "c5", "requested")]
+    assert summarize(follower.poll()) == []
 
 
-def test_finishing_settles_open_calls_and_takes_the_torn_last_line(tmp_path: Path) -> None:
+def test_finish_ends_open_calls_and_reads_the_torn_last_line(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     other = call.replace(b'"c1"', b'"c2"').rstrip(b"\n")
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, prompt + call + other)
 
-    assert told(follower.poll()) == [("new", "c1", "requested")]
-    assert told(follower.finish()) == [
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.finish()) == [
         ("changed", "c1", "requested", "never_answered"),
         ("new", "c2", "never_answered"),
     ]
@@ -279,7 +272,7 @@ def test_finishing_settles_open_calls_and_takes_the_torn_last_line(tmp_path: Pat
     assert follower.poll() == []
 
 
-def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
+def test_read_bytes_are_not_read_again(tmp_path: Path) -> None:
     first = b"".join(one_call())
     padding = b'{"type":"mode","mode":"%s"}\n' % (b"x" * 5_000)
     follower = Follower(tmp_path / "s.jsonl")
@@ -292,50 +285,50 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     append(follower.path, one_call()[1].replace(b'"c1"', b'"c2"'))
     os.utime(follower.path, ns=(0, 0))
 
-    assert told(follower.poll()) == [("new", "c2", "requested")]
+    assert summarize(follower.poll()) == [("new", "c2", "requested")]
     assert follower.findings == []
 
 
-def test_a_truncated_file_is_told_anew(tmp_path: Path) -> None:
+def test_truncated_file_is_reported_again(tmp_path: Path) -> None:
     lines = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, b"".join(lines))
     follower.poll()
 
     os.truncate(follower.path, len(lines[0] + lines[1]))
-    assert told(follower.poll()) == [("reset", "truncated"), ("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("reset", "truncated"), ("new", "c1", "requested")]
     os.truncate(follower.path, 0)
-    assert told(follower.poll()) == [("reset", "truncated")]
+    assert summarize(follower.poll()) == [("reset", "truncated")]
     append(follower.path, b"".join(lines))
-    assert told(follower.poll()) == [("new", "c1", "succeeded")]
+    assert summarize(follower.poll()) == [("new", "c1", "succeeded")]
 
 
-def test_cutting_off_half_a_line_changes_nothing(tmp_path: Path) -> None:
+def test_removing_an_incomplete_line_changes_nothing(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, prompt + call + result[:40])
     follower.poll()
 
     os.truncate(follower.path, len(prompt + call) + 10)
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(follower.path, result[10:])
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
 
 
-def test_a_file_in_the_place_of_another_is_told_anew(tmp_path: Path) -> None:
+def test_replaced_file_is_reported_again(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, b"".join(one_call()))
     follower.poll()
 
     rotated = follower.path.rename(tmp_path / "old.jsonl")
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(follower.path, b"".join(one_call()).replace(b'"c1"', b'"c2"'))
-    assert told(follower.poll()) == [("reset", "replaced"), ("new", "c2", "succeeded")]
+    assert summarize(follower.poll()) == [("reset", "replaced"), ("new", "c2", "succeeded")]
     assert rotated.exists()
 
 
 @pytest.mark.parametrize("more", [b"", b'{"type":"mode"}\n'], ids=["same-size", "longer"])
-def test_a_file_with_other_content_is_told_anew(tmp_path: Path, more: bytes) -> None:
+def test_file_with_other_content_is_reported_again(tmp_path: Path, more: bytes) -> None:
     follower = Follower(tmp_path / "s.jsonl")
     data = b"".join(one_call())
     append(follower.path, data)
@@ -345,10 +338,10 @@ def test_a_file_with_other_content_is_told_anew(tmp_path: Path, more: bytes) -> 
         stream.write(data.replace(b'"c1"', b'"c2"') + more)
     os.utime(follower.path, ns=(1, 1))  # two writes may fall into one tick of the file system
 
-    assert told(follower.poll()) == [("reset", "rewritten"), ("new", "c2", "succeeded")]
+    assert summarize(follower.poll()) == [("reset", "rewritten"), ("new", "c2", "succeeded")]
 
 
-def test_a_deleted_file_keeps_its_calls_until_it_comes_back(tmp_path: Path) -> None:
+def test_deleted_file_keeps_its_calls_until_it_returns(tmp_path: Path) -> None:
     lines = one_call()
     follower = Follower(tmp_path / "s.jsonl")
     append(follower.path, b"".join(lines[:2]))
@@ -358,33 +351,33 @@ def test_a_deleted_file_keeps_its_calls_until_it_comes_back(tmp_path: Path) -> N
     assert follower.poll() == []
     away.rename(follower.path)
     append(follower.path, lines[2])
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
     follower.path.unlink()
-    assert told(follower.finish()) == []
+    assert summarize(follower.finish()) == []
 
 
-def test_a_file_may_come_later_and_its_folder_too(tmp_path: Path) -> None:
+def test_file_and_its_folder_may_appear_later(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "new" / "s.jsonl")
 
     assert follower.poll() == []
     append(follower.path, b"".join(one_call()))
-    assert told(follower.poll()) == [("new", "c1", "succeeded")]
+    assert summarize(follower.poll()) == [("new", "c1", "succeeded")]
 
 
-def test_damage_does_not_stop_the_following(tmp_path: Path) -> None:
+def test_damage_does_not_stop_follow(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     follower = Follower(tmp_path / "s.jsonl")
 
     append(follower.path, prompt.rstrip(b"\n"))
     append(follower.path, call)  # glued to the line before
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     append(follower.path, b"\0" * 4096)
-    assert told(follower.poll()) == []
+    assert summarize(follower.poll()) == []
     append(follower.path, result)
-    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
     append(follower.path, b'{"type":"user","mess\n\xff\xfe\n')
-    assert told(follower.poll()) == []
-    assert [found.code for found in follower.findings] == [
+    assert summarize(follower.poll()) == []
+    assert [finding.code for finding in follower.findings] == [
         "glued_records", "nul_bytes", "torn_line", "invalid_utf8",
     ]  # fmt: skip
 
@@ -397,7 +390,7 @@ def test_compressed_files_and_folders_cannot_be_followed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.325"], ids=["beside", "nested"])
-def test_a_subagent_that_starts_later_is_followed_too(tmp_path: Path, version: str) -> None:
+def test_subagent_that_starts_later_is_followed(tmp_path: Path, version: str) -> None:
     session = TranscriptBuilder(version=version).prompt("Go on.")
     session.call("Task", {"prompt": "Look."}, id="c1")
     agent = session.agent("c1").prompt("Look.")
@@ -407,17 +400,17 @@ def test_a_subagent_that_starts_later_is_followed_too(tmp_path: Path, version: s
     append(follower.path, files.pop(follower.path.name))
     append(tmp_path / "agent-99.jsonl", b"".join(one_call(session_id="another", version=version)))
 
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     for name, data in files.items():
         append(tmp_path / name, data)
     begun = [("changed", "c1", "requested", "running")] if version == "2.1.325" else []
-    assert told(follower.poll()) == [*begun, ("new", "a1", "requested")]
-    assert told(follower.poll([tmp_path / "unrelated.txt"])) == []
+    assert summarize(follower.poll()) == [*begun, ("new", "a1", "requested")]
+    assert summarize(follower.poll([tmp_path / "unrelated.txt"])) == []
     states = ["never_answered", "never_answered"]
-    assert [step[-1] for step in told(follower.finish())] == states
+    assert [step[-1] for step in summarize(follower.finish())] == states
 
 
-def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
+def test_only_changed_files_of_a_folder_are_read(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     old, young = tmp_path / "p" / "old.jsonl", tmp_path / "p" / "young.jsonl"
     append(old, prompt + call)
@@ -432,12 +425,12 @@ def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
     append(old, result)
     append(tmp_path / "q" / "new.jsonl", prompt + call)
     ended_now = ("changed", "c1", "requested", "succeeded")
-    assert told(follower.poll([old])) == [ended_now]
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll([old])) == [ended_now]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     assert follower.problems == {}
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     append(first, b"".join(one_call()))
     append(second, one_call()[0])
@@ -448,26 +441,26 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     first.mkdir()
     append(second, one_call()[1])
 
-    assert told(follower.poll([first, second])) == [("new", "c1", "requested")]
+    assert summarize(follower.poll([first, second])) == [("new", "c1", "requested")]
     assert list(follower.problems) == [first]
 
 
-def test_following_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
+def test_follow_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
     path = tmp_path / "later" / "s.jsonl"
     stop = threading.Event()
-    heard: queue.Queue[FollowUpdate] = queue.Queue()
+    received: queue.Queue[FollowUpdate] = queue.Queue()
 
     def listen() -> None:
         for update in follow(path, stop=stop):
-            heard.put(update)
+            received.put(update)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
     prompt, call, result = one_call()
     append(path, prompt + call)
-    assert told([heard.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
+    assert summarize([received.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
     append(path, result)
-    assert told([heard.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize([received.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
     stop.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
@@ -477,35 +470,35 @@ NEW = [("new", "c1", "succeeded")]
 
 
 @requirement("watch.everything")
-def test_files_in_a_folder_that_is_new_are_found_by_the_folder(tmp_path: Path) -> None:
+def test_files_in_a_new_folder_are_found(tmp_path: Path) -> None:
     follower = FolderFollower(tmp_path)
     assert follower.poll() == []
     path = tmp_path / "project" / "s.jsonl"
     append(path, b"".join(one_call()))
     append(tmp_path / "project" / "notes.txt", b"x")
 
-    found = follower.poll({tmp_path / "project"})
+    result = follower.poll({tmp_path / "project"})
 
-    assert told(found) == NEW
-    assert told(follower.poll({path, tmp_path / "project" / "notes.txt"})) == []
+    assert summarize(result) == NEW
+    assert summarize(follower.poll({path, tmp_path / "project" / "notes.txt"})) == []
 
 
 @requirement("watch.everything")
-def test_a_file_is_known_by_one_name_though_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     append(real / "s.jsonl", b"".join(one_call()[:2]))
     link.symlink_to(real)
     follower = FolderFollower(link)
-    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert summarize(follower.poll()) == [("new", "c1", "requested")]
     append(real / "s.jsonl", one_call()[2])
 
-    found = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system says
+    result = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system says
 
-    assert told(found) == [("changed", "c1", "requested", "succeeded")]
+    assert summarize(result) == [("changed", "c1", "requested", "succeeded")]
 
 
 @requirement("watch.everything")
-def test_files_that_sleep_are_read_only_from_where_they_wake(tmp_path: Path) -> None:
+def test_idle_files_are_read_only_from_where_they_grow(tmp_path: Path) -> None:
     old = tmp_path / "s.jsonl"
     append(old, b"".join(one_call()))
     follower = FolderFollower(tmp_path, asleep_before=old.stat().st_mtime + 1)
@@ -514,16 +507,16 @@ def test_files_that_sleep_are_read_only_from_where_they_wake(tmp_path: Path) -> 
     later.call("Bash", {"command": "ls"}, id="c2")
     append(old, b"".join(ended(later)))
 
-    assert told(follower.poll()) == [("new", "c2", "requested")]
+    assert summarize(follower.poll()) == [("new", "c2", "requested")]
 
 
 @requirement("watch.everything")
-def test_a_file_that_breaks_is_a_problem_of_its_own(tmp_path: Path) -> None:
+def test_broken_file_is_reported_separately(tmp_path: Path) -> None:
     append(tmp_path / "a.jsonl", b"".join(one_call()))
     follower = FolderFollower(tmp_path)
     (tmp_path / "b.jsonl").mkdir()
 
-    assert told(follower.poll({tmp_path / "a.jsonl", tmp_path / "b.jsonl"})) == NEW
+    assert summarize(follower.poll({tmp_path / "a.jsonl", tmp_path / "b.jsonl"})) == NEW
     (tmp_path / "a.jsonl").unlink()
     (tmp_path / "a.jsonl").mkdir()
     assert follower.poll({tmp_path / "a.jsonl"}) == []
@@ -531,7 +524,7 @@ def test_a_file_that_breaks_is_a_problem_of_its_own(tmp_path: Path) -> None:
 
 
 @requirement("codex.follow")
-def test_a_subagent_whose_rollout_is_not_there_yet_is_looked_for_again(tmp_path: Path) -> None:
+def test_missing_rollout_of_a_subagent_is_looked_for_again(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     agent = main.fork(agent="scout")
     call = main.call("spawn_agent", {"message": "look"})
@@ -545,11 +538,11 @@ def test_a_subagent_whose_rollout_is_not_there_yet_is_looked_for_again(tmp_path:
     assert follower.poll() == []  # it does not lie beside yet
     agent.write(tmp_path)
 
-    assert [update[:2] for update in told(follower.poll())] == [("new", "call_in")]
+    assert [update[:2] for update in summarize(follower.poll())] == [("new", "call_in")]
     assert follower.poll() == []
 
 
-def test_a_session_that_is_not_there_is_waited_for_where_it_will_come(tmp_path: Path) -> None:
+def test_missing_session_is_awaited_where_it_will_be_written(tmp_path: Path) -> None:
     follower = SessionFollower(tmp_path / "a" / "b" / "s.jsonl")
     assert follower.watched_folders() == [tmp_path]
     assert follower.poll() == []
@@ -558,34 +551,34 @@ def test_a_session_that_is_not_there_is_waited_for_where_it_will_come(tmp_path: 
 
     home = tmp_path / "a" / "b"
     assert follower.watched_folders() == [home, home / "s", home / "s" / "subagents", home / "s" / "subagents" / "w"]
-    assert told(follower.poll()) == NEW
+    assert summarize(follower.poll()) == NEW
 
 
-def test_a_subagents_own_file_is_followed_alone(tmp_path: Path) -> None:
+def test_file_of_a_subagent_is_followed_alone(tmp_path: Path) -> None:
     path = tmp_path / "s1" / "subagents" / "agent-a1.jsonl"
     append(path, b"".join(one_call()))
     append(path.with_name("agent-a2.jsonl"), b"".join(one_call()))
 
-    assert told(SessionFollower(path).poll()) == NEW
+    assert summarize(SessionFollower(path).poll()) == NEW
 
 
-def test_a_subagent_beside_its_session_is_asked_for_its_owner_until_it_has_a_line(tmp_path: Path) -> None:
+def test_owner_of_a_subagent_is_checked_until_it_has_a_record(tmp_path: Path) -> None:
     main, agent = tmp_path / "s1.jsonl", tmp_path / "agent-a1.jsonl"
     append(main, b"".join(one_call(session_id="s1")))
     agent.touch()
     follower = SessionFollower(main)
-    assert told(follower.poll()) == NEW
+    assert summarize(follower.poll()) == NEW
     below = TranscriptBuilder(session_id="s1").prompt("look")
     below.call("Bash", {"command": "ls"}, id="c2")
     append(agent, b"".join(ended(below)))
 
-    assert told(follower.poll({agent})) == [("new", "c2", "requested")]
+    assert summarize(follower.poll({agent})) == [("new", "c2", "requested")]
     stranger = tmp_path / "agent-a3.jsonl"
     append(stranger, b"".join(one_call(session_id="s2")))
     assert follower.poll({stranger}) == []
 
 
-def test_a_folder_that_is_gone_cannot_be_waited_for(tmp_path: Path) -> None:
+def test_removed_folder_cannot_be_awaited(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     follower = FolderFollower(folder)
@@ -596,7 +589,7 @@ def test_a_folder_that_is_gone_cannot_be_waited_for(tmp_path: Path) -> None:
 
 
 @requirement("codex.read")
-def test_a_rollout_is_a_timeline_like_any_other_session(tmp_path: Path) -> None:
+def test_rollout_has_a_timeline(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     call = main.call("exec_command", {"cmd": "ls"})
     main.output(call, codex_builder.command_output("x"), after_ms=500).text("done")
@@ -611,7 +604,7 @@ def test_a_rollout_is_a_timeline_like_any_other_session(tmp_path: Path) -> None:
 
 
 @requirement("codex.forks")
-def test_the_timeline_of_a_subagent_has_not_the_history_it_was_given(tmp_path: Path) -> None:
+def test_timeline_of_a_subagent_leaves_out_inherited_history(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     main.output(main.call("exec_command", {"cmd": "old"}), codex_builder.command_output("x"))
     agent = main.fork(agent="scout").prompt("look", after_ms=5)

@@ -1,4 +1,4 @@
-"""Calls added up: errors by what they are, tools and servers by how they fare."""
+"""Calls grouped by error, tool and server."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ def rows_of(story: TranscriptBuilder) -> list[CallRow]:
 
 
 def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:
-    """Calls of one tool, one after the other, that took so long."""
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for ms in took_ms:
-        story.result(story.call(tool, {"command": "x"}), body or claude_results.ran("ok"), after_ms=ms)
-    return rows_of(story)
+        builder.result(builder.call(tool, {"command": "x"}), body or claude_results.ran("ok"), after_ms=ms)
+    return rows_of(builder)
 
 
 @requirement("errors.groups")
-def test_the_most_frequent_error_comes_first_and_success_is_none() -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    story.result(story.call("Bash", {"command": "make"}), claude_results.exited(2, "no rule"))
+def test_most_frequent_error_comes_first_and_successes_are_left_out() -> None:
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    builder.result(builder.call("Bash", {"command": "make"}), claude_results.exited(2, "no rule"))
     for path in ("/a", "/b"):
-        story.result(story.call("Read", {"file_path": path}), claude_results.failed(MISSING), after_ms=10)
-    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("ok"))
+        builder.result(builder.call("Read", {"file_path": path}), claude_results.failed(MISSING), after_ms=10)
+    builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("ok"))
 
-    first, second = group_errors(rows_of(story))
+    first, second = group_errors(rows_of(builder))
 
     assert (first.kind, first.tool, first.count) == ("not_found", "Read", 2)
     assert (second.kind, second.tool, second.count) == ("command_failed", "Bash", 1)
@@ -50,11 +49,11 @@ def test_the_most_frequent_error_comes_first_and_success_is_none() -> None:
 
 
 @requirement("errors.recovered")
-def test_a_group_counts_those_of_its_calls_that_were_made_good() -> None:
-    story = TranscriptBuilder().prompt("go")
+def test_group_counts_its_recovered_calls() -> None:
+    builder = TranscriptBuilder().prompt("go")
     for path in ("/a", "/b", "/c"):
-        story.result(story.call("Read", {"file_path": path}), claude_results.failed(MISSING))
-    rows = rows_of(story)
+        builder.result(builder.call("Read", {"file_path": path}), claude_results.failed(MISSING))
+    rows = rows_of(builder)
     names = [(row.id, row.batch) for row in rows]
     recovered = ChainEnding(failures=names[:1], recovered=True, by="retry_same")
     failed = ChainEnding(failures=names[1:2], recovered=False, by=None)
@@ -65,31 +64,31 @@ def test_a_group_counts_those_of_its_calls_that_were_made_good() -> None:
 
 
 @requirement("errors.advice")
-def test_a_result_without_a_call_and_a_call_without_a_result_have_their_own_advice() -> None:
-    story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
-    story.call("Bash", {"command": "sleep"})
-    story.prompt("and now?")
+def test_orphan_results_and_open_calls_have_their_own_advice() -> None:
+    builder = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
+    builder.call("Bash", {"command": "sleep"})
+    builder.prompt("and now?")
 
-    found = {group.kind: group for group in group_errors(rows_of(story))}
+    result = {group.kind: group for group in group_errors(rows_of(builder))}
 
-    assert set(found) == {"orphan_result", "never_answered"}
-    assert found["orphan_result"].tool == "?"
-    assert "another file" in found["orphan_result"].cause
-    assert found["never_answered"].signature == "never_answered Bash"
-    assert "before the result" in found["never_answered"].cause
+    assert set(result) == {"orphan_result", "never_answered"}
+    assert result["orphan_result"].tool == "?"
+    assert "another file" in result["orphan_result"].cause
+    assert result["never_answered"].signature == "never_answered Bash"
+    assert "before the result" in result["never_answered"].cause
 
 
 @requirement("stats.counts")
-def test_tools_come_by_use_and_a_result_without_a_call_is_of_no_tool() -> None:
-    story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
-    story.result(story.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7)
+def test_tools_are_sorted_by_use_and_orphan_results_have_no_tool() -> None:
+    builder = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
+    builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7)
     for _ in range(2):
-        story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("ok"), after_ms=5)
-    story.call("Glob", {"pattern": "*"})
+        builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("ok"), after_ms=5)
+    builder.call("Glob", {"pattern": "*"})
 
-    stats = tool_stats(rows_of(story))
+    stats = tool_stats(rows_of(builder))
 
-    assert [(one.tool, one.calls, one.errors, one.timed) for one in stats] == [
+    assert [(stat.tool, stat.calls, stat.errors, stat.timed) for stat in stats] == [
         ("Bash", 2, 0, 2),
         ("Glob", 1, 1, 0),
         ("Read", 1, 1, 1),
@@ -99,13 +98,13 @@ def test_tools_come_by_use_and_a_result_without_a_call_is_of_no_tool() -> None:
 
 
 @requirement("stats.timeouts")
-def test_timeouts_are_a_share_of_the_calls_of_their_tool() -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "a"}), claude_results.timed_out("2m"))
+def test_timeouts_are_a_share_of_the_calls_of_a_tool() -> None:
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "a"}), claude_results.timed_out("2m"))
     for name in "bcd":
-        story.result(story.call("Bash", {"command": name}), claude_results.ran("ok"))
+        builder.result(builder.call("Bash", {"command": name}), claude_results.ran("ok"))
 
-    (stats,) = tool_stats(rows_of(story))
+    (stats,) = tool_stats(rows_of(builder))
 
     assert (stats.timeouts, stats.timeout_share) == (1, 0.25)
 
@@ -121,7 +120,7 @@ def test_timeouts_are_a_share_of_the_calls_of_their_tool() -> None:
         ((2_000, 2_000, 19_999), "slow"),
     ],
 )
-def test_a_tools_pace_is_told_in_a_word(took_ms: tuple[int, ...], pace: str) -> None:
+def test_speed_of_a_tool_is_one_word(took_ms: tuple[int, ...], pace: str) -> None:
     (stats,) = tool_stats(timed("Bash", *took_ms))
 
     assert stats.pace == pace
@@ -129,13 +128,13 @@ def test_a_tools_pace_is_told_in_a_word(took_ms: tuple[int, ...], pace: str) -> 
 
 @requirement("stats.nearest-rank")
 @pytest.mark.parametrize(("share", "value"), [(0, 1), (20, 1), (21, 2), (50, 3), (95, 5), (100, 5)])
-def test_a_percentile_is_a_value_that_occurred(share: int, value: int) -> None:
+def test_percentile_is_an_observed_value(share: int, value: int) -> None:
     assert percentile([1, 2, 3, 4, 5], share) == value
     assert percentile([], share) is None
 
 
 @requirement("stats.mcp")
-def test_a_server_is_told_over_all_its_tools_and_other_tools_are_of_none() -> None:
+def test_server_sums_up_all_its_tools() -> None:
     lost = claude_results.failed("MCP error -32000: Connection closed")
     rows = [
         *timed("mcp__db__query", 10, 30),

@@ -43,21 +43,21 @@ class Archive:
         """Write a session with calls of these fates, and a second file that copies from it."""
         self._count += 1
         name = f"{self._count:08x}-0000-4000-8000-000000000000"
-        story = self._story(name, version, fates, agents)
-        path = story.write(self.folder / f"{name}.jsonl")
+        builder = self._story(name, version, fates, agents)
+        path = builder.write(self.folder / f"{name}.jsonl")
         copy_name = f"{self._count:08x}-1111-4000-8000-000000000000"
         copy = self.folder / f"{copy_name}.jsonl"
         match kind:
             case "fork":
-                twin = story.fork(copy_name)
+                twin = builder.fork(copy_name)
                 self._add_call(twin, f"{self._count}-fork", "succeeded")
                 copy.write_bytes(twin.data())
             case "resume":
-                later = TranscriptBuilder(session_id=copy_name, version=version, start=story.now).prompt("more")
+                later = TranscriptBuilder(session_id=copy_name, version=version, start=builder.now).prompt("more")
                 self._add_call(later, f"{self._count}-more", "failed")
-                copy.write_bytes(story.data() + later.data())
+                copy.write_bytes(builder.data() + later.data())
             case "restamp":
-                stamped = TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', story.data())
+                stamped = TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', builder.data())
                 copy.write_bytes(stamped.replace(name.encode(), copy_name.encode()))
             case "lost_main":
                 path.unlink()
@@ -65,24 +65,24 @@ class Archive:
                 path.write_bytes(b'{"type":"summary","summary":"Title","leafUuid":"x"}\n')
             case "twin":
                 (self.folder / "backup").mkdir(exist_ok=True)
-                story.write(self.folder / "backup" / f"{name}.jsonl")
+                builder.write(self.folder / "backup" / f"{name}.jsonl")
             case _:
                 pass
 
     def _story(self, name: str, version: str, fates: list[str], agents: int) -> TranscriptBuilder:
         begin = START + timedelta(hours=self._count)
-        story = TranscriptBuilder(session_id=name, version=version, start=begin).prompt(f"go {name}")
+        builder = TranscriptBuilder(session_id=name, version=version, start=begin).prompt(f"go {name}")
         for n, fate in enumerate(fates):
-            self._add_call(story, f"{self._count}-{n}", fate)
+            self._add_call(builder, f"{self._count}-{n}", fate)
         for n in range(agents):
-            call = story.call("Task", {"prompt": f"look {n}"}, id=f"{self._count}-task{n}", after_ms=100)
-            agent = story.agent(call).prompt(f"look {n}")
+            call = builder.call("Task", {"prompt": f"look {n}"}, id=f"{self._count}-task{n}", after_ms=100)
+            agent = builder.agent(call).prompt(f"look {n}")
             self._add_call(agent, f"{self._count}-inner{n}", "succeeded")
             report = claude_results.reported(
                 agent.agent_id, "r", prompt=f"look {n}", calls=1, took_ms=1, version=version
             )
-            story.until(agent).result(call, report, after_ms=100)
-        return story.text("done", after_ms=1_000)
+            builder.until(agent).result(call, report, after_ms=100)
+        return builder.text("done", after_ms=1_000)
 
     @staticmethod
     def _add_call(story: TranscriptBuilder, name: str, fate: str) -> None:
@@ -93,11 +93,9 @@ class Archive:
             story.result(call, claude_results.failed("boom"), after_ms=300)
 
 
-def sums(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
-    """The numbers of each command, by what they measure."""
-
+def sums(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
     def ask(*command: str | Path) -> Any:
-        return run(*command, *words, "--json", env=NO_CACHE)
+        return run(*command, *text, "--json", env=NO_CACHE)
 
     calls = [row for row in rows(ask("calls", folder)) if row["state"] != "orphan_result"]
     stats, time = one_row(ask("stats", folder)), one_row(ask("time", folder))
@@ -127,16 +125,16 @@ def sums(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
             "errors": sum(row["count"] for row in errors if row["kind"] != "orphan_result"),
             "calls": sum(row["state"] != "succeeded" for row in calls),
         },
-        "tokens": {} if words else {
+        "tokens": {} if text else {
             "sessions": sum(sum(row["tokens"].values()) for row in sessions), "stats": sum(stats["tokens"].values()),
             "usage": sum(sum(row[field] for field in stats["tokens"]) for row in usage),
         },
     }  # fmt: skip
 
 
-def disagreements(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
-    found = sums(folder, *words)
-    return {name: numbers for name, numbers in found.items() if len({str(n) for n in numbers.values()}) > 1}
+def disagreements(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
+    result = sums(folder, *text)
+    return {name: numbers for name, numbers in result.items() if len({str(n) for n in numbers.values()}) > 1}
 
 
 @requirement("history.one-truth")
@@ -151,7 +149,7 @@ def disagreements(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     ),
     st.booleans(),
 )  # fmt: skip
-def test_the_sums_of_all_commands_agree(sessions: list[tuple[str, str, list[str], int]], others: bool) -> None:
+def test_totals_of_all_commands_agree(sessions: list[tuple[str, str, list[str], int]], others: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         archive = Archive(Path(name))
         for kind, version, fates, agents in sessions:
@@ -166,14 +164,14 @@ def test_the_sums_of_all_commands_agree(sessions: list[tuple[str, str, list[str]
 
 @requirement("history.one-truth")
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not on this machine")
-def test_the_sums_of_all_commands_agree_on_real_transcripts() -> None:
-    found = disagreements(CORPUS)
+def test_totals_of_all_commands_agree_on_real_transcripts() -> None:
+    result = disagreements(CORPUS)
 
-    assert found.keys() <= {"tokens", "failed"}  # `usage` separates cached tokens, and `errors` leaves some kinds out
+    assert result.keys() <= {"tokens", "failed"}  # `usage` separates cached tokens, and `errors` leaves some kinds out
 
 
 @requirement("history.one-truth")
-def test_the_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> None:
+def test_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = home / "projects" / "-work"
     folder.mkdir(parents=True)
@@ -190,15 +188,15 @@ def test_the_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> No
 
 @requirement("calls.durations-of-copies")
 @pytest.mark.parametrize("version", ["1.0.60", "2.1.325"])
-def test_a_copy_stamped_with_one_time_has_the_duration_that_the_result_reports_or_none(
-    version: str, tmp_path: Path
-) -> None:
-    story = TranscriptBuilder(session_id="a", version=version).prompt("go")
-    story.result(story.call("Bash", {"command": "make"}, after_ms=700), claude_results.ran("x"), after_ms=9_000)
-    found = claude_results.Body(content="a.py", structured={"filenames": ["a.py"], "durationMs": 12, "numFiles": 1})
-    story.result(story.call("Glob", {"pattern": "*"}, after_ms=700), found, after_ms=300).text("done", after_ms=700)
+def test_copy_with_equal_times_has_the_reported_duration_or_none(version: str, tmp_path: Path) -> None:
+    builder = TranscriptBuilder(session_id="a", version=version).prompt("go")
+    builder.result(builder.call("Bash", {"command": "make"}, after_ms=700), claude_results.ran("x"), after_ms=9_000)
+    result = claude_results.Body(content="a.py", structured={"filenames": ["a.py"], "durationMs": 12, "numFiles": 1})
+    builder.result(builder.call("Glob", {"pattern": "*"}, after_ms=700), result, after_ms=300).text(
+        "done", after_ms=700
+    )
     path = tmp_path / "a.jsonl"
-    path.write_bytes(TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', story.data()))
+    path.write_bytes(TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', builder.data()))
 
     calls = {row["tool"]: row["duration_ms"] for row in rows(run("calls", path, "--json"))}
     time = one_row(run("time", tmp_path, "--json"))
@@ -208,7 +206,7 @@ def test_a_copy_stamped_with_one_time_has_the_duration_that_the_result_reports_o
 
 
 @requirement("sessions.times-of-all-files")
-def test_a_session_of_which_only_subagents_are_left_has_the_times_of_all_of_them(tmp_path: Path) -> None:
+def test_session_with_only_subagents_spans_all_of_them(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("lost_main", "2.0.65", [], 2)
 
@@ -222,7 +220,7 @@ def test_a_session_of_which_only_subagents_are_left_has_the_times_of_all_of_them
 
 @requirement("sessions.listed-once")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-def test_a_session_whose_main_file_does_not_name_it_is_listed_once(version: str, tmp_path: Path) -> None:
+def test_session_whose_main_file_does_not_name_it_is_listed_once(version: str, tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("nameless", version, [], 2)
 
@@ -235,7 +233,7 @@ def test_a_session_whose_main_file_does_not_name_it_is_listed_once(version: str,
 
 
 @requirement("sessions.listed-once")
-def test_a_file_that_holds_only_records_of_another_session_is_part_of_that_session(tmp_path: Path) -> None:
+def test_file_with_only_records_of_another_session_is_part_of_that_session(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("plain", "2.1.325", ["succeeded"], 0)
     (path,) = tmp_path.glob("*.jsonl")
@@ -261,7 +259,7 @@ def test_files_of_other_programs_are_skipped_with_one_line(command: str, tmp_pat
 
 
 @requirement("sessions.other-programs")
-def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path: Path) -> None:
+def test_doctor_reports_a_file_that_is_not_a_transcript(tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_bytes(OTHER_PROGRAM)
 
@@ -269,7 +267,7 @@ def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path
 
 
 @requirement("sessions.last-by-records")
-def test_the_last_session_is_the_one_with_the_latest_record_however_old_its_file_seems(tmp_path: Path) -> None:
+def test_last_session_has_the_latest_record_whatever_its_file_time(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.add("plain", "2.1.325", ["succeeded"], 0)
     archive.add("plain", "2.1.325", ["failed"], 0)

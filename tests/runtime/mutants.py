@@ -1,4 +1,4 @@
-"""Mutation testing of the scheduler: do the tests notice a fault in any statement of it?
+"""Mutation testing of the scheduler.
 
 Each mutant changes one node of one module's syntax tree: a condition is negated, a comparison is shifted, a call whose
 value is not used is dropped, or `and` becomes `or`. The quick tests of the runtime run against a copy of the package
@@ -25,8 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULES = ("queue", "batch", "pipeline", "isolation", "outcome")
 TESTS = (
-    "test_batch", "test_pipeline", "test_cancel", "test_consent", "test_runner", "test_queue",
-    "test_raising", "test_recover", "test_settlement", "test_stubborn",
+    "test_batch", "test_pipeline", "test_cancel", "test_denials", "test_runner", "test_queue",
+    "test_exceptions", "test_recovery", "test_settlement", "test_isolation",
 )  # fmt: skip
 TIMEOUT = 180
 """Seconds after which a mutant counts as noticed, because some test waits forever."""

@@ -1,4 +1,4 @@
-"""Calls side by side and one after the other, proved with barriers: no clock is read."""
+"""Concurrent and exclusive calls, proved with barriers and without a clock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
-from tests.runtime.waiting import Held
+from tests.runtime.calls import EventLog, call
+from tests.runtime.waiting_tools import Held
 from toolspan.errors import BadCall, ToolError
 from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.profiles import profile
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 @requirement("run.parallel")
 @pytest.mark.parametrize("many", [2, 30])
-async def test_concurrent_calls_are_all_inside_at_once(many: int) -> None:
+async def test_concurrent_calls_run_at_once(many: int) -> None:
     all_inside = asyncio.Barrier(many)
 
     @tool(concurrent=True)
@@ -43,7 +43,7 @@ async def test_concurrent_calls_are_all_inside_at_once(many: int) -> None:
 
 
 @requirement("run.parallel")
-async def test_sync_calls_are_inside_at_once_too() -> None:
+async def test_concurrent_sync_calls_run_at_once() -> None:
     both_inside = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
 
@@ -59,7 +59,7 @@ async def test_sync_calls_are_inside_at_once_too() -> None:
 
 
 @requirement("run.parallel")
-async def test_two_commands_wait_for_each_other(tmp_path: Path) -> None:
+async def test_two_commands_run_at_once(tmp_path: Path) -> None:
     bash = replace(bash_tool(profile()), concurrent=True)
     here, there = "mkfifo x; echo 1 > x; cat y", "until mkfifo y 2>/dev/null; do :; done"
     commands = [f"{here}", f"{there}; until [ -p x ]; do :; done; cat x; echo 2 > y"]
@@ -73,7 +73,7 @@ async def test_two_commands_wait_for_each_other(tmp_path: Path) -> None:
 
 
 @requirement("run.alone")
-async def test_an_exclusive_call_is_never_beside_another() -> None:
+async def test_exclusive_call_never_overlaps_another() -> None:
     inside: list[str] = []
     beside: list[list[str]] = []
 
@@ -103,8 +103,8 @@ async def test_an_exclusive_call_is_never_beside_another() -> None:
 
 
 @requirement("run.alone")
-async def test_a_call_whose_input_does_not_fit_waits_its_turn() -> None:
-    told = Told()
+async def test_call_with_an_invalid_input_waits_for_earlier_calls() -> None:
+    log = EventLog()
     inside, go_on = anyio.Event(), anyio.Event()
 
     @tool(concurrent=True)
@@ -114,22 +114,22 @@ async def test_a_call_whose_input_does_not_fit_waits_its_turn() -> None:
         return "shared"
 
     with anyio.fail_after(5):
-        async with Runner([shared], direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([shared], direct=[log]) as runner, runner.batch() as batch:
             batch.add(call("a", "shared", n=1))
             batch.add(call("b", "shared", n="one"))
             await inside.wait()
             await anyio.lowlevel.checkpoint()
-            assert told.states == {}
+            assert log.states == {}
             go_on.set()
             await batch.drain()
 
-    assert told.states == {"a": "succeeded", "b": "failed"}
+    assert log.states == {"a": "succeeded", "b": "failed"}
 
 
 @requirement("run.order")
 async def test_results_come_in_call_order_whatever_ends_first() -> None:
     second_done = anyio.Event()
-    told = Told()
+    log = EventLog()
 
     @tool(concurrent=True)
     async def first() -> str:
@@ -142,11 +142,11 @@ async def test_results_come_in_call_order_whatever_ends_first() -> None:
         return "second"
 
     with anyio.fail_after(5):
-        runner = Runner([first, second], direct=[told])
+        runner = Runner([first, second], direct=[log])
         results = await runner.run([call("a", "first"), call("b", "second")])
 
     assert [result.text for result in results] == ["first", "second"]
-    assert [str(one.call_id) for one in told.of(Finished)] == ["b", "a"]
+    assert [str(item.call_id) for item in log.of(Finished)] == ["b", "a"]
 
 
 @requirement("run.streaming")
@@ -168,8 +168,8 @@ async def test_calls_start_while_the_message_still_streams() -> None:
 
 
 @requirement("run.duplicate")
-async def test_an_id_is_accepted_once_in_a_conversation() -> None:
-    told = Told()
+async def test_call_id_is_accepted_once_in_a_conversation() -> None:
+    log = EventLog()
     ran: list[int] = []
 
     @tool
@@ -178,13 +178,13 @@ async def test_an_id_is_accepted_once_in_a_conversation() -> None:
         return str(len(ran))
 
     with anyio.fail_after(5):
-        async with Runner([count], direct=[told]) as runner:
+        async with Runner([count], direct=[log]) as runner:
             first = await runner.run([call("a", "count"), call("a", "count")])
             again = await runner.run([call("a", "count")])
 
-    assert ([one.text for one in first], again, len(ran)) == (["1"], [], 1)
-    assert len(told.of(Duplicate)) == 2
-    assert [one.call_ids for one in told.of(BatchFinished)] == [("a",), ()]
+    assert ([item.text for item in first], again, len(ran)) == (["1"], [], 1)
+    assert len(log.of(Duplicate)) == 2
+    assert [item.call_ids for item in log.of(BatchFinished)] == [("a",), ()]
 
 
 @requirement("run.bad-call")
@@ -197,7 +197,7 @@ async def test_an_id_is_accepted_once_in_a_conversation() -> None:
         {"type": "text", "text": "hello"},
     ],
 )
-async def test_what_is_no_call_raises_and_none_of_its_message_runs(block: dict[str, object]) -> None:
+async def test_invalid_block_raises_and_no_call_of_its_message_runs(block: dict[str, object]) -> None:
     ran: list[int] = []
 
     @tool
@@ -213,7 +213,7 @@ async def test_what_is_no_call_raises_and_none_of_its_message_runs(block: dict[s
 
 
 @requirement("run.modifiers")
-async def test_what_a_call_changes_is_there_for_the_next() -> None:
+async def test_context_change_of_a_call_reaches_the_next() -> None:
     @tool
     async def enter(folder: str, ctx: ToolContext) -> Output:
         place = ctx.cwd / folder
@@ -221,14 +221,14 @@ async def test_what_a_call_changes_is_there_for_the_next() -> None:
 
     with anyio.fail_after(5):
         async with Runner([enter], cwd="/tmp") as runner:
-            results = await runner.run([call(one, "enter", folder=one) for one in "abc"])
+            results = await runner.run([call(item, "enter", folder=item) for item in "abc"])
 
     assert [result.text for result in results] == ["tmp", "a", "b"]
     assert runner.context.cwd == Path("/tmp/a/b/c")
 
 
 @requirement("run.modifiers")
-async def test_parallel_calls_change_nothing_before_all_of_them_ended() -> None:
+async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -> None:
     last_ended = anyio.Event()
     seen: list[object] = []
 
@@ -259,24 +259,24 @@ async def test_parallel_calls_change_nothing_before_all_of_them_ended() -> None:
 
 
 @requirement("run.modifiers")
-async def test_a_modifier_that_fails_is_told_of_and_changes_nothing() -> None:
-    told = Told()
+async def test_failing_modifier_is_reported_and_changes_nothing() -> None:
+    log = EventLog()
 
     @tool
     async def breaks() -> Output:
         return Output("fine", modify=lambda context: 1 / 0)  # type: ignore[arg-type,return-value]
 
     with anyio.fail_after(5):
-        results = await Runner([breaks], direct=[told]).run([call("a", "breaks")])
+        results = await Runner([breaks], direct=[log]).run([call("a", "breaks")])
 
     assert results[0].text == "fine"
-    assert [(one.where, one.call_id) for one in told.of(Faulted)] == [("context modifier", "a")]
+    assert [(item.where, item.call_id) for item in log.of(Faulted)] == [("context modifier", "a")]
 
 
 @requirement("run.siblings")
 @pytest.mark.parametrize("policy", ["independent", "cancel_on_shell_error"])
-async def test_a_failed_command_ends_its_siblings_only_by_that_policy(policy: Siblings) -> None:
-    told = Told()
+async def test_failed_command_cancels_its_siblings_only_by_policy(policy: Siblings) -> None:
+    log = EventLog()
     failing = anyio.Event()
 
     @tool(name="Bash", concurrent=True)
@@ -298,19 +298,19 @@ async def test_a_failed_command_ends_its_siblings_only_by_that_policy(policy: Si
     client = profile()
     cancels = replace(client, availability=replace(client.availability, siblings=policy))
     with anyio.fail_after(5):
-        runner = Runner([shell, later], profile=cancels, direct=[told])
+        runner = Runner([shell, later], profile=cancels, direct=[log])
         results = await runner.run([call("a", "Bash", ok=False), call("b", "Bash", ok=True), call("c", "later")])
 
     if policy == "independent":
-        assert told.states == {"a": "failed", "b": "succeeded", "c": "succeeded"}
+        assert log.states == {"a": "failed", "b": "succeeded", "c": "succeeded"}
     else:
-        assert told.states == {"a": "failed", "b": "cancelled", "c": "cancelled"}
+        assert log.states == {"a": "failed", "b": "cancelled", "c": "cancelled"}
         assert results[2].text == "<tool_use_error>Sibling tool call errored</tool_use_error>"
 
 
 @requirement("run.switched-off")
-async def test_a_tool_that_is_switched_off_is_unknown() -> None:
-    told = Told()
+async def test_disabled_tool_is_unknown() -> None:
+    log = EventLog()
 
     @tool(aliases=("other",))
     async def hidden() -> str:
@@ -318,17 +318,17 @@ async def test_a_tool_that_is_switched_off_is_unknown() -> None:
 
     off = replace(hidden, enabled=False)
     with anyio.fail_after(5):
-        results = await Runner([off], direct=[told]).run([call("a", "hidden"), call("b", "other")])
+        results = await Runner([off], direct=[log]).run([call("a", "hidden"), call("b", "other")])
 
     assert "No such tool available: hidden" in results[0].text
-    assert told.of(Started) == []
+    assert log.of(Started) == []
 
 
 @requirement("run.by-path")
-async def test_calls_on_different_files_overlap_when_the_runner_locks_by_path() -> None:
+async def test_calls_on_different_files_overlap_with_path_locks() -> None:
     both_inside = asyncio.Barrier(2)
 
-    @tool(paths=lambda given: frozenset({str(given["path"])}))
+    @tool(paths=lambda fields: frozenset({str(fields["path"])}))
     async def write(path: str) -> str:
         await both_inside.wait()
         return path

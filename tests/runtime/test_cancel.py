@@ -1,4 +1,4 @@
-"""Ending calls: each still gets its result, and nothing goes on behind it."""
+"""Cancelled calls still get their result and leave nothing running."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
-from tests.runtime.waiting import Held, gone
+from tests.runtime.calls import EventLog, call
+from tests.runtime.waiting_tools import Held, gone
 from toolspan.runtime.batch import Batch
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.hooks import Hooks
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.anyio
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie, which only its parent can take away, runs no more."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -43,7 +42,6 @@ def is_alive(pid: int) -> bool:
 
 
 def endless() -> Held:
-    """A tool that runs until it is ended, and has half of what it would give."""
     return Held("endless", concurrent=True, partial=lambda: "half of it")
 
 
@@ -54,8 +52,7 @@ async def quick() -> str:
 
 
 @asynccontextmanager
-async def at_work(told: Told) -> AsyncIterator[tuple[Runner, Batch]]:
-    """A batch whose call `a` runs until it is ended, and `b` waits for it."""
+async def at_work(told: EventLog) -> AsyncIterator[tuple[Runner, Batch]]:
     running = endless()
     with anyio.fail_after(5):
         async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
@@ -66,34 +63,34 @@ async def at_work(told: Told) -> AsyncIterator[tuple[Runner, Batch]]:
 
 
 @requirement("cancel.one")
-async def test_ending_one_call_leaves_the_others() -> None:
-    told = Told()
-    async with at_work(told) as (runner, batch):
+async def test_cancelling_a_call_does_not_affect_the_others() -> None:
+    log = EventLog()
+    async with at_work(log) as (runner, batch):
         batch.add(call("c", "quick"))
         batch.cancel(CallId("c"))
-        assert told.states == {"c": "cancelled"}  # at once: it was waiting
+        assert log.states == {"c": "cancelled"}  # at once: it was waiting
         runner.cancel("a")
         finished = await batch.drain()
 
-    assert [one.span.state for one in finished] == ["interrupted", "succeeded", "cancelled"]
+    assert [item.span.state for item in finished] == ["interrupted", "succeeded", "cancelled"]
     assert "half of it" in str(finished[0].content)
 
 
 @requirement("cancel.all")
-async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
-    told = Told()
-    async with at_work(told) as (runner, batch):
+async def test_interrupt_ends_running_and_queued_calls() -> None:
+    log = EventLog()
+    async with at_work(log) as (runner, batch):
         runner.cancel()
         finished = await batch.drain()
 
-    assert [one.span.state for one in finished] == ["interrupted", "cancelled"]
-    assert [one.call_id for one in told.of(Started)] == ["a"]
+    assert [item.span.state for item in finished] == ["interrupted", "cancelled"]
+    assert [item.call_id for item in log.of(Started)] == ["a"]
 
 
 @requirement("cancel.host")
 @pytest.mark.parametrize("way", ["scope", "task"])
-async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
-    running, told = endless(), Told()
+async def test_cancelled_host_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
+    running, output = endless(), EventLog()
     ran: list[int] = []
 
     @tool
@@ -102,24 +99,24 @@ async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task
         return "x"
 
     async def host() -> None:
-        runner = Runner([running.tool, counted], direct=[told])
+        runner = Runner([running.tool, counted], direct=[output])
         await runner.run([call("a", "endless"), call("b", "counted"), call("c", "counted")])
 
     around = asyncio.all_tasks()
     with anyio.fail_after(5):
         await gone(way, host, running.inside)
 
-    assert sorted(told.states) == ["a", "b", "c"]
-    assert (told.states["a"], told.states["b"], ran) == ("interrupted", "cancelled", [])
+    assert sorted(output.states) == ["a", "b", "c"]
+    assert (output.states["a"], output.states["b"], ran) == ("interrupted", "cancelled", [])
     assert {task for task in asyncio.all_tasks() - around if not task.done()} == set()
 
 
 @requirement("cancel.host")
-async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_still_waits() -> None:
-    running, told = endless(), Told()
+async def test_nothing_starts_in_a_runner_whose_host_was_cancelled() -> None:
+    running, output = endless(), EventLog()
 
     with anyio.CancelScope() as host:
-        async with Runner([running.tool, quick], direct=[told]) as runner:
+        async with Runner([running.tool, quick], direct=[output]) as runner:
             with anyio.fail_after(5, shield=True):
                 async with runner.batch() as batch:
                     batch.add(call("a", "endless"))
@@ -128,14 +125,14 @@ async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_sti
                     host.cancel()
                     await batch.drain()
 
-    assert told.states == {"a": "interrupted", "b": "cancelled"}
+    assert output.states == {"a": "interrupted", "b": "cancelled"}
 
 
 @requirement("cancel.block")
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("way", ["call", "all", "host", "task"])
-async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(way: str, hooked: bool) -> None:
-    told = Told()
+async def test_uninterruptible_tool_finishes_and_keeps_its_result(way: str, hooked: bool) -> None:
+    log = EventLog()
     inside, go_on = anyio.Event(), anyio.Event()
     hooks = Hooks()
     if hooked:
@@ -147,7 +144,7 @@ async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(way
         await go_on.wait()
         return "finished"
 
-    runner = Runner([steady, quick], hooks=hooks, direct=[told])
+    runner = Runner([steady, quick], hooks=hooks, direct=[log])
 
     async def host() -> None:
         await runner.run([call("a", "steady"), call("b", "quick")])
@@ -170,13 +167,13 @@ async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(way
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
 
-    assert told.states["a"] == "succeeded"
-    assert next(one.content for one in told.of(Finished) if one.call_id == "a") == "finished"
+    assert log.states["a"] == "succeeded"
+    assert next(item.content for item in log.of(Finished) if item.call_id == "a") == "finished"
 
 
 @requirement("cancel.keeps-results")
-async def test_what_a_tool_did_stays_when_the_hooks_after_it_are_cut_off() -> None:
-    hooked, told = anyio.Event(), Told()
+async def test_output_of_a_tool_is_kept_if_post_hooks_are_cancelled() -> None:
+    hooked, output = anyio.Event(), EventLog()
     hooks = Hooks()
 
     @hooks.post_tool_use()
@@ -185,7 +182,7 @@ async def test_what_a_tool_did_stays_when_the_hooks_after_it_are_cut_off() -> No
         await anyio.sleep_forever()
 
     with anyio.fail_after(5):
-        async with Runner([quick], hooks=hooks, direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([quick], hooks=hooks, direct=[output]) as runner, runner.batch() as batch:
             batch.add(call("a", "quick"))
             await hooked.wait()
             batch.cancel()
@@ -195,8 +192,8 @@ async def test_what_a_tool_did_stays_when_the_hooks_after_it_are_cut_off() -> No
 
 
 @requirement("cancel.thread")
-async def test_a_sync_tool_settles_at_once_though_its_thread_goes_on() -> None:
-    inside, go_on, told = anyio.Event(), threading.Event(), Told()
+async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> None:
+    inside, go_on, output = anyio.Event(), threading.Event(), EventLog()
     loop = asyncio.get_running_loop()
     saw: list[bool] = []
 
@@ -209,7 +206,7 @@ async def test_a_sync_tool_settles_at_once_though_its_thread_goes_on() -> None:
 
     try:
         with anyio.fail_after(5):
-            async with Runner([stubborn, quick], direct=[told]) as runner, runner.batch() as batch:
+            async with Runner([stubborn, quick], direct=[output]) as runner, runner.batch() as batch:
                 batch.add(call("a", "stubborn"))
                 batch.add(call("b", "quick"))
                 await inside.wait()
@@ -219,44 +216,44 @@ async def test_a_sync_tool_settles_at_once_though_its_thread_goes_on() -> None:
     finally:
         go_on.set()
 
-    assert [one.span.state for one in finished] == ["interrupted", "succeeded"]
+    assert [item.span.state for item in finished] == ["interrupted", "succeeded"]
 
 
 @requirement("cancel.asked")
-async def test_a_question_that_nobody_answered_in_time_is_told_as_aborted() -> None:
-    asked, told = anyio.Event(), Told()
+async def test_unanswered_question_is_reported_as_aborted() -> None:
+    request, output = anyio.Event(), EventLog()
 
     async def approver(question: PermissionRequest, ask: Ask) -> Allow | Deny:
-        asked.set()
+        request.set()
         await anyio.sleep_forever()
         return Allow()
 
     with anyio.fail_after(5):
-        runner = Runner([quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[told])
+        runner = Runner([quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[output])
         async with runner, runner.batch() as batch:
             batch.add(call("a", "quick"))
-            await asked.wait()
+            await request.wait()
             batch.cancel()
             finished = await batch.drain()
 
     assert finished[0].span.state == "cancelled"
-    assert [one.reason for one in told.of(PermissionRequested)] == ["sure?"]
-    assert [(one.allowed, one.source) for one in told.of(Decided)] == [(False, "user_abort")]
+    assert [item.reason for item in output.of(PermissionRequested)] == ["sure?"]
+    assert [(item.allowed, item.source) for item in output.of(Decided)] == [(False, "user_abort")]
 
 
 @requirement("cancel.before-start")
-async def test_a_call_ended_by_its_own_policy_does_not_run() -> None:
-    told = Told()
-    runner = Runner([quick], policies=[lambda question: runner.cancel("a")], direct=[told])
+async def test_call_cancelled_by_its_policy_does_not_run() -> None:
+    log = EventLog()
+    runner = Runner([quick], policies=[lambda question: runner.cancel("a")], direct=[log])
 
     with anyio.fail_after(5):
         finished = await runner.finish([call("a", "quick")])
 
-    assert (finished[0].span.state, told.of(Started)) == ("cancelled", [])
+    assert (finished[0].span.state, log.of(Started)) == ("cancelled", [])
 
 
 @requirement("cancel.before-start")
-async def test_no_hook_is_asked_for_a_call_that_nobody_wants_any_more() -> None:
+async def test_no_hook_runs_for_a_cancelled_call() -> None:
     hooks = Hooks()
     fired: list[Call] = []
     hooks.pre_tool_use()(fired.append)
@@ -272,7 +269,7 @@ async def test_no_hook_is_asked_for_a_call_that_nobody_wants_any_more() -> None:
 
 @requirement("cancel.partial")
 @pytest.mark.parametrize("partial", [lambda: 1 / 0, lambda: 7, None])
-async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -> None:
+async def test_failing_partial_output_costs_no_result(partial: Any) -> None:
     running = Held("endless", partial=partial)
 
     with anyio.fail_after(5):
@@ -286,7 +283,7 @@ async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -
 
 
 @requirement("cancel.processes")
-async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_stays(tmp_path: Path) -> None:
+async def test_cancelled_command_ends_with_all_its_processes_and_keeps_its_output(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     apart = "(setsid sh -c 'echo $$ >> pids; exec sleep 100' &)"
     command = f"echo begun; sleep 100 & echo $$ $! > pids; {apart}; mv pids ready; wait"
@@ -309,16 +306,16 @@ async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_s
 
 
 @requirement("cancel.discard")
-async def test_a_reply_that_is_streamed_anew_answers_its_calls_in_its_own_words() -> None:
-    async with at_work(Told()) as (_, batch):
+async def test_calls_of_a_retried_reply_are_answered_with_that_reason() -> None:
+    async with at_work(EventLog()) as (_, batch):
         batch.cancel(by="discarded")
         finished = await batch.drain()
 
-    assert [one.span.error_kind for one in finished] == ["stream_discarded", "stream_discarded"]
+    assert [item.span.error_kind for item in finished] == ["stream_discarded", "stream_discarded"]
 
 
 @requirement("cancel.stray")
-async def test_a_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
+async def test_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
     @tool(concurrent=True)
     async def unlucky() -> str:
         task = asyncio.create_task(anyio.sleep_forever())
@@ -332,4 +329,4 @@ async def test_a_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
             [call("a", "unlucky"), call("b", "quick"), call("c", "unlucky")]
         )
 
-    assert [one.span.state for one in finished] == ["failed", "succeeded", "failed"]
+    assert [item.span.state for item in finished] == ["failed", "succeeded", "failed"]

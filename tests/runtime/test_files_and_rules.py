@@ -1,4 +1,4 @@
-"""Files that rules deny, links, and the messages about them, as the client versions do it."""
+"""Denied files, links, and the messages about them, per client version."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Client:
     def __init__(self, runner: Runner) -> None:
         self._runner, self._ids = runner, count()
 
-    async def text(self, tool: str, **given: object) -> str:
+    async def text(self, tool: str, **fields: object) -> str:
         """Return what the model reads."""
-        block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": given}
+        block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": fields}
         with anyio.fail_after(30):
             return str((await self._runner.finish([block]))[0].content)
 
@@ -75,7 +75,7 @@ def _fill(folder: Path, *names: str) -> Path:
     return project
 
 
-async def test_nothing_is_said_about_a_denied_file(tmp_path: Path) -> None:
+async def test_denied_file_is_not_described(tmp_path: Path) -> None:
     _fill(tmp_path, "locked/x")
     rules = Rules(allow=["Edit", "Write", "Read"], deny=["Edit(locked/**)"])
     async with _client(tmp_path, rules) as client:
@@ -88,7 +88,7 @@ async def test_nothing_is_said_about_a_denied_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", ["Read(secret.txt)", "Read"])
-async def test_a_file_that_may_not_be_read_may_not_be_changed(tmp_path: Path, rule: str) -> None:
+async def test_unreadable_file_may_not_be_changed(tmp_path: Path, rule: str) -> None:
     project = _fill(tmp_path, "secret.txt")
     async with _client(tmp_path, Rules(allow=["Edit", "Write"], deny=[rule])) as client:
         edited = await client.text("Edit", file_path=f"{project}/secret.txt", old_string="a", new_string="b")
@@ -100,23 +100,23 @@ async def test_a_file_that_may_not_be_read_may_not_be_changed(tmp_path: Path, ru
 
 
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-async def test_searches_leave_out_files_that_may_not_be_read(tmp_path: Path, version: str) -> None:
+async def test_searches_leave_out_denied_files(tmp_path: Path, version: str) -> None:
     _fill(tmp_path, "secret/x.txt", "open/x.txt")
     rules = Rules(allow=["Grep", "Glob", "Read"], deny=["Read(secret/**)"])
     async with _client(tmp_path, rules, version=version) as client:
         names = await client.text("Grep", pattern="a")
         lines = await client.text("Grep", pattern="a", output_mode="content")
         counts = await client.text("Grep", pattern="a", output_mode="count")
-        found = await client.text("Glob", pattern="**/x.txt")
+        result = await client.text("Glob", pattern="**/x.txt")
         inside = await client.text("Grep", pattern="a", path="secret")
 
-    assert "secret" not in names + lines + counts + found
-    assert all("open/x.txt" in text for text in (names, lines, counts, found))
-    shown = "secret" if version == "2.0.65" else tmp_path / "proj/secret"
-    assert inside == f"Permission to read {shown} has been denied."
+    assert "secret" not in names + lines + counts + result
+    assert all("open/x.txt" in text for text in (names, lines, counts, result))
+    displayed = "secret" if version == "2.0.65" else tmp_path / "proj/secret"
+    assert inside == f"Permission to read {displayed} has been denied."
 
 
-async def test_the_newest_client_refuses_to_write_to_links(tmp_path: Path) -> None:
+async def test_newest_client_refuses_to_write_to_links(tmp_path: Path) -> None:
     project = _fill(tmp_path, "a.txt")
     (project / "link").symlink_to("a.txt")
     (project / "loop").symlink_to("loop")
@@ -148,20 +148,20 @@ async def test_questions_name_the_path_as_the_version_does(tmp_path: Path) -> No
     assert "/new/., which contains a suspicious Windows path pattern" in dotted
 
 
-async def test_a_question_about_a_link_that_leads_outside_states_its_target(tmp_path: Path) -> None:
+async def test_question_about_a_link_that_leads_outside_states_its_target(tmp_path: Path) -> None:
     project = _fill(tmp_path, "a.txt")
     (tmp_path / "outside").write_text("o\n")
     (project / "link").symlink_to(tmp_path / "outside")
     async with _client(tmp_path) as client:
-        asked = await client.text("Read", file_path="link")
+        request = await client.text("Read", file_path="link")
 
-    assert asked.endswith(
+    assert request.endswith(
         f" {project}/link resolves through a symlink to {tmp_path}/outside, which is outside the allowed working"
         " directories."
     )
 
 
-async def test_a_reason_stands_alone_if_the_hook_saw_another_spelling_of_the_path(tmp_path: Path) -> None:
+async def test_reason_is_shown_alone_if_the_hook_saw_another_spelling_of_the_path(tmp_path: Path) -> None:
     project = _fill(tmp_path, "a.txt")
     hooks = Hooks()
     hooks.pre_tool_use()(lambda _event: Deny("no way"))

@@ -1,4 +1,4 @@
-"""The order of things in the life of one call, and who wins when several have a say."""
+"""The stages of a call, and the precedence of decisions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
-from tests.runtime.waiting import Held
+from tests.runtime.calls import EventLog, call
+from tests.runtime.waiting_tools import Held
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
@@ -39,7 +39,6 @@ async def run(runner: Runner, *blocks: dict[str, object]) -> list[Finished]:
 
 
 def listening(fired: list[str], **answers: object) -> Hooks:
-    """Hooks that note what they hear and give the answers they are told to."""
     hooks = Hooks()
 
     @hooks.pre_tool_use()
@@ -61,31 +60,31 @@ def listening(fired: list[str], **answers: object) -> Hooks:
 
 
 @requirement("run.no-hooks-when-invalid")
-async def test_hooks_do_not_fire_for_calls_that_cannot_run() -> None:
+async def test_hooks_do_not_run_for_calls_that_cannot_run() -> None:
     fired: list[str] = []
-    careful = tool(name="careful", validate_input=lambda given, ctx: "not today")(double.function)
+    careful = tool(name="careful", validate_input=lambda fields, ctx: "not today")(double.function)
     runner = Runner([double, careful], hooks=listening(fired))
 
     finished = await run(runner, call("a", "halve", n=1), call("b", "double", n="one"), call("c", "careful", n=1))
 
     assert fired == []
-    assert [one.span.error_kind for one in finished] == ["unknown_tool", "invalid_input", "invalid_input"]
+    assert [item.span.error_kind for item in finished] == ["unknown_tool", "invalid_input", "invalid_input"]
     assert finished[2].content == "<tool_use_error>not today</tool_use_error>"
 
 
 @requirement("run.order-of-events")
-async def test_events_of_a_call_come_in_the_order_of_its_life() -> None:
-    told = Told()
-    runner = Runner([double], hooks=listening([]), policies=[lambda question: Allow()], direct=[told])
+async def test_events_of_a_call_come_in_order() -> None:
+    log = EventLog()
+    runner = Runner([double], hooks=listening([]), policies=[lambda question: Allow()], direct=[log])
 
     await run(runner, call("a", "double", n=2))
 
-    kinds = [type(event) for event in told.events[:-1]]
+    kinds = [type(event) for event in log.events[:-1]]
     assert kinds == [Requested, HookRan, Decided, Started, HookRan, Finished]
 
 
 @requirement("run.updated-input")
-async def test_a_hooks_input_is_checked_again() -> None:
+async def test_input_of_a_hook_is_validated_again() -> None:
     good, bad = PreToolDecision(input={"n": 5}), Allow(input={"n": "five"})
 
     ran = await run(Runner([double], hooks=listening([], before=good)), call("a", "double", n=1))
@@ -101,7 +100,7 @@ async def test_a_hooks_input_is_checked_again() -> None:
 
 
 @requirement("run.updated-input")
-async def test_of_several_inputs_the_last_counts_and_the_rules_see_it() -> None:
+async def test_last_of_several_hook_inputs_is_used_and_checked_by_rules() -> None:
     seen: list[object] = []
     hooks = Hooks()
     hooks.pre_tool_use()(lambda call: Allow(input={"n": 3}))
@@ -133,7 +132,9 @@ PRECEDENCE: Sequence[tuple[Decision | None, Decision | None, Decision | None, st
 
 @requirement("permission.precedence")
 @pytest.mark.parametrize(("rule", "hook", "mode", "state"), PRECEDENCE)
-async def test_who_decides(rule: Decision | None, hook: Decision | None, mode: Decision | None, state: str) -> None:
+async def test_strictest_decision_wins(
+    rule: Decision | None, hook: Decision | None, mode: Decision | None, state: str
+) -> None:
     def fallback(question: PermissionRequest) -> Decision | None:
         return mode
 
@@ -153,7 +154,7 @@ async def test_who_decides(rule: Decision | None, hook: Decision | None, mode: D
 
 
 @requirement("permission.rule-input")
-async def test_a_hooks_consent_does_not_undo_the_input_a_policy_gave() -> None:
+async def test_approval_of_a_hook_keeps_the_input_of_a_policy() -> None:
     runner = Runner([double], hooks=listening([], before=Allow()), policies=[lambda question: Allow(input={"n": 50})])
 
     assert (await run(runner, call("a", "double", n=1)))[0].content == "100"
@@ -173,18 +174,18 @@ async def cancelled_inside(question: PermissionRequest) -> Decision | None:
 
 @requirement("permission.fails-closed")
 @pytest.mark.parametrize("policy", [crashing, answering_garbage, cancelled_inside])
-async def test_a_policy_that_fails_refuses(policy: Policy) -> None:
-    told = Told()
+async def test_failing_policy_denies(policy: Policy) -> None:
+    log = EventLog()
 
-    finished = await run(Runner([double], policies=[policy], direct=[told]), call("a", "double", n=1))
+    finished = await run(Runner([double], policies=[policy], direct=[log]), call("a", "double", n=1))
 
     assert finished[0].span.state in ("denied", "failed")
-    assert told.of(Started) == []
+    assert log.of(Started) == []
 
 
 @requirement("run.deny-and-stop")
-async def test_a_refusal_without_a_word_ends_what_runs_and_what_waits() -> None:
-    told = Told()
+async def test_denial_without_a_message_ends_running_and_queued_calls() -> None:
+    log = EventLog()
     endless = Held("endless", concurrent=True)
 
     @tool(concurrent=True)
@@ -197,37 +198,37 @@ async def test_a_refusal_without_a_word_ends_what_runs_and_what_waits() -> None:
         await endless.inside.wait()
         return Deny(None, "user_reject", stop=True)
 
-    runner = Runner([endless.tool, asked, double], policies=[policy], direct=[told])
+    runner = Runner([endless.tool, asked, double], policies=[policy], direct=[log])
     finished = await run(runner, call("a", "endless"), call("b", "asked"), call("c", "double", n=1))
 
-    assert [one.span.state for one in finished] == ["interrupted", "denied", "cancelled"]
-    assert [str(one.call_id) for one in told.of(Started)] == ["a"]
+    assert [item.span.state for item in finished] == ["interrupted", "denied", "cancelled"]
+    assert [str(item.call_id) for item in log.of(Started)] == ["a"]
 
 
 @requirement("run.deny-with-words")
-async def test_a_refusal_with_a_word_ends_only_that_call() -> None:
+async def test_denial_with_a_message_ends_only_that_call() -> None:
     def policy(question: PermissionRequest) -> Decision | None:
         return Deny("use 2", "user_reject") if question.input["n"] == 1 else None
 
     finished = await run(Runner([double], policies=[policy]), call("a", "double", n=1), call("b", "double", n=2))
 
-    assert [one.span.state for one in finished] == ["denied", "succeeded"]
+    assert [item.span.state for item in finished] == ["denied", "succeeded"]
     assert "the user said:\nuse 2" in str(finished[0].content)
 
 
 @requirement("run.hook-stop")
 @pytest.mark.parametrize("answers", [{"before": PreToolDecision(stop="no")}, {"after": HookEffects(stop="no")}])
-async def test_a_hook_that_stops_lets_the_call_finish_and_ends_those_that_wait(answers: dict[str, object]) -> None:
+async def test_stopping_hook_lets_the_call_finish_and_ends_queued_calls(answers: dict[str, object]) -> None:
     async with Runner([double], hooks=listening([], **answers)) as runner:
         with anyio.fail_after(5):
             async with runner.batch() as batch:
-                for one in "ab":
-                    batch.add(call(one, "double", n=1))
+                for item in "ab":
+                    batch.add(call(item, "double", n=1))
                 finished = await batch.drain()
                 batch.add(call("c", "double", n=1))
                 late = await batch.drain()
 
-    assert [one.span.state for one in finished] == ["succeeded", "cancelled"]
+    assert [item.span.state for item in finished] == ["succeeded", "cancelled"]
     assert (batch.stop, late[2].span.state) == ("no", "cancelled")
 
 
@@ -241,20 +242,20 @@ async def test_a_hook_that_stops_lets_the_call_finish_and_ends_those_that_wait(a
         7,
     ],
 )
-async def test_what_a_hook_gets_wrong_afterwards_leaves_the_result_alone(after: object) -> None:
+async def test_error_in_a_post_hook_does_not_change_the_result(after: object) -> None:
     finished = await run(Runner([double], hooks=listening([], after=after)), call("a", "double", n=1))
 
     assert (finished[0].content, finished[0].span.state) == ("2", "succeeded")
 
 
 @requirement("run.hook-output")
-async def test_a_hook_can_put_another_output_in_place_and_speak_beside_it() -> None:
+async def test_hook_can_replace_the_output_and_add_a_message() -> None:
     after = HookEffects(output=ReplacedOutput("three", {"n": 3}), contexts=("mind",), feedback=("hm",))
 
     finished = await run(Runner([double], hooks=listening([], after=after)), call("a", "double", n=1))
 
     assert (finished[0].content, finished[0].structured) == ("three", {"n": 3})
-    assert [(one.name, one.text) for one in finished[0].contexts] == [
+    assert [(context.name, context.text) for context in finished[0].contexts] == [
         ("PostToolUse:double", "mind"),
         ("PostToolUse:double", "hm"),
     ]
@@ -293,24 +294,24 @@ class Unspeakable(Exception):  # noqa: N818 - its name is what is told of it
         (Unspeakable(), "Unspeakable"),
     ],
 )
-async def test_whatever_a_tool_raises_is_its_calls_result_and_hurts_no_other(error: BaseException, text: str) -> None:
+async def test_exception_of_a_tool_is_the_result_of_its_call_only(error: BaseException, text: str) -> None:
     fired: list[str] = []
     runner = Runner([failing(error), double], hooks=listening(fired))
 
     finished = await run(runner, call("a", "fails"), call("b", "double", n=1))
 
-    assert [one.content for one in finished] == [text, "2"]
+    assert [item.content for item in finished] == [text, "2"]
     assert finished[0].structured == f"Error: {text}"
     assert fired == ["before a", f"failed a: {text}", "before b", "after b"]
 
 
 @requirement("run.tool-timeout")
-async def test_a_tools_own_time_limit_ends_it() -> None:
+async def test_timeout_of_a_tool_ends_it() -> None:
     slow = replace(failing(ValueError()), name="slow", timeout=0.01, run=_forever)
 
     finished = await run(Runner([slow, double]), call("a", "slow"), call("b", "double", n=1))
 
-    assert [one.span.state for one in finished] == ["timed_out", "succeeded"]
+    assert [item.span.state for item in finished] == ["timed_out", "succeeded"]
     assert "timed out after 0.01s" in str(finished[0].content)
 
 
@@ -320,7 +321,7 @@ async def _forever(value: object, ctx: ToolContext) -> Output | ToolFailure:
 
 
 @requirement("run.tool-failure")
-async def test_a_failure_that_a_tool_tells_of_keeps_its_kind_and_code() -> None:
+async def test_reported_failure_keeps_its_kind_and_code() -> None:
     @tool
     async def fails() -> ToolFailure:
         return ToolFailure("gone", kind="not_found", exit_code=3, structured={"odd": {1}})
@@ -334,7 +335,7 @@ async def test_a_failure_that_a_tool_tells_of_keeps_its_kind_and_code() -> None:
 
 
 @requirement("run.alias")
-async def test_rules_and_hooks_know_a_tool_by_its_own_name_too() -> None:
+async def test_rules_and_hooks_match_the_canonical_tool_name() -> None:
     fired: list[str] = []
     hooks = Hooks()
     named = replace(double, aliases=("twice",))
@@ -349,15 +350,3 @@ async def test_rules_and_hooks_know_a_tool_by_its_own_name_too() -> None:
     finished = await run(Runner([named], hooks=hooks, policies=[policy]), call("a", "twice", n=1))
 
     assert (fired, finished[0].span.state) == (["twice"], "denied")
-
-
-@requirement("run.cut")
-async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run() -> None:
-    told = Told()
-    with anyio.fail_after(5):
-        async with Runner([double], direct=[told]) as runner, runner.batch() as batch:
-            batch.add(call("a", "double", n=1), truncated=True)
-            finished = await batch.drain()
-
-    assert finished[0].span.error_kind == "invalid_input"
-    assert told.of(Started) == []

@@ -1,4 +1,4 @@
-"""Which calls may start, and which may be handed out: the queue against a slow, obvious model."""
+"""The queue against a simple model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]), max_size=2)
 
 
 @dataclass
-class Told:
+class QueuedCall:
     """One call, as the model of the queue knows it."""
 
     id: CallId
@@ -38,9 +38,9 @@ class Model:
 
     cap: int | None = None
     by_path: bool = False
-    calls: list[Told] = field(default_factory=list)
+    calls: list[QueuedCall] = field(default_factory=list)
 
-    def at(self, stage: str) -> list[Told]:
+    def at(self, stage: str) -> list[QueuedCall]:
         return [call for call in self.calls if call.stage == stage]
 
     def start(self) -> list[CallId]:
@@ -52,12 +52,12 @@ class Model:
             begun.append(call.id)
         return begun
 
-    def may_start(self, call: Told) -> bool:
+    def may_start(self, call: QueuedCall) -> bool:
         running = self.at("executing")
         full = self.cap is not None and len(running) >= max(1, self.cap)
         return not full and all(self.side_by_side(call, other) for other in running)
 
-    def side_by_side(self, one: Told, other: Told) -> bool:
+    def side_by_side(self, one: QueuedCall, other: QueuedCall) -> bool:
         if one.overlaps and other.overlaps:
             return True
         known = one.paths is not None and other.paths is not None
@@ -75,8 +75,6 @@ class Model:
 
 
 class Agreement(RuleBasedStateMachine):
-    """Queue and model, told the same, say the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.queue = Queue()
@@ -91,7 +89,7 @@ class Agreement(RuleBasedStateMachine):
     def add(self, overlaps: bool, paths: frozenset[str] | None) -> None:
         call_id = CallId(f"c{len(self.model.calls)}")
         self.queue.add(QueueItem(call_id, overlaps, paths))
-        self.model.calls.append(Told(call_id, overlaps, paths))
+        self.model.calls.append(QueuedCall(call_id, overlaps, paths))
 
     @rule()
     def start(self) -> None:
@@ -139,13 +137,13 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def nobody_runs_beside_whom_it_must_not(self) -> None:
         running = self.model.at("executing")
-        for one in running:
+        for item in running:
             for other in running:
-                assert one is other or self.model.side_by_side(one, other)
+                assert item is other or self.model.side_by_side(item, other)
 
 
 @requirement("run.queue-order")
-def test_the_queue_does_what_the_model_of_it_does() -> None:
+def test_queue_agrees_with_a_simple_model() -> None:
     run_state_machine_as_test(Agreement)
 
 
@@ -165,7 +163,7 @@ def unsafe(name: str, *paths: str) -> QueueItem:
 
 
 @requirement("run.queue-barrier")
-def test_a_call_that_must_be_alone_is_a_barrier() -> None:
+def test_exclusive_call_is_a_barrier() -> None:
     queue = queue_of(safe("a"), safe("b"), unsafe("c"), safe("d"))
 
     assert queue.start() == ["a", "b"]
@@ -178,7 +176,7 @@ def test_a_call_that_must_be_alone_is_a_barrier() -> None:
 
 
 @requirement("run.queue-order")
-def test_nothing_overtakes_a_call_that_cannot_start() -> None:
+def test_blocked_call_is_not_overtaken() -> None:
     queue = queue_of(unsafe("a"), unsafe("b"), safe("c"))
 
     assert queue.start() == ["a"]
@@ -188,7 +186,7 @@ def test_nothing_overtakes_a_call_that_cannot_start() -> None:
 
 
 @requirement("run.queue-cap")
-def test_only_so_many_run_at_once() -> None:
+def test_concurrency_is_limited() -> None:
     queue = queue_of(safe("a"), safe("b"), safe("c"), cap=2)
 
     assert queue.start() == ["a", "b"]
@@ -197,12 +195,12 @@ def test_only_so_many_run_at_once() -> None:
 
 
 @requirement("run.queue-cap")
-def test_a_cap_of_nothing_still_lets_one_run() -> None:
+def test_limit_of_zero_still_runs_one_call() -> None:
     assert queue_of(unsafe("a"), safe("b"), cap=0).start() == ["a"]
 
 
 @requirement("run.queue-paths")
-def test_calls_that_write_to_different_files_overlap_when_asked_for() -> None:
+def test_writes_to_different_files_overlap_on_request() -> None:
     items = (unsafe("a", "x"), unsafe("b", "y"), unsafe("c", "x"))
 
     assert queue_of(*items, by_path=True).start() == ["a", "b"]
@@ -211,7 +209,7 @@ def test_calls_that_write_to_different_files_overlap_when_asked_for() -> None:
 
 
 @requirement("run.queue-hand-out")
-def test_an_executing_barrier_holds_back_the_results_behind_it() -> None:
+def test_running_barrier_holds_back_later_results() -> None:
     queue = queue_of(safe("a"), unsafe("b"), safe("c"))
     queue.start()
     queue.finish(CallId("a"))
@@ -225,7 +223,7 @@ def test_an_executing_barrier_holds_back_the_results_behind_it() -> None:
 
 
 @requirement("run.queue-hand-out")
-def test_an_executing_call_that_overlaps_holds_back_nobody() -> None:
+def test_running_concurrent_call_holds_back_nothing() -> None:
     queue = queue_of(safe("a"), safe("b"))
     queue.start()
     queue.finish(CallId("b"))
@@ -234,7 +232,7 @@ def test_an_executing_call_that_overlaps_holds_back_nobody() -> None:
 
 
 @requirement("run.queue-order")
-def test_an_item_is_queued_once() -> None:
+def test_item_is_queued_once() -> None:
     queue = queue_of(safe("a"))
     used = safe("b")
     used.stage = "completed"

@@ -1,4 +1,4 @@
-"""A runner from outside: with and without a context manager, once and again."""
+"""Runners with and without a context manager."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
+from tests.runtime.calls import EventLog, call
 from toolspan.errors import BadCall
 from toolspan.runtime.batch import RunStep
 from toolspan.runtime.context import RunnerContext, ToolContext
@@ -34,33 +34,33 @@ async def fails() -> str:
 
 
 @requirement("runner.messages")
-async def test_a_runner_takes_a_message_a_block_or_blocks() -> None:
+async def test_runner_accepts_a_message_a_block_or_blocks() -> None:
     blocks = [call("a", "quick"), call("b", "quick")]
     message = {"role": "assistant", "content": [{"type": "text", "text": "Well"}, *blocks]}
 
     with anyio.fail_after(5):
-        assert [one.id for one in await Runner([quick]).run(message)] == ["a", "b"]
-        assert [one.id for one in await Runner([quick]).run(blocks)] == ["a", "b"]
-        assert [one.id for one in await Runner([quick]).run(blocks[0])] == ["a"]
+        assert [item.id for item in await Runner([quick]).run(message)] == ["a", "b"]
+        assert [item.id for item in await Runner([quick]).run(blocks)] == ["a", "b"]
+        assert [item.id for item in await Runner([quick]).run(blocks[0])] == ["a"]
         assert await Runner([quick]).run({"role": "assistant", "content": "Done."}) == []
         with pytest.raises(BadCall):
             await Runner([quick]).run({"role": "assistant", "content": 7})
 
 
 @requirement("runner.alone")
-async def test_a_runner_works_again_and_again_without_being_entered() -> None:
+async def test_runner_can_be_used_repeatedly_without_being_entered() -> None:
     runner = Runner([quick])
     around = asyncio.all_tasks()
 
     with anyio.fail_after(5):
         for n in range(3):
-            assert [one.text for one in await runner.run([call(f"c{n}", "quick")])] == ["quick"]
+            assert [item.text for item in await runner.run([call(f"c{n}", "quick")])] == ["quick"]
             await anyio.lowlevel.checkpoint()
             assert asyncio.all_tasks() == around
 
 
 @requirement("runner.alone")
-async def test_two_runs_at_once_of_a_runner_that_is_not_entered_do_not_end_each_other() -> None:
+async def test_concurrent_runs_of_a_runner_that_is_not_entered_do_not_end_each_other() -> None:
     first_done, second_inside = anyio.Event(), anyio.Event()
 
     @tool
@@ -96,7 +96,7 @@ async def test_two_runs_at_once_of_a_runner_that_is_not_entered_do_not_end_each_
 
 
 @requirement("runner.nested")
-async def test_a_tool_can_run_calls_itself() -> None:
+async def test_tool_can_run_calls() -> None:
     @tool
     async def outer() -> str:
         (result,) = await runner.run([call("inner", "quick")])
@@ -110,8 +110,8 @@ async def test_a_tool_can_run_calls_itself() -> None:
 
 
 @requirement("runner.left")
-async def test_leaving_a_runner_settles_what_still_runs() -> None:
-    told = Told()
+async def test_leaving_a_runner_finalizes_running_calls() -> None:
+    log = EventLog()
 
     @tool
     async def endless() -> str:
@@ -119,18 +119,18 @@ async def test_leaving_a_runner_settles_what_still_runs() -> None:
         return ""
 
     with anyio.fail_after(5), pytest.raises(KeyError):
-        async with Runner([endless, quick], direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([endless, quick], direct=[log]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
             batch.add(call("b", "quick"))
             await anyio.lowlevel.checkpoint()
             raise KeyError("the host's own")
 
-    assert set(told.states) == {"a", "b"}
+    assert set(log.states) == {"a", "b"}
 
 
 @requirement("runner.progress")
-async def test_progress_is_passed_on_ten_times_a_second_and_the_last_always() -> None:
-    told = Told()
+async def test_progress_is_limited_to_ten_per_second_and_the_last_is_sent() -> None:
+    log = EventLog()
     now = [1000.0]
 
     @tool
@@ -141,13 +141,13 @@ async def test_progress_is_passed_on_ten_times_a_second_and_the_last_always() ->
         return "done"
 
     with anyio.fail_after(5):
-        runner = Runner([busy], direct=[told], clock=lambda: now[0])
+        runner = Runner([busy], direct=[log], clock=lambda: now[0])
         await runner.run([call("a", "busy")])
 
-    numbers = [one.data["n"] for one in told.of(Progressed)]
+    numbers = [item.data["n"] for item in log.of(Progressed)]
     assert 9 <= len(numbers) <= 12
     assert numbers[-1] == 104
-    assert type(told.events[-2]) is Finished
+    assert type(log.events[-2]) is Finished
 
 
 class Recovering:
@@ -166,32 +166,32 @@ class Recovering:
 
 
 @requirement("runner.recovery-steps")
-async def test_steps_of_a_recovery_are_calls_with_one_result_each_in_the_place_of_theirs() -> None:
-    told = Told()
+async def test_recovery_steps_are_calls_with_one_result_each() -> None:
+    log = EventLog()
     ids = ["a", "a_r1", "a_rest", "b"]
-    runner = Runner([quick, fails], recoveries=[Recovering()], direct=[told])
+    runner = Runner([quick, fails], recoveries=[Recovering()], direct=[log])
 
     with anyio.fail_after(5):
-        finished = await runner.finish([call(one, "fails" if one in ("a", "b") else "quick") for one in ids])
+        finished = await runner.finish([call(item, "fails" if item in ("a", "b") else "quick") for item in ids])
 
-    got = [str(one.call_id) for one in finished]
-    assert [one for one in got if one in ids] == ids
+    got = [str(item.call_id) for item in finished]
+    assert [item for item in got if item in ids] == ids
     assert len(set(got)) == len(got) == 8
-    assert [one.span.state for one in finished[:3]] == ["failed", "succeeded", "failed"]
-    requested = [str(one.call.id) for one in told.of(Requested)]
-    assert sorted(requested) == sorted(str(one.call_id) for one in told.of(Finished)) == sorted(got)
+    assert [item.span.state for item in finished[:3]] == ["failed", "succeeded", "failed"]
+    requested = [str(item.call.id) for item in log.of(Requested)]
+    assert sorted(requested) == sorted(str(item.call_id) for item in log.of(Finished)) == sorted(got)
 
 
 @requirement("runner.recovery-steps")
-async def test_a_recovery_that_fails_costs_no_call_its_result() -> None:
-    told = Told()
-    runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[told])
+async def test_failing_recovery_costs_no_call_its_result() -> None:
+    log = EventLog()
+    runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[log])
 
     with anyio.fail_after(5):
         (result,) = await runner.run([call("a", "quick")])
 
     assert result.text == "quick"
-    assert [one.where for one in told.of(Faulted)] == ["recovery"]
+    assert [item.where for item in log.of(Faulted)] == ["recovery"]
 
 
 class Endless:
@@ -218,15 +218,15 @@ class Endless:
 @pytest.mark.parametrize("in_step", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("way", ["one", "all", "host"])
-async def test_ending_a_call_ends_the_recovery_at_work_for_it(way: str, when: str, in_step: bool) -> None:
-    told, recovery = Told(), Endless(when, in_step=in_step)
+async def test_cancelling_a_call_ends_its_recovery(way: str, when: str, in_step: bool) -> None:
+    output, recovery = EventLog(), Endless(when, in_step=in_step)
 
     @tool
     async def endless() -> str:
         await anyio.sleep_forever()
         return ""
 
-    runner = Runner([fails, endless, quick], recoveries=[recovery], direct=[told])
+    runner = Runner([fails, endless, quick], recoveries=[recovery], direct=[output])
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
             group.start_soon(runner.run, [call("a", "fails"), call("b", "quick")])
@@ -241,7 +241,7 @@ async def test_ending_a_call_ends_the_recovery_at_work_for_it(way: str, when: st
                 case _:
                     group.cancel_scope.cancel()
 
-    requested = sorted(str(one.call.id) for one in told.of(Requested))
-    assert sorted(str(one.call_id) for one in told.of(Finished)) == requested
-    assert told.states["a"] == ("cancelled" if when == "before" else "failed")
-    assert told.states["b"] == ("succeeded" if way == "one" else "cancelled")
+    requested = sorted(str(item.call.id) for item in output.of(Requested))
+    assert sorted(str(item.call_id) for item in output.of(Finished)) == requested
+    assert output.states["a"] == ("cancelled" if when == "before" else "failed")
+    assert output.states["b"] == ("succeeded" if way == "one" else "cancelled")

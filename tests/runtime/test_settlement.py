@@ -1,4 +1,4 @@
-"""Every accepted call gets exactly one result, whatever happens: proved by generated schedules."""
+"""Every accepted call gets exactly one result, for generated schedules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.requirement import requirement
-from tests.runtime.stage import faults, play
+from tests.runtime.schedules import faults, play
 from tests.strategies_run import Schedule, make_schedule, schedules
 
 SCHEDULES = int(os.environ.get("TOOLSPAN_SCHEDULES", "100000"))
@@ -20,7 +20,6 @@ FAIR_SHARE = 400
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[asyncio.Runner]:
-    """One event loop for all schedules; it is empty between them, which is part of the proof."""
     with asyncio.Runner() as runner:
         yield runner
 
@@ -28,29 +27,28 @@ def loop() -> Iterator[asyncio.Runner]:
 @requirement("run.settlement")
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(schedule=schedules)
-def test_a_schedule_settles_every_call(loop: asyncio.Runner, schedule: Schedule) -> None:
+def test_schedule_finalizes_every_call(loop: asyncio.Runner, schedule: Schedule) -> None:
     assert faults(loop.run(play(schedule))) == []
 
 
 @requirement("run.settlement")
-def test_a_fair_share_of_schedules_settles_every_call(loop: asyncio.Runner) -> None:
+def test_sample_of_schedules_finalizes_every_call(loop: asyncio.Runner) -> None:
     assert _unsettled(loop, range(FAIR_SHARE)) == []
 
 
 @pytest.mark.slow
 @requirement("run.settlement")
-def test_a_hundred_thousand_schedules_settle_every_call(loop: asyncio.Runner) -> None:
+def test_hundred_thousand_schedules_finalize_every_call(loop: asyncio.Runner) -> None:
     assert _unsettled(loop, range(FAIR_SHARE, FAIR_SHARE + SCHEDULES)) == []
 
 
 def _unsettled(loop: asyncio.Runner, seeds: range) -> list[tuple[int, list[str], Schedule]]:
-    """The seeds whose schedules were not settled, and why; the first few are enough."""
-    found: list[tuple[int, list[str], Schedule]] = []
+    result: list[tuple[int, list[str], Schedule]] = []
     for seed in seeds:
         schedule = make_schedule(random.Random(seed))
         wrong = faults(loop.run(play(schedule)))
         if wrong:
-            found.append((seed, wrong, schedule))
-        if len(found) == 3:
+            result.append((seed, wrong, schedule))
+        if len(result) == 3:
             break
-    return found
+    return result

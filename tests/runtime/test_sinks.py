@@ -1,4 +1,4 @@
-"""Sinks of every kind of badness: calls do not notice."""
+"""Sinks and the events they get; misbehaving sinks do not affect calls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told, call
+from tests.runtime.calls import EventLog, call, pending_call
 from toolspan.runtime import sinks
+from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, report_due_events, report_progress
 from toolspan.runtime.isolation import IsolatedTasks, TaskSet
+from toolspan.runtime.pending_call import LiveBodyStore, PendingCall
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.sinks import Emitter, FilteredSink
-from toolspan.runtime.tool import tool
-from toolspan.types.events import Faulted, Finished, LiveEvent, Progressed, Requested, Started
+from toolspan.runtime.tool import Toolset, tool
+from toolspan.tools import coding_tools
+from toolspan.types.events import Faulted, Finished, LiveEvent, Progressed, Requested, Slow, Started
 from toolspan.types.ids import CallId
 
 pytestmark = pytest.mark.anyio
@@ -38,24 +41,24 @@ def news(n: int) -> Progressed:
 
 @requirement("sinks.order")
 async def test_every_sink_gets_every_event_in_order() -> None:
-    told, in_thread, in_task = Told(), Told(), Told()
+    output, in_thread, in_task = EventLog(), EventLog(), EventLog()
 
     async def waits(event: LiveEvent) -> None:
         await anyio.lowlevel.checkpoint()
         in_task(event)
 
     with anyio.fail_after(5):
-        async with Runner([quick], direct=[told], sinks=[in_thread, waits]) as runner:
+        async with Runner([quick], direct=[output], sinks=[in_thread, waits]) as runner:
             await runner.run([call("a", "quick"), call("b", "quick")])
 
-    assert len(told.of(Finished)) == 2
-    assert told.events == in_thread.events == in_task.events
+    assert len(output.of(Finished)) == 2
+    assert output.events == in_thread.events == in_task.events
     assert runner.dropped == 0
 
 
 @requirement("sinks.order")
-async def test_a_watcher_of_some_kinds_hears_those_and_takes_nothing_from_others() -> None:
-    ends, all_of_it = Told(), Told()
+async def test_filtered_sink_gets_only_its_kinds() -> None:
+    ends, all_of_it = EventLog(), EventLog()
 
     with anyio.fail_after(5):
         for others in ([], [all_of_it]):
@@ -70,8 +73,8 @@ async def test_a_watcher_of_some_kinds_hears_those_and_takes_nothing_from_others
 
 
 @requirement("sinks.crash")
-async def test_sinks_that_raise_are_told_of_a_few_times_and_hurt_nobody() -> None:
-    told = Told()
+async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> None:
+    log = EventLog()
 
     def crashes(event: LiveEvent) -> None:
         raise ValueError("no")
@@ -86,22 +89,22 @@ async def test_sinks_that_raise_are_told_of_a_few_times_and_hurt_nobody() -> Non
         raise ValueError("nor here")
 
     with anyio.fail_after(5):
-        runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, told])
+        runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, log])
         async with runner:
             results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
 
     assert [result.text for result in results] == ["quick"] * 5
-    told_of = [one.where.rpartition(".")[2] for one in told.of(Faulted)]
+    told_of = [item.where.rpartition(".")[2] for item in log.of(Faulted)]
     assert told_of.count("crashes") == told_of.count("crashes_later") == 3
-    assert told_of.count("crashes_directly") == len(told.events) - len(told_of)
+    assert told_of.count("crashes_directly") == len(log.events) - len(told_of)
 
 
 @requirement("sinks.blocked")
-async def test_sinks_that_never_come_back_hold_up_no_call_and_the_end_only_for_the_grace(
+async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolspan.runtime.runner.SINK_GRACE", 0.05)
-    told, go_on = Told(), threading.Event()
+    output, go_on = EventLog(), threading.Event()
 
     async def blocks_in_task(event: LiveEvent) -> None:
         await anyio.sleep_forever()
@@ -111,17 +114,17 @@ async def test_sinks_that_never_come_back_hold_up_no_call_and_the_end_only_for_t
 
     try:
         with anyio.fail_after(5):
-            async with Runner([quick], direct=[told], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
+            async with Runner([quick], direct=[output], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
                 results = await runner.run([call("a", "quick")])
     finally:
         go_on.set()
 
     assert [result.text for result in results] == ["quick"]
-    assert told.states == {"a": "succeeded"}
+    assert output.states == {"a": "succeeded"}
 
 
 @requirement("sinks.grace")
-async def test_all_blocked_sinks_together_get_one_grace() -> None:
+async def test_all_blocked_sinks_share_one_grace() -> None:
     go_on = threading.Event()
     closing = Emitter([lambda event: go_on.wait()] * 300, clock=lambda: 0.0)
     closing.emit(started(1))
@@ -137,7 +140,7 @@ async def test_all_blocked_sinks_together_get_one_grace() -> None:
 
 @requirement("sinks.full")
 @pytest.mark.parametrize("way", ["thread", "task"])
-async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
+async def test_full_sink_queue_drops_progress_first_then_the_oldest_and_counts(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sinks, "CAPACITY", 3)
@@ -165,7 +168,7 @@ async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
         assert emitter.dropped == 2
         go_on.set()
         tasks = TaskSet()
-        emitter.start(tasks, IsolatedTasks(lambda *told: None))
+        emitter.start(tasks, IsolatedTasks(lambda *output: None))
         await emitter.close(4)
         await tasks.close()
 
@@ -173,7 +176,7 @@ async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
 
 
 @requirement("sinks.thread-faults")
-async def test_faults_in_threads_are_told_in_the_thread_of_the_event_loop() -> None:
+async def test_sink_errors_in_threads_are_reported_in_the_event_loop_thread() -> None:
     where: set[int] = set()
 
     def crashes(event: LiveEvent) -> None:
@@ -192,7 +195,7 @@ async def test_faults_in_threads_are_told_in_the_thread_of_the_event_loop() -> N
 
 
 @requirement("sinks.objects")
-async def test_an_object_with_an_async_call_is_a_sink() -> None:
+async def test_object_with_an_async_call_is_a_sink() -> None:
     class Keeps:
         def __init__(self) -> None:
             self.events: list[LiveEvent] = []
@@ -205,3 +208,67 @@ async def test_an_object_with_an_async_call_is_a_sink() -> None:
         await Runner([quick], sinks=[keeps]).run([call("a", "quick")])
 
     assert [type(event) for event in keeps.events][:2] == [Requested, Started]
+
+
+class Watch:
+    """A running call, a clock, and the events of the call."""
+
+    def __init__(self, tool: str, *, started: bool = True) -> None:
+        self.now = 1000.0
+        self.sink = EventLog()
+        self.pending = PendingCall(
+            call=pending_call(tool),
+            body_store=LiveBodyStore({}),
+            tool=Toolset(coding_tools()).find(tool),
+            parsed=None,
+            requested_at=self.now,
+            started_at=self.now if started else None,
+        )
+
+    def after(self, seconds: float) -> list[str]:
+        """Return the events that are due after this time."""
+        self.now += seconds
+        before = len(self.sink.events)
+        report_due_events(self.pending, self.now, self.sink)
+        return [
+            event.kind if isinstance(event, Progressed) else type(event).__name__ for event in self.sink.events[before:]
+        ]
+
+
+@requirement("run.signs-of-life")
+def test_slow_call_is_reported_once() -> None:
+    watch = Watch("Read")
+
+    assert watch.after(1.9) == []
+    assert watch.after(0.2) == ["Slow"]
+    assert watch.after(1.0) == []
+    assert watch.after(HEARTBEAT_SECONDS) == ["heartbeat"]
+    (slow,) = watch.sink.of(Slow)
+    assert (slow.tool, slow.expected_s, slow.at) == ("Read", 2.0, 1002.1)
+
+
+@requirement("run.signs-of-life")
+@pytest.mark.parametrize("started", [True, False])
+def test_long_call_sends_heartbeats(started: bool) -> None:
+    watch = Watch("Bash", started=started)
+
+    assert watch.after(HEARTBEAT_SECONDS - 1) == []
+    assert watch.after(1) == ["heartbeat"]
+    assert watch.after(HEARTBEAT_SECONDS - 1) == []
+    assert watch.after(1) == ["heartbeat"]
+    elapsed = [event.data for event in watch.sink.of(Progressed)]
+    assert elapsed == [{"elapsed_s": HEARTBEAT_SECONDS}, {"elapsed_s": 2 * HEARTBEAT_SECONDS}]
+
+
+@requirement("run.signs-of-life")
+def test_only_the_latest_of_quick_progress_is_sent() -> None:
+    watch = Watch("Bash")
+    for number in range(3):
+        report_progress(watch.pending, f"step {number}", {}, watch.now, watch.sink)
+
+    assert [event.kind for event in watch.sink.of(Progressed)] == ["step 0"]
+    assert watch.after(PROGRESS_INTERVAL / 2) == []
+    assert watch.after(PROGRESS_INTERVAL) == ["step 2"]
+    assert watch.after(PROGRESS_INTERVAL) == []
+    report_progress(watch.pending, "step 3", {}, watch.now, watch.sink)
+    assert [event.kind for event in watch.sink.of(Progressed)] == ["step 0", "step 2", "step 3"]

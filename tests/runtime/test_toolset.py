@@ -22,7 +22,7 @@ def remove(path: str) -> str:
 
 
 @requirement("toolset.found-by-name")
-def test_a_tool_is_found_by_its_name_and_by_its_aliases() -> None:
+def test_tool_is_found_by_name_and_alias() -> None:
     tools = Toolset([show, remove])
 
     assert tools.find("show") is show
@@ -34,7 +34,7 @@ def test_a_tool_is_found_by_its_name_and_by_its_aliases() -> None:
 
 
 @requirement("toolset.found-by-name")
-def test_a_name_wins_over_an_alias() -> None:
+def test_name_takes_precedence_over_an_alias() -> None:
     @tool
     def cat(path: str) -> str:
         return path
@@ -44,7 +44,7 @@ def test_a_name_wins_over_an_alias() -> None:
 
 
 @requirement("toolset.found-by-name")
-def test_the_same_name_in_other_letters_is_the_closest() -> None:
+def test_same_name_in_other_case_is_the_closest() -> None:
     tools = Toolset([show, remove])
 
     assert tools.find_other_case("SHOW") == "show"
@@ -68,13 +68,13 @@ def test_two_tools_of_one_name_are_refused() -> None:
 @requirement("toolset.composes")
 def test_toolsets_are_joined_filtered_and_prefixed_into_new_ones() -> None:
     tools = Toolset([show]) + Toolset([remove])
-    readers = tools.filtered(lambda one: one.read_only).prefixed("mcp__disk__")
+    readers = tools.filtered(lambda item: item.read_only).prefixed("mcp__disk__")
 
     assert tools.names == ("show", "remove")
     assert readers.names == ("mcp__disk__show",)
     assert readers.find("mcp__disk__cat") is not None
     assert readers.find("cat") is None
-    assert (len(tools), [one.name for one in tools]) == (2, ["show", "remove"])
+    assert (len(tools), [item.name for item in tools]) == (2, ["show", "remove"])
     assert tools == Toolset([show]).combined([remove])
     assert hash(tools) == hash(Toolset([show, remove]))
     assert tools != readers
@@ -82,7 +82,7 @@ def test_toolsets_are_joined_filtered_and_prefixed_into_new_ones() -> None:
 
 
 @requirement("toolset.composes")
-def test_schemas_are_those_of_a_messages_request() -> None:
+def test_schemas_fit_a_messages_request() -> None:
     (schema,) = Toolset([show]).schemas()
 
     assert schema == {

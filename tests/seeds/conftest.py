@@ -1,4 +1,4 @@
-"""What the documents' examples work on."""
+"""Fixtures of the document examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
-    """A small file that calls read and change."""
     path = tmp_path / "prices.csv"
     path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""The life of a call, as documents 000 and 001 tell it: run, recorded, and read back."""
+"""The life of a call in documents 000 and 001: run, recorded and read; and subagents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import anyio
 import pytest
 
 import toolspan
-from tests.runtime.hooks.stage import at, command, says
-from tests.seeds.stage import LATEST, Object, call, play, text
-from tests.seeds.test_samples import SAMPLES, answering, asking, sample, transcript
+from tests.runtime.hooks.hook_sessions import at, command, says
+from tests.seeds.conversation import LATEST, Object, call, play, text
+from tests.seeds.test_samples import SAMPLES, assistant_record, result_of, sample, transcript, user_record
+from tests.session.role_models import Play, troupe
 from toolspan import Deny, Hooks, Rules, tool
 from toolspan.formats import blocks
+from toolspan.formats.claude.work_results import AgentResult
+from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.testing import say, use
 from toolspan.types.decision import Ask
 from toolspan.types.events import Decided, Finished, HookRan, Requested, Started
 from toolspan.types.session import Tokens
@@ -26,8 +30,7 @@ from toolspan.types.span import Call, Hook, Progress
 pytestmark = pytest.mark.anyio
 
 
-def told(line: Object) -> str:
-    """What a line of a transcript is about."""
+def describe_line(line: Object) -> str:
     if line["type"] == "progress":
         return str(line["data"]["hookEvent"])
     content = line["message"]["content"]
@@ -37,7 +40,7 @@ def told(line: Object) -> str:
 # The stages
 
 
-async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: Path) -> None:
+async def test_call_passes_its_stages_in_order(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path,
         [text("I look."), call("Read", file_path=str(prices))],
@@ -50,7 +53,7 @@ async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: P
         for event in played.events
         if isinstance(event, Requested | HookRan | Started | Finished)
     ] == ["Requested", "PreToolUse", "Started", "PostToolUse", "Finished"]
-    assert [told(line) for line in played.lines] == [
+    assert [describe_line(line) for line in played.lines] == [
         "prompt",
         "text",
         "tool_use",
@@ -62,7 +65,7 @@ async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: P
     assert [message["role"] for message in played.session.messages] == ["user", "assistant", "user", "assistant"]
 
 
-async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_path: Path) -> None:
+async def test_call_without_hooks_goes_straight_to_the_tool(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))])
 
     assert [type(event) for event in played.events[:3]] == [Requested, Started, Finished]
@@ -73,41 +76,41 @@ async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_
 
 
 @pytest.mark.parametrize("version", ["seed", LATEST])
-async def test_a_recorded_call_has_the_fields_of_the_tables(version: str, prices: Path, tmp_path: Path) -> None:
-    given = {"file_path": str(prices), "limit": 1}
+async def test_recorded_call_has_the_fields_of_the_tables(version: str, prices: Path, tmp_path: Path) -> None:
+    fields = {"file_path": str(prices), "limit": 1}
     missing = str(tmp_path / "no.csv")
     played = await play(
-        tmp_path, [call("Read", "toolu_good", **given), call("Read", "toolu_bad", file_path=missing)], version=version
+        tmp_path, [call("Read", "toolu_good", **fields), call("Read", "toolu_bad", file_path=missing)], version=version
     )
 
-    asked = [line for line in played.lines if line["type"] == "assistant"]
-    assert [line["message"]["content"][-1] for line in asked] == [
-        {"type": "tool_use", "id": "toolu_good", "name": "Read", "input": given},
+    request = [line for line in played.lines if line["type"] == "assistant"]
+    assert [line["message"]["content"][-1] for line in request] == [
+        {"type": "tool_use", "id": "toolu_good", "name": "Read", "input": fields},
         {"type": "tool_use", "id": "toolu_bad", "name": "Read", "input": {"file_path": missing}},
     ]
     results = {line["message"]["content"][0]["tool_use_id"]: line for line in played.records}
-    good, bad = (results[one]["message"]["content"][0] for one in ("toolu_good", "toolu_bad"))
+    good, bad = (results[item]["message"]["content"][0] for item in ("toolu_good", "toolu_bad"))
     assert {(line["type"], line["message"]["role"]) for line in results.values()} == {("user", "user")}
     assert (good["type"], type(good["content"]), good.get("is_error")) == ("tool_result", str, None)
     assert (bad["type"], type(bad["content"]), bad["is_error"]) == ("tool_result", str, True)
-    assert [(span.id, span.state) for span in played.found.spans] == [
+    assert [(span.id, span.state) for span in played.transcript.spans] == [
         ("toolu_good", "succeeded"),
         ("toolu_bad", "failed"),
     ]
 
 
-def test_a_new_request_has_an_id_of_the_known_form() -> None:
+def test_new_request_has_an_id_of_the_known_form() -> None:
     block = blocks.tool_use("Read", {"file_path": "x"})
 
     assert re.fullmatch(r"toolu_\w{20,}", block["id"])
     assert {**block, "id": ""} == call("Read", "", file_path="x")
 
 
-async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(prices: Path, tmp_path: Path) -> None:
+async def test_result_follows_its_request_and_the_next_reply_the_result(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST)
 
     request, result, reply = (line for line in played.lines[1:4])
-    assert (told(request), told(result), told(reply)) == ("tool_use", "tool_result", "text")
+    assert (describe_line(request), describe_line(result), describe_line(reply)) == ("tool_use", "tool_result", "text")
     assert result["parentUuid"] == request["uuid"]
     assert reply["parentUuid"] == result["uuid"]
 
@@ -118,7 +121,7 @@ async def test_lines_of_a_file_are_numbered_with_a_tab_and_no_padding(prices: Pa
     assert played.results[0]["content"] == "1\ttea,3\n2\tcake,4"
 
 
-async def test_reading_a_file_that_is_not_there_names_it(tmp_path: Path) -> None:
+async def test_reading_a_missing_file_names_it(tmp_path: Path) -> None:
     missing = str(tmp_path / "no.csv")
     played = await play(tmp_path, [call("Read", file_path=missing)])
 
@@ -131,9 +134,9 @@ async def test_reading_a_file_that_is_not_there_names_it(tmp_path: Path) -> None
 def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
     several = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     first, second = transcript(
-        asking(call("Bash", "toolu_1"), call("Bash", "toolu_2")),
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}),
-        answering({"type": "tool_result", "tool_use_id": "toolu_2", "content": several}),
+        assistant_record(call("Bash", "toolu_1"), call("Bash", "toolu_2")),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_2", "content": several}),
     ).spans
 
     assert first.result is not None
@@ -142,12 +145,12 @@ def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
     assert (second.state, second.result.text) == ("succeeded", "one\ntwo")
 
 
-def test_words_and_thoughts_beside_a_call_are_messages_and_no_calls() -> None:
-    found = transcript(sample("S0-04.json"), sample("S0-38.json"), sample("S0-48.json"))
+def test_text_and_thinking_beside_a_call_are_messages() -> None:
+    recorded = transcript(sample("S0-04.json"), sample("S0-38.json"), sample("S0-48.json"))
 
-    assert [span.tool for span in found.spans] == ["Read", "Read"]
-    assert [message.voice for message in found.messages()] == ["text", "thinking", "text"]
-    assert "fetch" not in str(found.spans[0].call.arguments)
+    assert [span.tool for span in recorded.spans] == ["Read", "Read"]
+    assert [message.voice for message in recorded.messages()] == ["text", "thinking", "text"]
+    assert "fetch" not in str(recorded.spans[0].call.arguments)
 
 
 # The tools of the table
@@ -164,7 +167,7 @@ TOOLS: list[tuple[str, Object, str]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "answer"), TOOLS)
-async def test_a_tool_takes_the_inputs_of_the_table(
+async def test_tool_takes_the_inputs_of_the_table(
     name: str, given: Object, answer: str, prices: Path, tmp_path: Path
 ) -> None:
     for key in ("file_path", "path"):
@@ -178,7 +181,7 @@ async def test_a_tool_takes_the_inputs_of_the_table(
     assert played.read_span().call.arguments.items() >= given.items()
 
 
-async def test_a_command_has_its_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:
+async def test_command_has_a_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:
     late = call("Bash", command="sleep 1000", timeout=50, description="Wait for long")
     played = await play(tmp_path, [late], version=LATEST)
 
@@ -190,15 +193,15 @@ async def test_a_command_has_its_timeout_in_milliseconds_and_a_description(tmp_p
 # Hooks
 
 
-async def test_a_hook_is_told_what_the_sample_shows(prices: Path, tmp_path: Path) -> None:
+async def test_hook_receives_the_input_of_the_sample(prices: Path, tmp_path: Path) -> None:
     shape = sample("S0-23.json")
     played = await play(
-        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > told.json"))
+        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > describe_line.json"))
     )
 
-    heard = json.loads((tmp_path / "told.json").read_bytes())
-    assert heard.keys() - shape.keys() == {"tool_use_id"}
-    assert heard == {
+    received = json.loads((tmp_path / "told.json").read_bytes())
+    assert received.keys() - shape.keys() == {"tool_use_id"}
+    assert received == {
         "session_id": played.session.session_id,
         "transcript_path": str(played.session.transcript),
         "cwd": str(tmp_path),
@@ -210,7 +213,7 @@ async def test_a_hook_is_told_what_the_sample_shows(prices: Path, tmp_path: Path
     }
 
 
-async def test_hooks_leave_progress_lines_that_name_the_call(prices: Path, tmp_path: Path) -> None:
+async def test_hooks_leave_progress_records_that_name_the_call(prices: Path, tmp_path: Path) -> None:
     hooks = {**at("PreToolUse", command("true")), **at("PostToolUse", command("true"))}
     played = await play(tmp_path, [call("Read", file_path=str(prices))], hooks=hooks)
 
@@ -226,19 +229,20 @@ def asks(question: PermissionRequest) -> Ask:
     return Ask("may it?")
 
 
-async def test_the_flat_answer_of_a_hook_lets_the_call_run(prices: Path, tmp_path: Path) -> None:
+async def test_flat_hook_output_lets_the_call_run(prices: Path, tmp_path: Path) -> None:
     answer = sample("S0-33.json")
     hooks = at("PreToolUse", says(answer))
     read = call("Read", file_path=str(prices))
     played = await play(tmp_path, [read], hooks=hooks)
 
     assert played.span().state == "succeeded"
-    assert [(one.allowed, one.source, one.reason) for one in played.told(Decided)] == [(True, "hook", answer["reason"])]
-    assert played.words == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
+    assert [(item.allowed, item.source, item.reason) for item in played.events_of(Decided)] == [
+        (True, "hook", answer["reason"])
+    ]
+    assert played.texts == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
 
 
-async def test_without_the_hooks_consent_the_same_call_is_refused(prices: Path, tmp_path: Path) -> None:
-    """What the consent above is good for: nobody else is there to give it."""
+async def test_call_is_denied_without_the_approval_of_the_hook(prices: Path, tmp_path: Path) -> None:
     read = call("Read", file_path=str(prices))
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -253,18 +257,18 @@ async def test_without_the_hooks_consent_the_same_call_is_refused(prices: Path, 
 
 
 async def test_calls_of_one_message_are_answered_in_one_message(prices: Path, tmp_path: Path) -> None:
-    asked = [
+    request = [
         call("Grep", "toolu_a", pattern="tea"),
         call("Grep", "toolu_b", pattern="cake"),
         call("Glob", "toolu_c", pattern="*.csv"),
     ]
-    played = await play(tmp_path, asked)
+    played = await play(tmp_path, request)
 
     (answer,) = (m for m in played.session.messages[1:] if m["role"] == "user")
     content: Any = answer["content"]
     assert [block["tool_use_id"] for block in content] == ["toolu_a", "toolu_b", "toolu_c"]
     assert content[2]["content"].splitlines() == [str(prices)]
-    assert [span.state for span in played.found.spans] == ["succeeded"] * 3
+    assert [span.state for span in played.transcript.spans] == ["succeeded"] * 3
 
 
 async def test_grep_counts_files_and_not_matches(prices: Path, tmp_path: Path) -> None:
@@ -280,7 +284,6 @@ async def test_grep_counts_files_and_not_matches(prices: Path, tmp_path: Path) -
 
 
 def by_the_recipe(lines: list[Object]) -> dict[str, Object]:
-    """Calls and results put together in the three steps that the document names."""
     calls: dict[str, Object] = {}
     for line in lines:
         if line["type"] not in ("assistant", "user"):
@@ -303,42 +306,42 @@ STORY: list[Object] = [
     *map(json.loads, (SAMPLES / "session-000.jsonl").read_text(encoding="utf-8").splitlines()),
     {"type": "user", "message": {"role": "user", "content": "A prompt, no result"}},
     {"type": "summary", "summary": "Neither of the two", "leafUuid": "x"},
-    {**asking(call("Bash", "toolu_t", command="x")), "timestamp": "2026-01-05T10:00:00.000Z"},
-    answering({"type": "tool_result", "tool_use_id": "toolu_t", "content": "Exit code 1", "is_error": True}),
-    answering({"type": "tool_result", "tool_use_id": "toolu_never_asked", "content": "?"}),
+    {**assistant_record(call("Bash", "toolu_t", command="x")), "timestamp": "2026-01-05T10:00:00.000Z"},
+    user_record({"type": "tool_result", "tool_use_id": "toolu_t", "content": "Exit code 1", "is_error": True}),
+    user_record({"type": "tool_result", "tool_use_id": "toolu_never_asked", "content": "?"}),
 ]
 
 
-def test_the_pairing_of_the_document_finds_the_same_calls() -> None:
-    wanted = by_the_recipe(STORY)
+def test_pairing_of_the_document_finds_the_same_calls() -> None:
+    expected = by_the_recipe(STORY)
     spans = transcript(*STORY).spans
-    found = {str(span.id): span for span in spans if span.state != "orphan_result"}
+    result = {str(span.id): span for span in spans if span.state != "orphan_result"}
 
-    assert len(wanted) == 6
-    for id, pair in wanted.items():
-        span = found.pop(id)
+    assert len(expected) == 6
+    for id, pair in expected.items():
+        span = result.pop(id)
         assert (span.tool, span.call.arguments) == (pair["name"], pair["input"])
         assert span.call.requested_at == pair["timestamp"]
         assert (span.result.text if span.result else None) == pair.get("result")
         assert (span.state == "failed") == pair.get("is_error", False)
-    assert found == {}
+    assert result == {}
 
 
-def test_a_result_that_nobody_asked_for_is_kept_apart_from_the_calls() -> None:
+def test_orphan_result_is_not_a_call() -> None:
     odd = [span.id for span in transcript(*STORY).spans if span.state == "orphan_result"]
 
     assert odd == ["toolu_never_asked"]
 
 
-def test_a_call_without_a_result_is_not_taken_for_completed() -> None:
+def test_call_without_a_result_is_not_completed() -> None:
     lines = [json.loads(line) for line in (SAMPLES / "session-000.jsonl").read_bytes().splitlines()]
-    found = transcript(*(line for line in lines if line["type"] != "user"))
+    recorded = transcript(*(line for line in lines if line["type"] != "user"))
 
-    assert len(found.spans) == 5
-    assert {(span.state, span.result) for span in found.spans} == {("never_answered", None)}
+    assert len(recorded.spans) == 5
+    assert {(span.state, span.result) for span in recorded.spans} == {("never_answered", None)}
 
 
-async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(tmp_path: Path) -> None:
+async def test_running_tools_always_get_a_result(tmp_path: Path) -> None:
     @tool(timeout=0.01)
     async def late() -> str:
         """Too long."""
@@ -372,7 +375,7 @@ async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(tmp_path:
     )
 
     assert [block["is_error"] for block in played.results] == [True, True, True]
-    assert [span.state for span in played.found.spans] == ["timed_out", "blocked_by_hook", "denied"]
+    assert [span.state for span in played.transcript.spans] == ["timed_out", "blocked_by_hook", "denied"]
 
 
 # What only the commit text of 001 says
@@ -382,31 +385,34 @@ def line_of(type: str, **fields: object) -> Object:
     return {"type": type, **fields}
 
 
-def test_messages_carry_model_tokens_and_parents() -> None:
+def test_messages_have_model_tokens_and_parents() -> None:
     usage = {"input_tokens": 5, "output_tokens": 7}
-    asked = asking(call("Bash", "toolu_left", command="x"))
-    again = asking(call("Bash", "toolu_kept", command="y"))
+    request = assistant_record(call("Bash", "toolu_left", command="x"))
+    again = assistant_record(call("Bash", "toolu_kept", command="y"))
     again["message"] |= {"id": "msg_2", "model": "model-1", "usage": usage}
-    found = transcript(
-        {**answering(), "message": {"content": "Do it"}, "uuid": "u1", "parentUuid": None},
-        {**asked, "uuid": "a1", "parentUuid": "u1"},
+    recorded = transcript(
+        {**user_record(), "message": {"content": "Do it"}, "uuid": "u1", "parentUuid": None},
+        {**request, "uuid": "a1", "parentUuid": "u1"},
         {**again, "uuid": "a2", "parentUuid": "u1"},
     )
 
-    assert found.tokens == Tokens(input_tokens=5, output_tokens=7)
-    assert found.info.models == ("model-1",)
-    assert [(span.id, span.branch) for span in found.spans] == [("toolu_left", "abandoned"), ("toolu_kept", "active")]
+    assert recorded.tokens == Tokens(input_tokens=5, output_tokens=7)
+    assert recorded.info.models == ("model-1",)
+    assert [(span.id, span.branch) for span in recorded.spans] == [
+        ("toolu_left", "abandoned"),
+        ("toolu_kept", "active"),
+    ]
 
 
-def test_a_users_content_is_a_prompt_or_results() -> None:
-    found = transcript(
+def test_user_content_is_a_prompt_or_results() -> None:
+    recorded = transcript(
         {"type": "user", "message": {"role": "user", "content": "Do it"}},
-        asking(call("Bash", command="x")),
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
+        assistant_record(call("Bash", command="x")),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
     )
 
-    assert [(m.voice, m.text) for m in found.messages()] == [("prompt", "Do it")]
-    assert [span.state for span in found.spans] == ["succeeded"]
+    assert [(m.voice, m.text) for m in recorded.messages()] == [("prompt", "Do it")]
+    assert [span.state for span in recorded.spans] == ["succeeded"]
 
 
 def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
@@ -414,7 +420,7 @@ def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
         return line_of("progress", data=data, toolUseID=f"p_{id}", parentToolUseID=id)
 
     shell, server = transcript(
-        asking(call("Bash", "toolu_1", command="make"), call("mcp__db__query", "toolu_2")),
+        assistant_record(call("Bash", "toolu_1", command="make"), call("mcp__db__query", "toolu_2")),
         progress("toolu_1", type="hook_progress", hookEvent="PreToolUse", hookName="x"),
         progress("toolu_1", type="bash_progress", output="half", elapsedTimeSeconds=2),
         progress("toolu_2", type="mcp_progress", status="started", serverName="db"),
@@ -424,42 +430,43 @@ def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
     assert [event.kind for event in server.events if isinstance(event, Progress)] == ["mcp_progress"]
 
 
-def test_other_kinds_of_lines_are_known_and_no_calls() -> None:
-    found = transcript(
+def test_other_record_types_are_not_calls() -> None:
+    recorded = transcript(
         line_of("system", subtype="informational", content="hello"),
         line_of("summary", summary="Prices", leafUuid="x"),
         line_of("file-history-snapshot", messageId="m", snapshot={}),
     )
 
-    assert [entry.is_known for entry, _ in found.entries()] == [True] * 3
-    assert (found.spans, found.findings) == ([], [])
+    assert [entry.is_known for entry, _ in recorded.entries()] == [True] * 3
+    assert (recorded.spans, recorded.findings) == ([], [])
 
 
-def test_lines_that_are_no_json_and_values_of_other_types_are_survived(tmp_path: Path) -> None:
-    odd = asking(call("Bash", command="x"))
+def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) -> None:
+    odd = assistant_record(call("Bash", command="x"))
     odd["message"] |= {"usage": {"input_tokens": True, "output_tokens": 7}, "id": 12}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": 1}
     path = tmp_path / "t.jsonl"
-    lines = [json.dumps(odd), "{not json", json.dumps(answering(result)), "[1]", "true"]
+    lines = [json.dumps(odd), "{not json", json.dumps(user_record(result)), "[1]", "true"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    found = toolspan.read(path)
-    assert [(span.id, span.state) for span in found.spans] == [("toolu_1", "succeeded")]
-    assert found.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
-    assert found.counts.malformed == 3
+    recorded = toolspan.read(path)
+    assert [(span.id, span.state) for span in recorded.spans] == [("toolu_1", "succeeded")]
+    assert recorded.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
+    assert recorded.counts.malformed == 3
 
 
 def test_results_may_come_in_any_order() -> None:
     ids = ("toolu_a", "toolu_b", "toolu_c")
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    found = transcript(
-        asking(*(call("Bash", id, command="x") for id in ids)), *(answering(block) for block in reversed(results))
+    recorded = transcript(
+        assistant_record(*(call("Bash", id, command="x") for id in ids)),
+        *(user_record(block) for block in reversed(results)),
     )
 
-    assert [(span.id, span.result.text) for span in found.spans if span.result] == [(id, id) for id in ids]
+    assert [(span.id, span.result.text) for span in recorded.spans if span.result] == [(id, id) for id in ids]
 
 
-def test_a_transcript_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_transcript_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     from toolspan.runtime.profiles import profile
     from toolspan.session.recording import Recorder, RecorderConfig
     from toolspan.types.ids import SessionId
@@ -470,3 +477,60 @@ def test_a_transcript_is_for_its_owner_alone(tmp_path: Path) -> None:
     recorder.close()
 
     assert stat.S_IMODE((tmp_path / "p" / "s.jsonl").stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize(("version", "name"), [("seed", "Task"), ("2.1.325", "Agent")])
+async def test_subagent_is_started_by_a_call_and_its_text_is_the_result(
+    version: str, name: str, tmp_path: Path
+) -> None:
+    hooks = Hooks()
+    received: list[str] = []
+
+    @hooks.at("SubagentStart")
+    def start(_: SessionHookEvent) -> None:
+        received.append("start")
+
+    @hooks.at("SubagentStop")
+    def stop(_: SessionHookEvent) -> None:
+        received.append("stop")
+
+    request = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
+    play = Play(
+        {
+            "Main": [[use(name, **request, run_in_background=False)], say("Thank you.")],
+            "Look": [[use("echo", text="tea,3")], say("Tea is 3.")],
+        }
+    )
+    async with troupe(tmp_path, play, version=version, hooks=hooks) as agent:
+        await agent.prompt("Main")
+
+    (span,) = toolspan.read(tmp_path / "t.jsonl").spans
+    assert (span.tool, span.call.kind, span.state) == (name, "agent", "succeeded")
+    assert "Tea is 3." in result_of(span).text
+    output = result_of(span).structured
+    assert isinstance(output, AgentResult)
+    assert (output.status, output.prompt, output.total_tool_use_count) == ("completed", "Look", 1)
+    assert output.total_tokens is not None
+    assert output.total_duration_ms is not None
+    assert output.usage is not None
+    (below,) = tmp_path.rglob("agent-*.jsonl")
+    assert [(s.tool, s.state) for s in toolspan.read(below).spans] == [("echo", "succeeded")]
+    assert span.agent is not None
+    assert below.stem == f"agent-{span.agent}"
+    assert received == ["start", "stop"]
+
+
+async def test_background_subagent_is_recorded_as_in_the_sample(tmp_path: Path) -> None:
+    request = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
+    play = Play({"Main": [[use("Agent", **request, run_in_background=True)], say("Later.")]})
+    async with troupe(tmp_path, play, version="2.1.325") as agent:
+        await agent.prompt("Main")
+
+    span = toolspan.read(tmp_path / "t.jsonl").spans[0]
+    output = result_of(span).structured
+    assert isinstance(output, AgentResult)
+    assert (output.is_async, output.is_launched, output.prompt) == (True, True, "Look")
+    assert output.description == "Find prices"
+    assert output.agent_id == span.agent
+    assert output.output_file
+    assert output.status == sample("S2-35.json")["status"]

@@ -1,4 +1,4 @@
-"""What stands beside a result, as document 002 shows it for each tool: written, and read back."""
+"""Structured results of each tool in document 002: recorded and read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.mcp_client.stage import talk
-from tests.seeds.stage import LATEST, Object, Played, call, play
-from tests.seeds.test_samples import SAMPLES, answering, asking, life, result_of, sample, transcript
+from tests.integrations.mcp_client.connect import talk
+from tests.seeds.conversation import LATEST, Object, Played, call, play
+from tests.seeds.test_samples import SAMPLES, assistant_record, result_of, sample, span_of, transcript, user_record
 from tests.tools.toolbox import Box, background, opened
 from toolspan import coding_tools, diffs
 from toolspan.formats import json_repair
@@ -37,13 +37,11 @@ pytestmark = pytest.mark.anyio
 
 
 def record(played: Played, id: str = "toolu_1") -> object:
-    """What stands beside a call's result."""
-    (found,) = (line["toolUseResult"] for line in played.records if line["message"]["content"][0]["tool_use_id"] == id)
-    return found
+    (result,) = (line["toolUseResult"] for line in played.records if line["message"]["content"][0]["tool_use_id"] == id)
+    return result
 
 
 def has_shape(found: object, name: str) -> bool:
-    """Whether a record has the keys of a sample, with values of the same types."""
     return _fits(found, json.loads((SAMPLES / f"{name}.json").read_bytes()))
 
 
@@ -60,34 +58,35 @@ def _fits(found: object, shape: object) -> bool:
 
 
 def both(name: str, given: Object, text: str, **fields: object) -> object:
-    """What is read of a result with something beside it."""
-    span = life({"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields)
+    span = span_of(
+        {"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields
+    )
     return result_of(span).structured
 
 
 # In general
 
 
-def test_a_result_is_told_apart_from_a_persons_words() -> None:
-    found = transcript(
+def test_result_is_distinguished_from_a_prompt() -> None:
+    recorded = transcript(
         {"type": "user", "message": {"role": "user", "content": "Look around"}},
         sample("S2-01.json"),
         sample("S2-03.json"),
     )
 
-    assert [(message.voice, message.text) for message in found.messages()] == [("prompt", "Look around")]
-    assert [span.state for span in found.spans] == ["succeeded"]
+    assert [(message.voice, message.text) for message in recorded.messages()] == [("prompt", "Look around")]
+    assert [span.state for span in recorded.spans] == ["succeeded"]
 
 
-def test_a_record_may_hold_one_call_or_several() -> None:
-    one = transcript(asking(call("Bash", "toolu_a")), asking(call("Bash", "toolu_b"))).spans
-    several = transcript(asking(call("Bash", "toolu_a"), call("Bash", "toolu_b"))).spans
+def test_record_may_contain_one_call_or_several() -> None:
+    first = transcript(assistant_record(call("Bash", "toolu_a")), assistant_record(call("Bash", "toolu_b"))).spans
+    several = transcript(assistant_record(call("Bash", "toolu_a"), call("Bash", "toolu_b"))).spans
 
-    assert [span.id for span in one] == [span.id for span in several] == ["toolu_a", "toolu_b"]
+    assert [span.id for span in first] == [span.id for span in several] == ["toolu_a", "toolu_b"]
 
 
 @pytest.mark.parametrize("version", ["seed", LATEST])
-async def test_a_command_that_succeeds_is_written_as_no_error(version: str, tmp_path: Path) -> None:
+async def test_successful_command_is_recorded_as_not_an_error(version: str, tmp_path: Path) -> None:
     new = str(tmp_path / "new.txt")
     played = await play(
         tmp_path,
@@ -99,15 +98,17 @@ async def test_a_command_that_succeeds_is_written_as_no_error(version: str, tmp_
     first, second = played.results
     assert first["is_error"] is False
     assert "is_error" not in second  # the others leave it out
-    assert [span.state for span in played.found.spans] == ["succeeded", "succeeded"]
+    assert [span.state for span in played.transcript.spans] == ["succeeded", "succeeded"]
 
 
-def test_results_are_linked_to_the_name_of_their_tool() -> None:
+def test_results_have_the_name_of_their_tool() -> None:
     ids = {"toolu_a": "Read", "toolu_b": "Bash"}
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    found = transcript(asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results)))
+    recorded = transcript(
+        assistant_record(*(call(name, id) for id, name in ids.items())), user_record(*reversed(results))
+    )
 
-    assert {span.id: span.tool for span in found.spans if span.result} == ids
+    assert {span.id: span.tool for span in recorded.spans if span.result} == ids
 
 
 SHAPES: list[tuple[str, object, type | None]] = [
@@ -120,20 +121,20 @@ SHAPES: list[tuple[str, object, type | None]] = [
 
 
 @pytest.mark.parametrize(("tool", "beside", "kind"), SHAPES)
-def test_what_stands_beside_a_result_may_have_any_shape(tool: str, beside: object, kind: type | None) -> None:
-    found = both(tool, {}, "", toolUseResult=beside)
+def test_structured_result_may_have_any_shape(tool: str, beside: object, kind: type | None) -> None:
+    result = both(tool, {}, "", toolUseResult=beside)
 
-    assert type(found) is (kind or type(both(tool, {}, "")))
+    assert type(result) is (kind or type(both(tool, {}, "")))
 
 
-def test_it_may_be_missing() -> None:
+def test_structured_result_may_be_missing() -> None:
     assert both("Bash", {"command": "x"}, "hello") == BashResult(stdout="hello")
 
 
 # Bash
 
 
-async def test_a_command_is_recorded_with_its_streams(tmp_path: Path) -> None:
+async def test_command_is_recorded_with_its_streams(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Bash", command="echo out; echo err >&2")])
 
     assert has_shape(record(played), "S2-17")
@@ -143,7 +144,7 @@ async def test_a_command_is_recorded_with_its_streams(tmp_path: Path) -> None:
     assert (beside.interrupted, beside.is_image) == (False, False)
 
 
-async def test_an_exit_code_that_is_an_answer_is_put_into_words(tmp_path: Path) -> None:
+async def test_meaningful_exit_code_is_explained(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\n", encoding="utf-8")
     played = await play(tmp_path, [call("Bash", command="grep y a.txt")])
 
@@ -152,7 +153,7 @@ async def test_an_exit_code_that_is_an_answer_is_put_into_words(tmp_path: Path) 
     assert beside.return_code_interpretation == "No matches found"
 
 
-async def test_a_command_in_the_background_names_its_task(tmp_path: Path) -> None:
+async def test_background_command_names_its_task(tmp_path: Path) -> None:
     start = call("Bash", command="echo done", run_in_background=True)
     played = await play(tmp_path, [start])
 
@@ -162,7 +163,7 @@ async def test_a_command_in_the_background_names_its_task(tmp_path: Path) -> Non
     assert beside.background_task_id == result_of(played.span()).background_task
 
 
-async def test_a_failed_command_is_an_error_with_its_exit_code(tmp_path: Path) -> None:
+async def test_failed_command_is_an_error_with_its_exit_code(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Bash", command="echo no; exit 1")])
 
     (result,) = played.results
@@ -174,7 +175,7 @@ async def test_a_failed_command_is_an_error_with_its_exit_code(tmp_path: Path) -
 # Files
 
 
-async def test_a_read_is_recorded_with_its_range(prices: Path, tmp_path: Path) -> None:
+async def test_read_is_recorded_with_its_range(prices: Path, tmp_path: Path) -> None:
     read = call("Read", file_path=str(prices), offset=2, limit=1)
     played = await play(tmp_path, [read])
 
@@ -195,7 +196,7 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-async def test_a_picture_is_recorded_with_its_size(tmp_path: Path) -> None:
+async def test_image_is_recorded_with_its_size(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(png(8, 6))
     played = await play(tmp_path, [call("Read", file_path=str(path))])
@@ -208,7 +209,7 @@ async def test_a_picture_is_recorded_with_its_size(tmp_path: Path) -> None:
     assert (beside.file.dimensions.width, beside.file.dimensions.height) == (8, 6)
 
 
-async def test_what_goes_wrong_with_a_file_is_recorded_as_a_text(prices: Path, tmp_path: Path) -> None:
+async def test_file_error_is_recorded_as_text(prices: Path, tmp_path: Path) -> None:
     missing = str(tmp_path / "no.csv")
     played = await play(
         tmp_path,
@@ -222,7 +223,7 @@ async def test_what_goes_wrong_with_a_file_is_recorded_as_a_text(prices: Path, t
         assert isinstance(result_of(played.read_span(id)).structured, ErrorText)
 
 
-async def test_a_new_file_is_recorded_as_created(tmp_path: Path) -> None:
+async def test_new_file_is_recorded_as_created(tmp_path: Path) -> None:
     path = str(tmp_path / "new.csv")
     played = await play(tmp_path, [call("Write", file_path=path, content="tea,3\n")])
 
@@ -233,7 +234,7 @@ async def test_a_new_file_is_recorded_as_created(tmp_path: Path) -> None:
     assert beside.original_file is None
 
 
-async def test_a_file_that_is_written_over_is_recorded_with_what_it_was(prices: Path, tmp_path: Path) -> None:
+async def test_overwritten_file_is_recorded_with_its_old_content(prices: Path, tmp_path: Path) -> None:
     before = prices.read_text(encoding="utf-8")
     played = await play(
         tmp_path,
@@ -250,7 +251,7 @@ async def test_a_file_that_is_written_over_is_recorded_with_what_it_was(prices: 
     )
 
 
-async def test_an_edit_is_recorded_with_its_texts_and_hunks(prices: Path, tmp_path: Path) -> None:
+async def test_edit_is_recorded_with_its_texts_and_hunks(prices: Path, tmp_path: Path) -> None:
     before = prices.read_text(encoding="utf-8")
     played = await play(
         tmp_path,
@@ -270,7 +271,7 @@ async def test_an_edit_is_recorded_with_its_texts_and_hunks(prices: Path, tmp_pa
     assert diffs.revert(beside.structured_patch, after) == before
 
 
-async def test_all_matches_are_replaced_or_a_single_one(tmp_path: Path) -> None:
+async def test_all_matches_or_a_single_one_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x x\n", encoding="utf-8")
     look = call("Read", "toolu_0", file_path=str(path))
@@ -288,7 +289,7 @@ async def test_all_matches_are_replaced_or_a_single_one(tmp_path: Path) -> None:
 # Lists, tasks, searches
 
 
-async def test_a_todo_list_is_recorded_before_and_after(tmp_path: Path) -> None:
+async def test_todo_list_is_recorded_before_and_after(tmp_path: Path) -> None:
     items = sample("S2-33.json")
     played = await play(
         tmp_path, [call("TodoWrite", "toolu_1", todos=items[:1])], [call("TodoWrite", "toolu_2", todos=items)]
@@ -300,25 +301,25 @@ async def test_a_todo_list_is_recorded_before_and_after(tmp_path: Path) -> None:
     assert [item.status for item in beside.new_todos] == ["pending", "in_progress", "completed"]
 
 
-async def test_an_item_with_another_status_is_refused(tmp_path: Path) -> None:
+async def test_item_with_an_unknown_status_is_refused(tmp_path: Path) -> None:
     item = {"content": "Bake", "status": "someday", "activeForm": "Baking"}
     played = await play(tmp_path, [call("TodoWrite", todos=[item])])
 
     assert (played.span().state, played.span().error_kind) == ("failed", "invalid_input")
 
 
-def test_a_subagents_totals_are_read() -> None:
+def test_totals_of_a_subagent_are_read() -> None:
     usage = {"input_tokens": 10, "output_tokens": 20}
     totals = {"totalDurationMs": 1_500, "totalTokens": 30, "totalToolUseCount": 4, "usage": usage}
-    found = both("Task", {}, "", toolUseResult={"status": "completed", **totals})
+    result = both("Task", {}, "", toolUseResult={"status": "completed", **totals})
 
-    assert isinstance(found, AgentResult)
-    assert (found.total_duration_ms, found.total_tokens, found.total_tool_use_count) == (1_500, 30, 4)
-    assert found.usage is not None
-    assert (found.usage.input_tokens, found.usage.output_tokens) == (10, 20)
+    assert isinstance(result, AgentResult)
+    assert (result.total_duration_ms, result.total_tokens, result.total_tool_use_count) == (1_500, 30, 4)
+    assert result.usage is not None
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 20)
 
 
-async def test_the_output_of_a_task_is_recorded(tmp_path: Path) -> None:
+async def test_output_of_a_task_is_recorded(tmp_path: Path) -> None:
     box = Box(tmp_path, coding_tools(profile("seed")), version="seed")
     async with opened(box):
         started = await box.call("Bash", command="echo done; exit 0", run_in_background=True)
@@ -326,12 +327,12 @@ async def test_the_output_of_a_task_is_recorded(tmp_path: Path) -> None:
 
     assert isinstance(ended.structured, dict)
     assert ended.structured.keys() == {"retrieval_status", "task"}
-    found = narrow_result("TaskOutput", json_repair.encode_document(ended.structured))
-    assert isinstance(found, TaskOutputResult)
-    assert found.task is not None
-    assert (found.retrieval_status, found.task.status, found.task.exit_code) == ("success", "completed", 0)
-    assert found.task.output is not None
-    assert "done" in found.task.output
+    result = narrow_result("TaskOutput", json_repair.encode_document(ended.structured))
+    assert isinstance(result, TaskOutputResult)
+    assert result.task is not None
+    assert (result.retrieval_status, result.task.status, result.task.exit_code) == ("success", "completed", 0)
+    assert result.task.output is not None
+    assert "done" in result.task.output
 
 
 async def test_searches_are_recorded_by_their_mode(prices: Path, tmp_path: Path) -> None:
@@ -349,14 +350,14 @@ async def test_searches_are_recorded_by_their_mode(prices: Path, tmp_path: Path)
     names = result_of(played.read_span("toolu_g")).structured
     assert isinstance(names, GlobResult)
     assert (names.num_files, names.truncated) == (1, False)
-    found = [result_of(played.read_span(f"toolu_{id}")).structured for id in "flcn"]
-    assert [one.mode for one in found if isinstance(one, GrepResult)] == [
+    items = [result_of(played.read_span(f"toolu_{id}")).structured for id in "flcn"]
+    assert [item.mode for item in items if isinstance(item, GrepResult)] == [
         "files_with_matches",
         "content",
         "count",
         "content",
     ]
-    files, lines, counts, cut = found
+    files, lines, counts, cut = items
     assert isinstance(files, GrepResult)
     assert isinstance(lines, GrepResult)
     assert isinstance(counts, GrepResult)
@@ -371,7 +372,7 @@ async def test_searches_are_recorded_by_their_mode(prices: Path, tmp_path: Path)
 # MCP
 
 
-async def test_a_server_answers_with_a_list_or_an_error_text(tmp_path: Path) -> None:
+async def test_mcp_server_answers_with_a_list_or_an_error_text(tmp_path: Path) -> None:
     async with talk(tmp_path, version="seed") as conversation:
         good, bad = await conversation.call("echo", n=1), await conversation.call("fail")
 
@@ -379,7 +380,7 @@ async def test_a_server_answers_with_a_list_or_an_error_text(tmp_path: Path) -> 
     assert str(bad.structured).startswith("Error: ")
 
 
-def test_what_a_server_answered_is_read_whatever_it_is() -> None:
+def test_any_mcp_answer_is_read() -> None:
     blocks = [{"type": "text", "text": "one"}, {"type": "resource", "uri": "mem://x"}]
     listed = both("mcp__db__query", {}, "", toolUseResult=blocks)
     failed = both("mcp__db__query", {}, "", toolUseResult="Error: no such table")
@@ -395,10 +396,10 @@ def test_what_a_server_answered_is_read_whatever_it_is() -> None:
 def test_hunks_become_a_unified_diff() -> None:
     hunk = sample("S2-51.json") | {"oldLines": 2, "newLines": 2}
     edited = {"filePath": "f", "oldString": "", "newString": "", "structuredPatch": [hunk]}
-    found = both("Edit", {}, "", toolUseResult=edited)
+    result = both("Edit", {}, "", toolUseResult=edited)
 
-    assert isinstance(found, EditResult)
-    assert diffs.unified(found.structured_patch, "f").splitlines()[-4:] == [
+    assert isinstance(result, EditResult)
+    assert diffs.unified(result.structured_patch, "f").splitlines()[-4:] == [
         "@@ -6,2 +6,2 @@",
         " unchanged line",
         "-removed line",

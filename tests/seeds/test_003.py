@@ -1,4 +1,4 @@
-"""Requests, answers, errors and ways out of them, as document 003 tells them."""
+"""Requests, results, errors and recoveries in document 003."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 import toolspan
 from tests.integrations.mcp_client.test_approver import SERVER
-from tests.runtime.editing import editor
-from tests.seeds.stage import LATEST, Object, Played, call, play, text
-from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
+from tests.runtime.edit_tools import editor
+from tests.seeds.conversation import LATEST, Object, Played, call, play, text
+from tests.seeds.test_samples import assistant_record, result_of, sample, span_of, transcript, user_record
 from toolspan import ADVICE, Permissions, Session, ToolError, coding_tools
 from toolspan.analysis.flows import flows_of
 from toolspan.formats import blocks
@@ -38,17 +38,17 @@ def reads(path: Path) -> Sequence[Object]:
 # The messages
 
 
-async def test_a_reply_asks_results_come_and_the_model_goes_on(prices: Path, tmp_path: Path) -> None:
+async def test_reply_calls_results_return_and_the_model_continues(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Tea is 3.")])
 
-    told = [
+    output = [
         (message["role"], message["content"][0]["type"])  # type: ignore[index]
         for message in played.session.messages
     ]
-    assert told == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
+    assert output == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
 
 
-async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
+async def test_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))])
 
     (line,) = (line for line in played.lines if line["type"] == "assistant")
@@ -62,7 +62,7 @@ async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, 
     }
 
 
-async def test_a_session_goes_on_only_when_the_model_waits_for_results(prices: Path, tmp_path: Path) -> None:
+async def test_session_continues_only_if_the_model_waits_for_results(prices: Path, tmp_path: Path) -> None:
     read = call("Read", file_path=str(prices))
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, profile="seed", transcript=None) as session:
         session.say("Go on.")
@@ -73,7 +73,7 @@ async def test_a_session_goes_on_only_when_the_model_waits_for_results(prices: P
     assert (waits, done) == (True, False)
 
 
-async def test_the_flag_and_the_tags_tell_an_error(prices: Path, tmp_path: Path) -> None:
+async def test_flag_and_tags_mark_an_error(prices: Path, tmp_path: Path) -> None:
     edit = {"file_path": str(prices), "old_string": "tea,3", "new_string": "tea,5"}
     played = await play(tmp_path, [call("Edit", "toolu_1", **edit)], reads(prices), [call("Edit", "toolu_2", **edit)])
 
@@ -86,10 +86,10 @@ async def test_the_flag_and_the_tags_tell_an_error(prices: Path, tmp_path: Path)
     assert [parsed.is_error for parsed in blocks.parse_result([refused, done])] == [True, False]
 
 
-def test_a_success_may_say_so_or_say_nothing() -> None:
+def test_success_may_have_the_flag_or_not() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}
     for flag in ({}, {"is_error": False}):
-        (span,) = transcript(asking(call("Read")), answering({**result, **flag})).spans
+        (span,) = transcript(assistant_record(call("Read")), user_record({**result, **flag})).spans
         assert span.state == "succeeded"
 
 
@@ -97,13 +97,12 @@ def test_a_success_may_say_so_or_say_nothing() -> None:
 
 
 async def run_sample(folder: Path, path: Path, name: str, **other: object) -> Played:
-    """A sample request on a file of ours, which was read before."""
     request = sample(f"{name}.json")
-    given = {**request["input"], **other}
-    return await play(folder, reads(path), [call(request["name"], **given)])
+    fields = {**request["input"], **other}
+    return await play(folder, reads(path), [call(request["name"], **fields)])
 
 
-async def test_todos_with_ids_are_taken_and_answered_with_one_sentence(tmp_path: Path) -> None:
+async def test_todos_with_ids_are_accepted_and_answered_with_one_sentence(tmp_path: Path) -> None:
     request = sample("S3-12.json")
     played = await play(tmp_path, [call("TodoWrite", **request["input"])])
 
@@ -114,7 +113,7 @@ async def test_todos_with_ids_are_taken_and_answered_with_one_sentence(tmp_path:
     )
 
 
-async def test_only_a_todo_list_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+async def test_only_an_invalid_todo_list_is_refused(tmp_path: Path) -> None:
     item = {"id": "1", "content": "Bake"}
     played = await play(
         tmp_path,
@@ -124,11 +123,11 @@ async def test_only_a_todo_list_that_does_not_fit_is_refused(tmp_path: Path) -> 
         ),
     )
 
-    assert [played.span(one).state for one in ("pending", "in_progress", "completed")] == ["succeeded"] * 3
+    assert [played.span(entry).state for entry in ("pending", "in_progress", "completed")] == ["succeeded"] * 3
     assert played.span("someday").error_kind == "invalid_input"
 
 
-async def test_a_read_request_is_taken_with_and_without_its_range(prices: Path, tmp_path: Path) -> None:
+async def test_read_is_accepted_with_and_without_its_range(prices: Path, tmp_path: Path) -> None:
     played = await run_sample(tmp_path, prices, "S3-16", file_path=str(prices))
     whole, sampled = played.results
 
@@ -136,7 +135,7 @@ async def test_a_read_request_is_taken_with_and_without_its_range(prices: Path, 
     assert whole["content"].splitlines()[:2] == ["     1→tea,3", "     2→cake,4"]
 
 
-async def test_limit_and_offset_choose_lines(prices: Path, tmp_path: Path) -> None:
+async def test_limit_and_offset_select_lines(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path,
         [call("Read", "toolu_1", file_path=str(prices), limit=1)],
@@ -147,8 +146,8 @@ async def test_limit_and_offset_choose_lines(prices: Path, tmp_path: Path) -> No
     assert [result["content"] for result in played.results] == ["     1→tea,3", "     2→cake,4", "     1→tea,3"]
 
 
-def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
-    span = life(
+def test_note_below_the_lines_of_a_file_is_not_one_of_them() -> None:
+    span = span_of(
         {"type": "tool_use", "name": "Read", "input": {"file_path": "a.go"}},
         {"type": "tool_result", "content": "     1→package main\n     2→\n\n<system-reminder>Mind</system-reminder>"},
     )
@@ -161,28 +160,28 @@ def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
 UPDATED = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n"
 
 
-async def test_an_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
-    given = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
-    played = await run_sample(tmp_path, prices, "S3-21", **given)
+async def test_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
+    fields = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
+    played = await run_sample(tmp_path, prices, "S3-21", **fields)
 
     head, lines = UPDATED.format(prices), "     1→tea,3\n     2→cake,5\n     3→pie,7\n     4→soup,6"
     assert played.results[1]["content"].startswith(head + lines)
 
 
-async def test_replacing_everything_has_to_be_asked_for(prices: Path, tmp_path: Path) -> None:
-    given = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
+async def test_replace_all_must_be_requested(prices: Path, tmp_path: Path) -> None:
+    fields = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
     played = await play(
         tmp_path,
         reads(prices),
-        [call("Edit", "toolu_1", **given)],
-        [call("Edit", "toolu_2", **given, replace_all=True)],
+        [call("Edit", "toolu_1", **fields)],
+        [call("Edit", "toolu_2", **fields, replace_all=True)],
     )
 
     assert [played.span(f"toolu_{n}").state for n in (1, 2)] == ["failed", "succeeded"]
     assert prices.read_text(encoding="utf-8") == "tea;3\ncake;4\nsoup;6\n"
 
 
-async def test_several_edits_are_made_one_after_the_other(tmp_path: Path) -> None:
+async def test_several_edits_are_applied_in_order(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("first replacement\nsecond replacement second replacement\n", encoding="utf-8")
     played = await run_sample(tmp_path, path, "S3-25", file_path=str(path))
@@ -194,7 +193,7 @@ async def test_several_edits_are_made_one_after_the_other(tmp_path: Path) -> Non
     assert path.read_text(encoding="utf-8") == "text\nother content other content\n"
 
 
-async def test_a_write_is_answered_with_the_lines_that_were_written(prices: Path, tmp_path: Path) -> None:
+async def test_write_is_answered_with_the_written_lines(prices: Path, tmp_path: Path) -> None:
     played = await run_sample(tmp_path, prices, "S3-27", file_path=str(prices))
     new = str(tmp_path / "new.csv")
     (tmp_path / "b").mkdir()
@@ -204,7 +203,7 @@ async def test_a_write_is_answered_with_the_lines_that_were_written(prices: Path
     assert created.results[0]["content"] == f"File created successfully at: {new}"
 
 
-async def test_a_folder_is_listed_without_what_is_ignored(tmp_path: Path) -> None:
+async def test_folder_is_listed_without_ignored_files(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     (shop / "node_modules").mkdir(parents=True)
     for name in ("main.go", "config.json", "old.tmp", "node_modules/x.js"):
@@ -223,17 +222,17 @@ async def test_a_folder_is_listed_without_what_is_ignored(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["Edit", "Write"])
-async def test_what_was_not_read_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
+async def test_unread_file_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
     before = prices.read_text(encoding="utf-8")
-    given: Object = {"file_path": str(prices)}
-    given |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
-    played = await play(tmp_path, [call(name, **given)])
+    fields: Object = {"file_path": str(prices)}
+    fields |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
+    played = await play(tmp_path, [call(name, **fields)])
 
     assert (played.span().error_kind, played.read_span().error_kind) == ("read_required",) * 2
     assert prices.read_text(encoding="utf-8") == before
 
 
-async def test_a_text_that_is_not_there_is_told_in_the_documents_words(prices: Path, tmp_path: Path) -> None:
+async def test_missing_text_is_reported_as_in_the_document(prices: Path, tmp_path: Path) -> None:
     edit = call("Edit", file_path=str(prices), old_string="rum", new_string="x")
     played = await play(tmp_path, reads(prices), [edit])
 
@@ -252,8 +251,6 @@ WANTED = "tea,5\ncake,6\nsoup,6\n"
 
 
 def stubborn(name: str, answer: str) -> Tool:
-    """An editing tool that never answers, or fails."""
-
     async def refuse(_path: Path) -> str:
         if answer == "timeout":
             await anyio.sleep_forever()
@@ -263,19 +260,17 @@ def stubborn(name: str, answer: str) -> Tool:
 
 
 def seed_tools(answers: Mapping[str, str]) -> list[Tool]:
-    """The seed's tools, some of which answer so."""
     own = [stubborn(name, answer) for name, answer in answers.items()]
-    return [*own, *(one for one in coding_tools(profile("seed")) if one.name not in answers)]
+    return [*own, *(coding_tool for coding_tool in coding_tools(profile("seed")) if coding_tool.name not in answers)]
 
 
 async def recovered(
     folder: Path, path: Path, *recoveries: Recovery, answers: Mapping[str, str] | None = None, edit: bool = False
 ) -> Played:
-    """An edit by tools that answer so, with these recoveries; the seed's other tools are there."""
     tools = seed_tools(answers or {})
-    given: Object = {"file_path": str(path)}
-    asked = call("Edit", **given, **EDITS[0]) if edit else call("MultiEdit", **given, edits=EDITS)
-    return await play(folder, [asked], tools=tools, recoveries=recoveries)
+    fields: Object = {"file_path": str(path)}
+    request = call("Edit", **fields, **EDITS[0]) if edit else call("MultiEdit", **fields, edits=EDITS)
+    return await play(folder, [request], tools=tools, recoveries=recoveries)
 
 
 def steps(played: Played) -> list[str]:
@@ -303,7 +298,7 @@ RECOVERIES: list[tuple[str, dict[str, str], list[str], str]] = [
 
 
 @pytest.mark.parametrize(("function", "answers", "calls", "after"), RECOVERIES)
-async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
+async def test_edit_falls_back_to_simpler_tools_and_loses_no_change(
     function: str, answers: Mapping[str, str], calls: list[str], after: str, prices: Path, tmp_path: Path
 ) -> None:
     assert function in {vector["function"] for vector in sample("vectors-003.json")["recovery"]}
@@ -311,13 +306,13 @@ async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
     played = await recovered(tmp_path, prices, ReadFirst(), Degrade(), answers=answers)
 
     assert steps(played) == calls
-    found = prices.read_text(encoding="utf-8")
-    assert found == (before if after == "as it was" else after)
+    result = prices.read_text(encoding="utf-8")
+    assert result == (before if after == "as it was" else after)
     if answers.get("MultiEdit") == "error":
         assert result_of(played.span()).text == "the disk says no"
 
 
-async def test_a_file_is_read_before_it_is_edited_if_it_is_there(prices: Path, tmp_path: Path) -> None:
+async def test_existing_file_is_read_before_it_is_edited(prices: Path, tmp_path: Path) -> None:
     there = await recovered(tmp_path, prices, ReadFirst(), edit=True)
     (tmp_path / "b").mkdir()
     missing = await recovered(tmp_path / "b", tmp_path / "no.csv", ReadFirst(), edit=True)
@@ -326,7 +321,7 @@ async def test_a_file_is_read_before_it_is_edited_if_it_is_there(prices: Path, t
     assert (steps(missing), missing.span().state) == (["Edit"], "failed")
 
 
-async def test_a_file_that_is_known_is_not_read_again(prices: Path, tmp_path: Path) -> None:
+async def test_known_file_is_not_read_again(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path, reads(prices), [call("Edit", file_path=str(prices), **EDITS[0])], recoveries=[ReadFirst()]
     )
@@ -335,7 +330,7 @@ async def test_a_file_that_is_known_is_not_read_again(prices: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("manner", "kind"), [("silent", "permission_timeout"), ("die", "mcp_no_response")])
-async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
+async def test_unanswered_permission_question_is_not_worked_around(
     manner: str, kind: ErrorKind, prices: Path, tmp_path: Path
 ) -> None:
     seed = profile("seed")
@@ -361,33 +356,32 @@ async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
 # Chains and sequences
 
 
-async def test_what_was_read_in_one_message_can_be_edited_in_the_next(prices: Path, tmp_path: Path) -> None:
+async def test_file_read_in_one_message_can_be_edited_in_the_next(prices: Path, tmp_path: Path) -> None:
     todo = call("TodoWrite", "toolu_3", todos=[{"id": "1", "content": "x", "status": "completed"}])
     edit = call("Edit", "toolu_2", file_path=str(prices), **EDITS[0])
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [edit], [todo])
 
-    assert [(span.tool, span.state) for span in played.found.spans] == [
+    assert [(span.tool, span.state) for span in played.transcript.spans] == [
         ("Read", "succeeded"),
         ("Edit", "succeeded"),
         ("TodoWrite", "succeeded"),
     ]
 
 
-async def test_lookups_of_one_message_are_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
+async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
     inputs = {"Read": {"file_path": str(prices)}, "LS": {"path": str(tmp_path)}, "Grep": {"pattern": "tea"}}
-    asked = [call(block["name"], block["id"], **inputs[block["name"]]) for block in sample("S3-54.json")["content"]]
-    played = await play(tmp_path, asked)
-    tools = {one.name: one for one in coding_tools(profile("seed"))}
+    request = [call(block["name"], block["id"], **inputs[block["name"]]) for block in sample("S3-54.json")["content"]]
+    played = await play(tmp_path, request)
+    tools = {coding_tool.name: coding_tool for coding_tool in coding_tools(profile("seed"))}
 
-    assert [one.call_ids for one in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
-    assert all(tools[name].may_overlap(given) for name, given in inputs.items())
-    assert [span.state for span in played.found.spans] == ["succeeded"] * 3
+    assert [event.call_ids for event in played.events_of(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
+    assert all(tools[name].may_overlap(fields) for name, fields in inputs.items())
+    assert [span.state for span in played.transcript.spans] == ["succeeded"] * 3
 
 
 async def sequence(folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]) -> list[str]:
-    """The names of the known flows in a session of the seed's tools."""
     played = await play(folder, *replies, tools=seed_tools(answers))
-    return [flow.name for flow in flows_of(played.found).flows]
+    return [flow.name for flow in flows_of(played.transcript).flows]
 
 
 async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
@@ -407,13 +401,13 @@ async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
         "search": ([searched, read, several], {}),
         "write": ([searched, read, several, write], {"MultiEdit": "error"}),
     }
-    found = {}
+    result = {}
     for name, (replies, answers) in stories.items():
         prices.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
         (tmp_path / name).mkdir()
-        found[name] = await sequence(tmp_path / name, replies, answers)
+        result[name] = await sequence(tmp_path / name, replies, answers)
 
-    assert found == {
+    assert result == {
         "modify": ["file_modification"],
         "recover": ["error_recovery"],
         "search": ["search_and_modify"],
@@ -424,17 +418,17 @@ async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
 # The parser, the builder and the lookup
 
 
-def test_only_results_are_parsed_and_each_of_them() -> None:
+def test_results_alone_are_parsed() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x", "is_error": True}
     other = {**result, "tool_use_id": "toolu_2", "is_error": False}
-    first, second = blocks.parse_result(answering(result, other))
+    first, second = blocks.parse_result(user_record(result, other))
 
-    assert blocks.parse_result(asking(call("Read"))) == ()
+    assert blocks.parse_result(assistant_record(call("Read"))) == ()
     assert (first.call_id, first.is_error, first.text, first.seed_type) == ("toolu_1", True, "x", None)
     assert (second.call_id, second.is_error) == ("toolu_2", False)
 
 
-def test_every_tag_around_an_error_is_taken_away() -> None:
+def test_every_tag_around_an_error_is_removed() -> None:
     content = "<tool_use_error>one</tool_use_error> and <tool_use_error>two</tool_use_error>"
     (parsed,) = blocks.parse_result({"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True})
 
@@ -452,8 +446,8 @@ LOOKUP: list[tuple[str, ErrorKind, str]] = [
 
 
 @pytest.mark.parametrize(("words", "kind", "solution"), LOOKUP)
-def test_an_error_is_looked_up_with_cause_and_solution(words: str, kind: ErrorKind, solution: str) -> None:
-    span = life(
+def test_error_has_a_cause_and_a_solution(words: str, kind: ErrorKind, solution: str) -> None:
+    span = span_of(
         {"type": "tool_use", "name": "Edit", "input": {"file_path": "f"}},
         {"type": "tool_result", "content": f"<tool_use_error>{words}</tool_use_error>", "is_error": True},
     )
@@ -464,19 +458,19 @@ def test_an_error_is_looked_up_with_cause_and_solution(words: str, kind: ErrorKi
     assert solution.lower() in span.advice.solution.lower()
 
 
-def test_the_code_of_an_internal_error_leaves_its_cause_to_the_words() -> None:
+def test_code_of_an_internal_error_does_not_determine_its_cause() -> None:
     texts = (
         f"{ASKING}request timed out after 2m0s",
         f"{ASKING}no response received",
         f"{ASKING}fetch failed",
         "MCP error -32603: something else",
     )
-    kinds = [toolspan.kind_of("Edit", words) for words in texts]
+    kinds = [toolspan.kind_of("Edit", message) for message in texts]
 
     assert kinds == ["permission_timeout", "mcp_no_response", "network", "mcp_error"]
 
 
-def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
+def test_tools_have_a_duration_after_which_a_call_is_slow() -> None:
     slow_after = {tool.name: tool.slow_after for tool in coding_tools(profile("seed"), person=True)}
     immediate = {slow_after[name] for name in ("TodoWrite", "Read", "LS")}
     fast = {slow_after[name] for name in ("Write", "Edit", "MultiEdit")}
@@ -486,14 +480,14 @@ def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
     assert max(filter(None, immediate)) < min(filter(None, fast)) < 30.0
 
 
-def test_the_seed_has_the_fourteen_tools_of_the_list() -> None:
-    names = [one.name for one in coding_tools(profile("seed"), person=True)]
+def test_seed_profile_has_the_fourteen_tools_of_the_list() -> None:
+    names = [coding_tool.name for coding_tool in coding_tools(profile("seed"), person=True)]
     listed = sample("S3-90.json")["tools"]
 
     assert [name for name in names if name in listed] == listed
 
 
-async def test_the_newest_client_has_no_such_tools(tmp_path: Path) -> None:
+async def test_newest_client_does_not_have_these_tools(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("LS", "toolu_1", path="."), call("MultiEdit", "toolu_2")], version=LATEST)
 
     assert [span.error_kind for span in played.session.spans] == ["unknown_tool", "unknown_tool"]

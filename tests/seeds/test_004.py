@@ -1,8 +1,7 @@
-"""Between a request and its result, as document 004 tells it: queue, checks, hooks, consent."""
+"""Queue, validation, hooks and permissions in document 004."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,12 +11,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.runtime.hooks.stage import at, command, decides, says
-from tests.runtime.made import Told
-from tests.seeds.stage import LATEST, Object, Played, call, play, text
-from tests.seeds.test_samples import answering, asking, transcript
+from tests.runtime.calls import EventLog
+from tests.runtime.hooks.hook_sessions import at, command, decides, says
+from tests.seeds.conversation import LATEST, Object, Played, call, play, text
+from tests.seeds.test_samples import assistant_record, transcript, user_record
 from toolspan import Allow, Deny, Hooks, Output, Rules, Runner, ToolContext, ToolError, tool
-from toolspan.runtime.context import CallContext
 from toolspan.runtime.hooks import PreToolDecision
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
@@ -46,11 +44,11 @@ async def echo(word: str) -> str:
 # Definitions and surroundings
 
 
-def test_the_client_of_the_document_has_a_profile() -> None:
+def test_client_of_the_document_has_a_profile() -> None:
     assert profile("2.0.65").name == "2.0.65"
 
 
-async def test_a_tool_is_a_name_a_schema_a_check_and_a_function() -> None:
+async def test_tool_is_a_name_a_schema_a_check_and_a_function() -> None:
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
         place = ctx.cwd / "below"
         return Output(str(value["word"]), modify=lambda before: replace(before, cwd=place))
@@ -75,7 +73,7 @@ async def test_a_tool_is_a_name_a_schema_a_check_and_a_function() -> None:
     assert (bad.content, bad.span.error_kind) == ("<tool_use_error>not that word</tool_use_error>", "not_found")
 
 
-async def test_a_call_is_handed_input_context_consent_message_and_progress() -> None:
+async def test_call_receives_input_context_permission_message_and_progress() -> None:
     seen: dict[str, object] = {}
 
     @tool
@@ -90,15 +88,15 @@ async def test_a_call_is_handed_input_context_consent_message_and_progress() -> 
             cancelled=ctx.cancelled,
             chain=ctx.tracking.chain_id,
             running=ctx.in_progress,
-            decided=[type(one) for one in ctx.decisions.values()],
+            decided=[type(value) for value in ctx.decisions.values()],
         )
         return "seen"
 
-    told = Told()
+    log = EventLog()
     message = {"id": "msg_1", "role": "assistant", "content": [call("look", "a")]}
     rules = Rules(allow=["look"], deny=["echo"])
     with anyio.fail_after(5):
-        await Runner([look, echo], policies=[rules], direct=[told]).run(message)
+        await Runner([look, echo], policies=[rules], direct=[log]).run(message)
 
     assert seen == {
         "count": 3,
@@ -109,14 +107,14 @@ async def test_a_call_is_handed_input_context_consent_message_and_progress() -> 
         "running": frozenset({"a"}),
         "decided": [Allow],
     }
-    kinds = [type(event) for event in told.events]
+    kinds = [type(event) for event in log.events]
     assert kinds.index(Started) < kinds.index(Progressed) < kinds.index(Finished)
 
 
 # The queue
 
 
-def test_a_queued_call_goes_from_queued_to_yielded() -> None:
+def test_queued_call_goes_from_queued_to_yielded() -> None:
     queue = Queue(max_running=None)
     item = QueueItem(CallId("a"), overlaps=False, paths=None)
     queue.add(item)
@@ -132,11 +130,11 @@ def test_a_queued_call_goes_from_queued_to_yielded() -> None:
     assert queue.running == frozenset()
 
 
-async def test_the_input_decides_whether_a_call_may_overlap() -> None:
+async def test_input_decides_whether_calls_may_overlap() -> None:
     inside = anyio.Event()
     order: list[str] = []
 
-    @tool(concurrent=lambda given: given["alone"] is False)
+    @tool(concurrent=lambda fields: fields["alone"] is False)
     async def work(name: str, alone: bool) -> str:
         """Work."""
         order.append(f"{name} in")
@@ -155,24 +153,7 @@ async def test_the_input_decides_whether_a_call_may_overlap() -> None:
     assert order[-2:] == ["c in", "c out"]
 
 
-async def test_calls_that_wait_have_tasks_of_their_own() -> None:
-    both_inside = asyncio.Barrier(2)
-    tasks: list[object] = []
-
-    @tool(concurrent=True)
-    async def meet() -> str:
-        """Meet the other."""
-        await both_inside.wait()
-        tasks.append(asyncio.current_task())
-        return "met"
-
-    with anyio.fail_after(5):
-        await Runner([meet]).run([call("meet", "a"), call("meet", "b")])
-
-    assert len(set(tasks)) == 2
-
-
-async def test_finished_results_are_handed_over_once_and_the_rest_is_waited_for() -> None:
+async def test_finished_results_are_returned_once_and_the_rest_awaited() -> None:
     second_done, go_on = anyio.Event(), anyio.Event()
 
     @tool(concurrent=True)
@@ -194,16 +175,16 @@ async def test_finished_results_are_handed_over_once_and_the_rest_is_waited_for(
             await second_done.wait()
             while runner.in_progress != {"a"}:
                 await anyio.lowlevel.checkpoint()
-            first = [one.call_id for one in batch.completed()]
+            first = [item.call_id for item in batch.completed()]
             again = batch.completed()
             go_on.set()
-            rest = [one.call_id async for one in batch.remaining()]
+            rest = [item.call_id async for item in batch.remaining()]
 
     assert (first, again, rest) == (["b"], [], ["a"])
     assert runner.in_progress == frozenset()
 
 
-async def test_all_that_a_call_gives_is_kept_with_it() -> None:
+async def test_output_of_a_call_is_kept_with_it() -> None:
     hooks = Hooks()
 
     @tool(structured_output=True)
@@ -227,32 +208,14 @@ async def test_all_that_a_call_gives_is_kept_with_it() -> None:
 
     assert (done.content, done.structured, done.structured_output) == ("words", {"n": 1}, {"shape": 1})
     assert done.companions == ("a note",)
-    assert [one.text for one in done.contexts] == ["mind"]
+    assert [item.text for item in done.contexts] == ["mind"]
     assert runner.context.values == {"seen": True}
-
-
-async def test_what_one_call_leaves_the_next_one_finds() -> None:
-    @tool
-    async def leave(mark: str, ctx: ToolContext) -> Output:
-        """Leave a mark."""
-        before = str(ctx.context.values.get("marks", ""))
-
-        def modify(context: CallContext) -> CallContext:
-            return replace(context, values={"marks": before + mark})
-
-        return Output(before, modify=modify)
-
-    with anyio.fail_after(5):
-        async with Runner([leave]) as runner:
-            results = await runner.run([call("leave", n, mark=n) for n in "abc"])
-
-    assert [result.text for result in results] == ["(leave completed with no output)", "a", "ab"]
 
 
 # The way of a call
 
 
-async def test_the_steps_before_a_tool_come_in_order() -> None:
+async def test_steps_before_a_tool_come_in_order() -> None:
     log: list[str] = []
     hooks = Hooks()
 
@@ -283,7 +246,7 @@ async def test_the_steps_before_a_tool_come_in_order() -> None:
     assert log == ["schema", "validate", "hook", "consent", "run"]
 
 
-async def test_every_way_to_fail_ends_in_one_error_result(tmp_path: Path) -> None:
+async def test_every_failure_ends_in_one_error_result(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("hooked")
@@ -321,32 +284,31 @@ async def test_every_way_to_fail_ends_in_one_error_result(tmp_path: Path) -> Non
     assert [span.error_kind for span in played.session.spans] == list(names.values())
     assert "InputValidationError" in played.results[1]["content"]
     assert played.results[4]["content"] == "told"
-    assert len(played.found.spans) == len(names)
+    assert len(played.transcript.spans) == len(names)
 
 
-async def test_an_unknown_tool_is_told_in_the_documents_words(tmp_path: Path) -> None:
+async def test_unknown_tool_is_reported_as_in_the_document(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Teleport")])
 
     assert played.results[0]["content"] == ("<tool_use_error>No such tool available</tool_use_error>")
 
 
-async def test_a_call_that_is_cancelled_before_it_starts_gets_a_fixed_answer() -> None:
-    told = Told()
+async def test_call_cancelled_before_its_start_gets_a_fixed_answer() -> None:
+    log = EventLog()
     with anyio.fail_after(5):
-        async with Runner([echo], direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([echo], direct=[log]) as runner, runner.batch() as batch:
             batch.add(call("echo", "a", word="x"))
             batch.cancel()
             (done,) = await batch.drain()
 
     assert (done.span.state, done.content) == ("cancelled", profile().refusals.cancelled)
-    assert told.of(Started) == []
+    assert log.of(Started) == []
 
 
 # Hooks
 
 
 async def hooked(folder: Path, block: Object, **more: object) -> Played:
-    """One call of a tool beside these handlers, as the newest client has them."""
     calls = [call("echo", word="hello")]
     return await play(folder, calls, tools=[echo], hooks=block, version=LATEST, **more)  # type: ignore[arg-type]
 
@@ -358,25 +320,25 @@ def attached(played: Played) -> list[str]:
 @pytest.mark.parametrize(
     ("decision", "state"), [("allow", "succeeded"), ("deny", "blocked_by_hook"), ("ask", "denied")]
 )
-async def test_a_hook_allows_denies_or_asks(decision: str, state: str, tmp_path: Path) -> None:
+async def test_hook_allows_denies_or_asks(decision: str, state: str, tmp_path: Path) -> None:
     played = await hooked(tmp_path, at("PreToolUse", decides(decision)), fallback=lambda q: None)
 
     assert (played.span().state, played.read_span().state) == (state, state)
 
 
-async def test_a_hook_that_asks_has_somebody_asked(tmp_path: Path) -> None:
-    asked: list[str] = []
+async def test_asking_hook_reaches_the_approver(tmp_path: Path) -> None:
+    request: list[str] = []
 
     def approver(question: PermissionRequest, ask: object) -> Allow:
-        asked.append(question.tool)
+        request.append(question.tool)
         return Allow()
 
     played = await hooked(tmp_path, at("PreToolUse", decides("ask")), approver=approver)
 
-    assert (asked, played.span().state) == (["echo"], "succeeded")
+    assert (request, played.span().state) == (["echo"], "succeeded")
 
 
-async def test_a_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
+async def test_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
     stop = says({"continue": False, "stopReason": "enough"})
     for point in ("PreToolUse", "PostToolUse"):
         folder = tmp_path / point
@@ -387,14 +349,14 @@ async def test_a_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
         assert "hook_stopped_continuation" in attached(played)
 
 
-async def test_a_hook_changes_the_input_of_the_call(tmp_path: Path) -> None:
-    given = {"hookEventName": "PreToolUse", "updatedInput": {"word": "changed"}}
-    played = await hooked(tmp_path, at("PreToolUse", says({"hookSpecificOutput": given})))
+async def test_hook_changes_the_input_of_the_call(tmp_path: Path) -> None:
+    fields = {"hookEventName": "PreToolUse", "updatedInput": {"word": "changed"}}
+    played = await hooked(tmp_path, at("PreToolUse", says({"hookSpecificOutput": fields})))
 
     assert played.results[0]["content"] == "changed"
 
 
-async def test_hooks_are_those_of_the_point_and_the_tool(tmp_path: Path) -> None:
+async def test_hooks_are_selected_by_point_and_tool(tmp_path: Path) -> None:
     block = {
         "PreToolUse": [
             {"matcher": "echo", "hooks": [command("echo mine >> ran")]},
@@ -408,22 +370,22 @@ async def test_hooks_are_those_of_the_point_and_the_tool(tmp_path: Path) -> None
     assert set(names) <= {"PreToolUse:echo"}
 
 
-async def test_a_hook_afterwards_speaks_adds_context_and_leaves_the_result(tmp_path: Path) -> None:
-    said = {"hookEventName": "PostToolUse", "additionalContext": "mind"}
+async def test_post_hook_adds_message_and_context_and_keeps_the_result(tmp_path: Path) -> None:
+    reply = {"hookEventName": "PostToolUse", "additionalContext": "mind"}
     handlers = (
-        says({"hookSpecificOutput": said, "systemMessage": "for you"}),
+        says({"hookSpecificOutput": reply, "systemMessage": "for you"}),
         says({"decision": "block", "reason": "look again"}),
     )
     played = await hooked(tmp_path, at("PostToolUse", *handlers))
 
     assert (played.span().state, played.results[0]["content"]) == ("succeeded", "hello")
     assert {"hook_system_message", "hook_additional_context"} <= set(attached(played))
-    assert any(word.endswith(": mind") for word in played.words)
-    assert any(word.endswith(": look again") for word in played.words)
+    assert any(word.endswith(": mind") for word in played.texts)
+    assert any(word.endswith(": look again") for word in played.texts)
 
 
 @pytest.mark.parametrize("point", ["PreToolUse", "PostToolUse"])
-async def test_hooks_that_are_late_or_fail_leave_a_line_and_the_result(point: str, tmp_path: Path) -> None:
+async def test_late_and_failing_hooks_leave_a_record_and_the_result(point: str, tmp_path: Path) -> None:
     handlers = (command("sleep 1000", timeout=0.2), command("echo oops >&2; exit 1"))
     played = await hooked(tmp_path, at(point, *handlers))
 
@@ -443,19 +405,19 @@ HOOK_LINES = {
 
 
 @pytest.mark.parametrize(("kind", "outcome"), HOOK_LINES.items())
-def test_lines_about_hooks_are_read(kind: str, outcome: str) -> None:
+def test_hook_records_are_read(kind: str, outcome: str) -> None:
     about = {"type": kind, "hookName": "PreToolUse:Read", "hookEvent": "PreToolUse"}
-    words = {"content": ["x"], "message": "x", "decision": "allow"}
+    message = {"content": ["x"], "message": "x", "decision": "allow"}
     (span,) = transcript(
-        asking(call("Read")),
-        {"type": "attachment", "attachment": {**about, **words, "toolUseID": "toolu_1"}},
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}),
+        assistant_record(call("Read")),
+        {"type": "attachment", "attachment": {**about, **message, "toolUseID": "toolu_1"}},
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}),
     ).spans
 
     assert [event.outcome for event in span.events if isinstance(event, Hook)] == [outcome]
 
 
-async def test_the_hooks_at_the_end_of_a_turn_are_summed_up(tmp_path: Path) -> None:
+async def test_stop_hooks_are_summarised(tmp_path: Path) -> None:
     stop = says({"continue": False, "stopReason": "enough"})
     played = await play(
         tmp_path, [text("Done.")], tools=[echo], hooks=at("Stop", command("true"), stop), version=LATEST
@@ -467,20 +429,20 @@ async def test_the_hooks_at_the_end_of_a_turn_are_summed_up(tmp_path: Path) -> N
     assert (line["preventedContinuation"], line["stopReason"]) == (True, "enough")
 
 
-def test_an_answer_in_a_shape_is_read_with_its_call() -> None:
+def test_structured_answer_is_read_with_its_call() -> None:
     about = {"type": "structured_output", "toolUseID": "toolu_1", "data": {"n": 1}}
     (span,) = transcript(
-        asking(call("StructuredOutput")),
-        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
+        assistant_record(call("StructuredOutput")),
+        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
         {"type": "attachment", "attachment": about},
     ).spans
 
     assert [event.kind for event in span.events if isinstance(event, Note)] == ["structured_output"]
 
 
-async def test_what_a_session_ran_lands_in_lines_of_json(tmp_path: Path) -> None:
+async def test_session_is_recorded_as_json_lines(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("echo", word="hello")], tools=[echo])
 
     lines = (tmp_path / "t.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["user", "assistant", "user"]
-    assert [span.state for span in played.found.spans] == ["succeeded"]
+    assert [span.state for span in played.transcript.spans] == ["succeeded"]

@@ -1,4 +1,4 @@
-"""What the reader makes of every sample in the documents this project started from.
+"""Every sample of the documents, read.
 
 `samples/` has them one by one, named by document and statement, and as whole sessions in the order
 of the documents. Comments are removed and elisions filled with as little as possible; `…` and `...`
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.requirement import requirement
 from toolspan.diffs import added_removed, problems
 from toolspan.formats import json_repair
 from toolspan.formats.blocks import Handling, SeedType, edit, extract, multi_edit, parse_result, tool_use
@@ -81,23 +82,22 @@ def transcript(*lines: Object) -> Transcript:
     return read(BytesSource(b"".join(json_repair.encode_document(line) + b"\n" for line in lines)))
 
 
-def asking(*blocks: object) -> Object:
+def assistant_record(*blocks: object) -> Object:
     return {"type": "assistant", "message": {"role": "assistant", "content": list(blocks)}}
 
 
-def answering(*blocks: object, **fields: object) -> Object:
+def user_record(*blocks: object, **fields: object) -> Object:
     return {"type": "user", "message": {"role": "user", "content": list(blocks)}, **fields}
 
 
-def life(request: Object, result: Object, **fields: object) -> Span:
-    """The span of a call and its result; the same id is put into both."""
+def span_of(request: Object, result: Object, **fields: object) -> Span:
     (span,) = transcript(
-        asking({**request, "id": "toolu_1"}), answering({**result, "tool_use_id": "toolu_1"}, **fields)
+        assistant_record({**request, "id": "toolu_1"}), user_record({**result, "tool_use_id": "toolu_1"}, **fields)
     ).spans
     return span
 
 
-def told(span: Span) -> tuple[str, str, State, ErrorKind | None]:
+def facts(span: Span) -> tuple[str, str, State, ErrorKind | None]:
     return span.id, span.tool, span.state, span.error_kind
 
 
@@ -110,15 +110,16 @@ def batch(span: Span) -> str | None:
     return make_call_row(span, "").batch
 
 
-def test_s0_04_is_one_call_that_is_never_answered() -> None:
+@requirement("wire.seed-records")
+def test_s0_04_is_one_unanswered_call() -> None:
     (span,) = transcript(sample("S0-04.json")).spans
 
-    assert told(span) == ("toolu_01ReadFile123", "Read", "never_answered", None)
+    assert facts(span) == ("toolu_01ReadFile123", "Read", "never_answered", None)
     assert span.input == ReadInput(file_path="/src/auth/login.ts", limit=200)
     assert (span.requested, span.result, span.call.message_id) == (None, None, "msg-001")
 
 
-def test_s0_30_is_a_hook_of_the_call_and_no_answer_to_it() -> None:
+def test_s0_30_is_a_hook_of_the_call_and_not_its_result() -> None:
     (span,) = transcript(sample("S0-04.json"), sample("S0-30.json")).spans
     (hook,) = span.events
 
@@ -127,10 +128,10 @@ def test_s0_30_is_a_hook_of_the_call_and_no_answer_to_it() -> None:
     assert span.state == "never_answered"
 
 
-def test_s0_38_is_a_success_whose_lines_are_numbered() -> None:
+def test_s0_38_is_a_success_with_numbered_lines() -> None:
     (span,) = transcript(sample("S0-04.json"), sample("S0-38.json")).spans
 
-    assert told(span) == ("toolu_01ReadFile123", "Read", "succeeded", None)
+    assert facts(span) == ("toolu_01ReadFile123", "Read", "succeeded", None)
     assert result_of(span).text.splitlines()[2] == "..."
     assert result_of(span).structured == ReadText(
         file=TextFile(
@@ -144,36 +145,30 @@ def test_s0_38_is_a_success_whose_lines_are_numbered() -> None:
 
 def test_s0_46_is_a_failure_because_the_file_is_not_found() -> None:
     block = sample("S0-46.json")
-    (span,) = transcript(sample("S0-04.json"), answering(block)).spans
+    (span,) = transcript(sample("S0-04.json"), user_record(block)).spans
     (parsed,) = parse_result(block)
 
-    assert told(span) == ("toolu_01ReadFile123", "Read", "failed", "not_found")
+    assert facts(span) == ("toolu_01ReadFile123", "Read", "failed", "not_found")
     assert span.message == "Error: File not found: /src/auth/login.ts"
     assert (parsed.call_id, parsed.error_kind) == ("toolu_01ReadFile123", "not_found")
 
 
-def test_s0_48_is_one_call_beside_a_thought_and_a_text() -> None:
+def test_s0_48_is_one_call_beside_thinking_and_text() -> None:
     (span,) = transcript(sample("S0-48.json")).spans
 
-    assert told(span) == ("toolu_01ReadMiddleware", "Read", "never_answered", None)
+    assert facts(span) == ("toolu_01ReadMiddleware", "Read", "never_answered", None)
     assert span.input == ReadInput(file_path="/src/auth/middleware.ts")
 
 
-def test_s0_53_is_three_calls() -> None:
+def test_s0_53_is_three_calls_of_one_batch() -> None:
     spans = transcript(sample("S0-53.json")).spans
 
-    assert [told(span)[:3] for span in spans] == [
+    assert [facts(span)[:3] for span in spans] == [
         ("toolu_01A", "Grep", "never_answered"),
         ("toolu_01B", "Grep", "never_answered"),
         ("toolu_01C", "Glob", "never_answered"),
     ]
-
-
-def test_s0_53_is_one_batch_though_its_message_has_no_id() -> None:
-    first, *others = transcript(sample("S0-53.json")).spans
-
-    assert batch(first) is not None
-    assert [batch(span) for span in others] == [batch(first)] * 2
+    assert len({batch(span) for span in spans} - {None}) == 1  # though the message has no id
 
 
 def test_s0_55_is_three_successes_paired_by_id() -> None:
@@ -186,16 +181,16 @@ def test_s0_55_is_three_successes_paired_by_id() -> None:
     ]
 
 
-def test_s0_55_alone_is_three_results_that_nobody_asked_for() -> None:
+def test_s0_55_alone_is_three_orphan_results() -> None:
     spans = transcript(sample("S0-55.json")).spans
 
-    assert [told(span) for span in spans] == [
+    assert [facts(span) for span in spans] == [
         (each, "", "orphan_result", None) for each in ("toolu_01A", "toolu_01B", "toolu_01C")
     ]
 
 
 def test_s0_79_is_a_call_that_cannot_be_paired() -> None:
-    request, unasked = transcript(asking(sample("S0-79.json")), answering(sample("S0-81.json"))).spans
+    request, unasked = transcript(assistant_record(sample("S0-79.json")), user_record(sample("S0-81.json"))).spans
     (call,) = extract(sample("S0-79.json"))
 
     assert (request.tool, request.state) == ("Bash", "never_answered")
@@ -206,8 +201,8 @@ def test_s0_79_is_a_call_that_cannot_be_paired() -> None:
     assert (call.id, call.tool, call.params["timeout"]) == (None, "Bash", 120_000)
 
 
-def test_s0_81_states_the_exit_code_in_its_last_line() -> None:
-    span = life(sample("S0-79.json"), sample("S0-81.json"))
+def test_s0_81_has_the_exit_code_in_its_last_line() -> None:
+    span = span_of(sample("S0-79.json"), sample("S0-81.json"))
     (parsed,) = parse_result(sample("S0-81.json"))
 
     assert (span.state, result_of(span).exit_code) == ("succeeded", 0)
@@ -215,20 +210,14 @@ def test_s0_81_states_the_exit_code_in_its_last_line() -> None:
     assert (parsed.call_id, parsed.is_error, parsed.exit_code) == (None, False, 0)
 
 
-def test_s0_81_states_the_exit_code_without_an_id_too() -> None:
-    (span,) = transcript(answering(sample("S0-81.json"))).spans
+def test_s0_81_has_the_exit_code_without_an_id() -> None:
+    (span,) = transcript(user_record(sample("S0-81.json"))).spans
 
-    assert result_of(span).exit_code == 0
-
-
-def test_s0_81_can_be_read_without_an_id() -> None:
-    (span,) = transcript(answering(sample("S0-81.json"))).spans
-
-    assert result_of(span).text == sample("S0-81.json")["content"]
+    assert (result_of(span).exit_code, result_of(span).text) == (0, sample("S0-81.json")["content"])
 
 
-def test_s0_83_is_a_job_for_a_subagent_of_a_type() -> None:
-    (span,) = transcript(asking(sample("S0-83.json"))).spans
+def test_s0_83_is_a_task_for_a_subagent_of_a_type() -> None:
+    (span,) = transcript(assistant_record(sample("S0-83.json"))).spans
 
     assert (span.tool, span.call.kind) == ("Task", "agent")
     assert span.input == AgentInput(
@@ -239,7 +228,7 @@ def test_s0_83_is_a_job_for_a_subagent_of_a_type() -> None:
 
 
 def test_s0_84_names_the_subagent_in_its_last_line() -> None:
-    span = life(sample("S0-83.json"), sample("S0-84.json"))
+    span = span_of(sample("S0-83.json"), sample("S0-84.json"))
     structured = result_of(span).structured
 
     assert span.state == "succeeded"
@@ -248,32 +237,26 @@ def test_s0_84_names_the_subagent_in_its_last_line() -> None:
     assert span.agent == "abc123"  # as in agent-abc123.jsonl, the name of its transcript
 
 
-def test_session_000_is_five_calls_of_which_one_is_never_answered() -> None:
-    found = session("session-000.jsonl")
+def test_session_000_is_five_calls_in_three_batches() -> None:
+    recorded = session("session-000.jsonl")
 
-    assert [told(span) for span in found.spans] == [
+    assert [facts(span) for span in recorded.spans] == [
         ("toolu_01ReadFile123", "Read", "succeeded", None),
         ("toolu_01ReadMiddleware", "Read", "never_answered", None),
         ("toolu_01A", "Grep", "succeeded", None),
         ("toolu_01B", "Grep", "succeeded", None),
         ("toolu_01C", "Glob", "succeeded", None),
     ]
-    assert [len(span.events) for span in found.spans] == [1, 0, 0, 0, 0]
-    assert {span.branch for span in found.spans} == {"active"}
-    assert (found.counts.lines, found.counts.malformed, found.findings) == (6, 0, [])
+    assert [len(span.events) for span in recorded.spans] == [1, 0, 0, 0, 0]
+    assert {span.branch for span in recorded.spans} == {"active"}
+    assert [list(map(batch, recorded.spans)).index(batch(span)) for span in recorded.spans] == [0, 1, 2, 2, 2]
+    assert (recorded.counts.lines, recorded.counts.malformed, recorded.findings) == (6, 0, [])
 
 
-def test_session_000_has_three_batches() -> None:
-    one, two, *three = [batch(span) for span in session("session-000.jsonl").spans]
-
-    assert len({one, two, *three}) == 3
-    assert len(set(three)) == 1
-
-
-def test_s0_61_is_one_call_whose_input_is_parsed_from_its_arguments() -> None:
+def test_s0_61_is_one_call_with_its_input_parsed_from_its_arguments() -> None:
     (span,) = transcript(sample("S0-61.json")).spans
 
-    assert told(span) == ("call_abc123", "Read", "never_answered", None)
+    assert facts(span) == ("call_abc123", "Read", "never_answered", None)
     assert span.call.dialect == "codex"
     assert span.input == ReadInput(file_path="/src/auth/login.ts")
 
@@ -281,43 +264,43 @@ def test_s0_61_is_one_call_whose_input_is_parsed_from_its_arguments() -> None:
 def test_s0_64_is_its_success() -> None:
     (span,) = transcript(sample("S0-61.json"), sample("S0-64.json")).spans
 
-    assert told(span) == ("call_abc123", "Read", "succeeded", None)
+    assert facts(span) == ("call_abc123", "Read", "succeeded", None)
     assert result_of(span).text == "File contents..."
 
 
 def test_session_000_codex_is_one_success() -> None:
-    found = session("session-000-codex.jsonl")
+    recorded = session("session-000-codex.jsonl")
 
-    assert [told(span) for span in found.spans] == [("call_abc123", "Read", "succeeded", None)]
-    assert (found.dialect, found.counts.lines, found.findings) == ("codex", 2, [])
+    assert [facts(span) for span in recorded.spans] == [("call_abc123", "Read", "succeeded", None)]
+    assert (recorded.dialect, recorded.counts.lines, recorded.findings) == ("codex", 2, [])
 
 
 def test_s2_01_is_one_call() -> None:
     (span,) = transcript(sample("S2-01.json")).spans
 
-    assert told(span) == ("toolu_123", "Bash", "never_answered", None)
+    assert facts(span) == ("toolu_123", "Bash", "never_answered", None)
     assert (span.input, span.call.target) == (BashInput(command="ls"), "ls")
 
 
 def test_s2_03_is_its_success() -> None:
     (span,) = transcript(sample("S2-01.json"), sample("S2-03.json")).spans
 
-    assert told(span) == ("toolu_123", "Bash", "succeeded", None)
+    assert facts(span) == ("toolu_123", "Bash", "succeeded", None)
     assert (result_of(span).text, result_of(span).is_error) == ("…", False)
 
 
 def test_s2_06_has_no_message_and_is_skipped() -> None:
-    found = transcript(sample("S2-06.json"))
+    recorded = transcript(sample("S2-06.json"))
 
-    assert (found.spans, found.findings) == ([], [])
-    assert [entry.is_known for entry, _ in found.entries()] == [False]
+    assert (recorded.spans, recorded.findings) == ([], [])
+    assert [entry.is_known for entry, _ in recorded.entries()] == [False]
 
 
-def test_session_002_is_one_success_and_one_unknown_line() -> None:
-    found = session("session-002.jsonl")
+def test_session_002_is_one_success_and_one_unknown_record() -> None:
+    recorded = session("session-002.jsonl")
 
-    assert [told(span) for span in found.spans] == [("toolu_123", "Bash", "succeeded", None)]
-    assert [entry.is_known for entry, _ in found.entries()] == [True, True, False]
+    assert [facts(span) for span in recorded.spans] == [("toolu_123", "Bash", "succeeded", None)]
+    assert [entry.is_known for entry, _ in recorded.entries()] == [True, True, False]
 
 
 CREATED = Hunk(old_start=0, old_lines=0, new_start=1, new_lines=1, lines=("+…",))
@@ -383,31 +366,24 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
 ]  # fmt: skip
 
 
-def structured_life(tool: str, structured: object) -> Span:
-    """A call whose result has these data beside it."""
-    asked: Object = {"type": "tool_use", "name": tool, "input": {}}
-    return life(asked, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
+def structured_span(tool: str, structured: object) -> Span:
+    request: Object = {"type": "tool_use", "name": tool, "input": {}}
+    return span_of(request, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_a_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
+def test_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
     data = (SAMPLES / f"{name}.json").read_bytes()
+    span = structured_span(tool, sample(f"{name}.json"))
 
-    assert narrow_result(tool, data) == expected
+    assert narrow_result(tool, data) == expected == result_of(span).structured
     assert result_drift(tool, data) == ()
-
-
-@pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_a_structured_result_is_found_on_the_line_of_its_call(name: str, tool: str, expected: StructuredResult) -> None:
-    span = structured_life(tool, sample(f"{name}.json"))
-
-    assert result_of(span).structured == expected
     assert (span.state, span.error_kind) == ("succeeded", None)
 
 
 def test_s2_20_is_a_failure_with_exit_code_one() -> None:
     text = sample("S2-20.json")
-    span = life(
+    span = span_of(
         {"type": "tool_use", "name": "Bash", "input": {"command": "false"}},
         {"type": "tool_result", "content": text.removeprefix("Error: "), "is_error": True},
         toolUseResult=text,
@@ -420,9 +396,9 @@ def test_s2_20_is_a_failure_with_exit_code_one() -> None:
     assert structured.exit_code == 1
 
 
-def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
+def test_s2_35_is_a_background_task() -> None:
     launched = sample("S2-35.json")
-    span = life(sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched)
+    span = span_of(sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched)
     structured = result_of(span).structured
 
     assert (span.state, span.background, span.agent) == ("succeeded", True, "…")
@@ -433,8 +409,8 @@ def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
 @pytest.mark.parametrize(
     ("name", "tool", "milliseconds"), [("S2-41", "Glob", 4.2), ("S2-45", "WebSearch", 1230), ("S2-46", "WebFetch", 350)]
 )
-def test_a_duration_that_the_tool_reports_is_kept(name: str, tool: str, milliseconds: float) -> None:
-    span = structured_life(tool, sample(f"{name}.json"))
+def test_duration_reported_by_the_tool_is_kept(name: str, tool: str, milliseconds: float) -> None:
+    span = structured_span(tool, sample(f"{name}.json"))
 
     assert result_of(span).reported_ms == milliseconds
 
@@ -445,7 +421,7 @@ def hunks_of(tool: str, structured: Object) -> tuple[Hunk, ...]:
     return narrowed.structured_patch
 
 
-def test_hunks_that_promise_other_counts_than_they_have_are_reported_and_counted() -> None:
+def test_hunks_with_wrong_counts_are_reported_and_counted() -> None:
     alone = {"filePath": "f", "oldString": "", "newString": "",
              "structuredPatch": [sample("S2-51.json")]}  # fmt: skip
     created = hunks_of("Write", sample("S2-25.json"))
@@ -460,14 +436,14 @@ def test_hunks_that_promise_other_counts_than_they_have_are_reported_and_counted
 
 
 def test_s3_02_is_one_call_with_tokens_and_session() -> None:
-    found = transcript(sample("S3-02.json"))
-    (span,) = found.spans
+    recorded = transcript(sample("S3-02.json"))
+    (span,) = recorded.spans
 
-    assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "never_answered", None)
+    assert facts(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "never_answered", None)
     assert span.input == TodoWriteInput(todos=(TodoItem(id="1", content="Create basic HTTP server", status="pending"),))
-    assert (found.session_id, span.call.session_id) == (SESSION, SESSION)
+    assert (recorded.session_id, span.call.session_id) == (SESSION, SESSION)
     assert batch(span) == "msg_01HUTBuxg8F2NmTFZC2NUTZW"
-    assert found.tokens == Tokens(
+    assert recorded.tokens == Tokens(
         input_tokens=3, cache_creation_input_tokens=18_958, cache_read_input_tokens=0, output_tokens=109
     )
 
@@ -475,33 +451,27 @@ def test_s3_02_is_one_call_with_tokens_and_session() -> None:
 def test_s3_07_is_its_success() -> None:
     (span,) = transcript(sample("S3-02.json"), sample("S3-07.json")).spans
 
-    assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded", None)
+    assert facts(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded", None)
 
 
-def test_s3_09_is_an_error_that_nobody_asked_for() -> None:
-    (span,) = transcript(sample("S3-09.json")).spans
-
-    assert (span.id, span.state) == ("toolu_01DDR48QUDmxRWrGSdSifpGA", "orphan_result")
-    assert span.call.session_id == SESSION
-
-
-def test_s3_09_is_of_the_kind_read_required() -> None:
+def test_s3_09_is_an_orphan_error_of_the_kind_read_required() -> None:
     (span,) = transcript(sample("S3-09.json")).spans
     (parsed,) = parse_result(sample("S3-09.json"))
 
-    assert parsed.error_kind == "read_required"
-    assert span.error_kind == "read_required"
+    assert (span.id, span.state) == ("toolu_01DDR48QUDmxRWrGSdSifpGA", "orphan_result")
+    assert (span.error_kind, parsed.error_kind) == ("read_required", "read_required")
+    assert span.call.session_id == SESSION
 
 
-def test_session_003_is_one_success_and_one_result_that_nobody_asked_for() -> None:
-    found = session("session-003.jsonl")
+def test_session_003_is_one_success_and_one_orphan_result() -> None:
+    recorded = session("session-003.jsonl")
 
-    assert [told(span)[:3] for span in found.spans] == [
+    assert [facts(span)[:3] for span in recorded.spans] == [
         ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "succeeded"),
         ("toolu_01DDR48QUDmxRWrGSdSifpGA", "", "orphan_result"),
     ]
-    assert found.spans[1].error_kind == "read_required"
-    assert found.session_id == SESSION
+    assert recorded.spans[1].error_kind == "read_required"
+    assert recorded.session_id == SESSION
 
 
 GO_FILE = "/private/tmp/CustomClaude/main.go"
@@ -540,10 +510,10 @@ GO_FILE = "/private/tmp/CustomClaude/main.go"
         ("S3-29", LsInput(path="/private/tmp/CustomClaude", ignore=("*.tmp", "node_modules"))),
     ],
 )  # fmt: skip
-def test_a_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: ToolInput) -> None:
+def test_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: ToolInput) -> None:
     request = sample(f"{name}.json")
     data = json_repair.encode_document(request["input"])
-    (span,) = transcript(asking(tool_use(request["name"], request["input"]))).spans
+    (span,) = transcript(assistant_record(tool_use(request["name"], request["input"]))).spans
 
     assert narrow_input(request["name"], data) == expected
     assert input_drift(request["name"], data) == ()
@@ -561,20 +531,20 @@ def test_a_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: Too
         ("S3-42", "Edit", "failed", "no_match", "VALIDATION_ERROR", "fail"),
     ],
 )  # fmt: skip
-def test_an_error_has_its_kind_by_itself_and_in_a_transcript(
+def test_error_has_the_same_kind_alone_and_in_a_transcript(
     name: str, tool: str, state: State, kind: ErrorKind, seed_type: SeedType, handling: Handling
 ) -> None:
     fragment = sample(f"{name}.json")
-    span = life({"type": "tool_use", "name": tool, "input": {}}, {"type": "tool_result", **fragment})
+    span = span_of({"type": "tool_use", "name": tool, "input": {}}, {"type": "tool_result", **fragment})
     (parsed,) = parse_result(fragment)
 
     assert (span.state, span.error_kind) == (state, kind)
     assert (parsed.error_kind, parsed.seed_type, parsed.retry) == (kind, seed_type, handling)
 
 
-def test_s3_52_is_three_calls_in_order_whose_inputs_nobody_validates() -> None:
+def test_s3_52_is_three_calls_in_order_with_unvalidated_inputs() -> None:
     lines = (SAMPLES / "S3-52.jsonl").read_bytes().splitlines()
-    spans = transcript(*(asking(json_repair.decode_document(line)) for line in lines)).spans
+    spans = transcript(*(assistant_record(json_repair.decode_document(line)) for line in lines)).spans
 
     assert [(span.tool, span.state) for span in spans] == [
         ("Read", "never_answered"),
@@ -599,29 +569,29 @@ def test_s3_54_is_three_calls_of_one_message() -> None:
     assert {batch(span) for span in spans} == {"msg_1"}
 
 
-def test_s3_90_names_fourteen_tools_and_each_has_an_input_type() -> None:
+def test_s3_90_names_fourteen_tools_with_an_input_type_each() -> None:
     tools = sample("S3-90.json")["tools"]
-    found = transcript({"type": "system", "subtype": "init", "tools": tools})
+    recorded = transcript({"type": "system", "subtype": "init", "tools": tools})
 
     assert len(set(tools)) == 14
     assert [tool for tool in tools if isinstance(narrow_input(tool, b"{}"), UnknownInput)] == []
-    assert (found.spans, found.findings) == ([], [])
+    assert (recorded.spans, recorded.findings) == ([], [])
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["results"])
-def test_a_result_is_parsed_as_the_code_does_or_was_meant_to(vector: Object) -> None:
-    wanted = {**vector, **vector.get("meant", {})}
+def test_result_is_parsed_as_in_the_document(vector: Object) -> None:
+    expected = {**vector, **vector.get("meant", {})}
     (parsed,) = parse_result({key: vector[key] for key in ("content", "is_error")})
 
     assert parsed.is_error == vector["is_error"]
     assert parsed.text == vector["extractContent"]
-    assert parsed.retry.upper() == wanted["handleToolResult"]
+    assert parsed.retry.upper() == expected["handleToolResult"]
     # A success has no error type, though the code gives one to "connect timeout is 5".
-    assert parsed.seed_type == (wanted["detectErrorType"] if vector["is_error"] else None)
+    assert parsed.seed_type == (expected["detectErrorType"] if vector["is_error"] else None)
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["builder"])
-def test_a_request_is_built_as_the_code_does(vector: Object) -> None:
+def test_request_is_built_as_in_the_document(vector: Object) -> None:
     arguments = vector["args"]
     match vector["call"]:
         case "buildToolUse":
@@ -635,7 +605,7 @@ def test_a_request_is_built_as_the_code_does(vector: Object) -> None:
 
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["extract"])
-def test_calls_are_extracted_as_the_code_does(vector: Object) -> None:
+def test_calls_are_extracted_as_in_the_document(vector: Object) -> None:
     calls = [{"id": call.id, "tool": call.tool, "params": call.params} for call in extract(vector["message"])]
 
     assert calls == vector["calls"]

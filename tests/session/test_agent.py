@@ -1,4 +1,4 @@
-"""An agent: the loop between a model and the tools, and what becomes of it when things go wrong."""
+"""The loop between a model and the tools, and its failures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command
-from tests.runtime.waiting import Held, interrupting
+from tests.runtime.hooks.hook_sessions import at, command
+from tests.runtime.waiting_tools import Held, interrupting
 from toolspan import Hooks, Permissions, Session, testing, tool
 from toolspan.formats.claude.evidence import UNANSWERED_MESSAGE
 from toolspan.runtime.hooks.events import HookPoint, HookRunner, SessionHookEvent
@@ -65,7 +65,6 @@ async def talking(
     hooks: HookRunner | None = None,
     version: str = "2.1.325",
 ) -> AsyncIterator[Agent]:
-    """An agent in a folder, whose transcript is `t.jsonl`."""
     path = folder / "t.jsonl"
     session = Session(
         permissions=Permissions.allow_all(), cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version
@@ -77,7 +76,6 @@ async def talking(
 
 
 def joined(messages: Sequence[dict[str, object]]) -> list[tuple[object, list[object]]]:
-    """Neighbours of one role are one message to a server."""
     made: list[tuple[object, list[object]]] = []
     for message in messages:
         if not made or made[-1][0] != message["role"]:
@@ -103,7 +101,7 @@ async def test_a_file_that_a_prompt_mentions_is_not_put_into_the_conversation(tm
 
 
 @requirement("agent.loop")
-async def test_the_model_speaks_until_it_has_nothing_more_to_do(tmp_path: Path) -> None:
+async def test_turn_ends_when_the_model_sends_no_calls(tmp_path: Path) -> None:
     def repeat(messages: object) -> dict[str, object]:
         return say(f"They said {' and '.join(testing.last_result_texts(messages))}.")  # type: ignore[arg-type]
 
@@ -119,7 +117,7 @@ async def test_the_model_speaks_until_it_has_nothing_more_to_do(tmp_path: Path) 
 
 
 @requirement("agent.early-start")
-async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None:
+async def test_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None:
     runs = anyio.Event()
 
     @tool
@@ -132,9 +130,9 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
         name = "slow"
 
         async def stream(self, request: ModelRequest) -> ModelStream:
-            asked = len(request.messages) == 1
-            yield ReplyBegan("m1" if asked else "m2", "slow")
-            if asked:
+            question = len(request.messages) == 1
+            yield ReplyBegan("m1" if question else "m2", "slow")
+            if question:
                 block: dict[str, object] = {"type": "tool_use", "id": "c1", "name": "begin"}
                 block["input"] = {}
                 yield BlockDone(block)
@@ -142,7 +140,7 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
                 await runs.wait()  # comes only if the call was started
                 yield TextDelta("so on.")
                 yield BlockDone({"type": "text", "text": "And so on."})
-            yield ReplyStopped("tool_use" if asked else "end_turn")
+            yield ReplyStopped("tool_use" if question else "end_turn")
 
         async def close(self) -> None: ...
 
@@ -158,7 +156,7 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
 
 
 @requirement("agent.broken-stream")
-async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(tmp_path: Path) -> None:
+async def test_broken_reply_keeps_its_complete_calls(tmp_path: Path) -> None:
     broken = testing.drop(say("I look."), use("echo", text="a"), say("and then I"))
     script = ScriptedModel([broken, say("It says a.")])
     async with talking(tmp_path, script) as agent:
@@ -172,15 +170,15 @@ async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(tmp
 
 
 @requirement("agent.broken-stream")
-async def test_words_that_broke_off_leave_no_trace(tmp_path: Path) -> None:
+async def test_broken_reply_without_calls_is_not_recorded(tmp_path: Path) -> None:
     script = ScriptedModel([testing.drop(say("I was going to")), say("Here.")])
     async with talking(tmp_path, script) as agent:
         ended = await agent.prompt("Go.")
 
     assert ended.text == "Here."
-    said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
-    assert [text for voice, text in said if voice == "text"] == ["Here."]
-    assert [text for voice, text in said if voice == "error"]
+    reply = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert [text for voice, text in reply if voice == "text"] == ["Here."]
+    assert [text for voice, text in reply if voice == "error"]
 
 
 class Odd:
@@ -222,7 +220,7 @@ CALL: dict[str, object] = {"type": "tool_use", "id": "a", "name": "echo", "input
     ],
     ids=["cut call", "malformed input", "fault after a call", "stream without an end"],
 )
-async def test_a_damaged_reply_gets_results_and_the_turn_continues(
+async def test_damaged_reply_gets_results_and_the_turn_continues(
     tmp_path: Path, model: Model, expected: list[str]
 ) -> None:
     async with talking(tmp_path, model) as agent:
@@ -241,7 +239,7 @@ async def test_a_damaged_reply_gets_results_and_the_turn_continues(
         (BlockDone({}), "a block without a type"),
     ],
 )
-async def test_a_fault_in_a_model_ends_the_turn_and_is_told(
+async def test_exception_in_a_model_ends_the_turn_with_an_error(
     tmp_path: Path, fault: ModelEvent | Exception, told: str
 ) -> None:
     async with talking(tmp_path, Odd(TextDelta("Well"), fault)) as agent:
@@ -254,7 +252,7 @@ async def test_a_fault_in_a_model_ends_the_turn_and_is_told(
 
 
 @requirement("agent.model-error")
-async def test_a_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> None:
+async def test_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> None:
     call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "", "input": {}}
     async with talking(tmp_path, Odd(BlockDone(call), ReplyStopped("tool_use"))) as agent:
         first = await agent.prompt("Go.")
@@ -266,7 +264,7 @@ async def test_a_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> N
 
 
 @requirement("agent.model-error")
-async def test_without_a_reply_the_turn_ends_and_the_next_prompt_can_come(tmp_path: Path) -> None:
+async def test_missing_reply_ends_the_turn_and_the_next_prompt_works(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="a")], testing.fail(400, message="Nope."), say("Fine now.")])
     async with talking(tmp_path, script) as agent:
         first = await agent.prompt("Go.")
@@ -274,13 +272,13 @@ async def test_without_a_reply_the_turn_ends_and_the_next_prompt_can_come(tmp_pa
 
     assert (first.reason, first.error) == ("model_error", "API Error: 400 Nope.")
     assert (second.reason, second.text) == ("completed", "Fine now.")
-    said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
-    assert ("error", "API Error: 400 Nope.") in said
+    reply = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert ("error", "API Error: 400 Nope.") in reply
     assert joined(load_history(tmp_path / "t.jsonl")) == joined(agent.session.messages)
 
 
 @requirement("agent.limits")
-async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
+async def test_turn_limit_ends_the_turn_and_is_named(tmp_path: Path) -> None:
     script = ScriptedModel([], then=[use("echo", text="again")])
     async with talking(tmp_path, script, AgentLimits(turns=3)) as agent:
         ended = await agent.prompt("Go.")
@@ -296,7 +294,7 @@ async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
 
 
 @requirement("agent.interrupt")
-async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(tmp_path: Path) -> None:
+async def test_interrupt_keeps_the_partial_reply_and_the_next_prompt_works(tmp_path: Path) -> None:
     waits = anyio.Event()
 
     class Endless:
@@ -328,9 +326,7 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
 
 @requirement("agent.interrupt")
 @pytest.mark.parametrize(("point", "said"), [("UserPromptSubmit", ""), ("Stop", "Yes."), ("PreCompact", "")])
-async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
-    tmp_path: Path, point: HookPoint, said: str
-) -> None:
+async def test_interrupt_ends_running_turn_hooks(tmp_path: Path, point: HookPoint, said: str) -> None:
     hooks, inside = Hooks(), anyio.Event()
 
     @hooks.at(point)
@@ -363,7 +359,7 @@ async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
 
 @requirement("agent.prompt-blocks")
 @pytest.mark.parametrize("block", [5, {}, {"type": "text", "text": " "}, {"type": "tool_result", "tool_use_id": "a"}])
-async def test_a_prompt_that_no_server_would_take_is_refused_and_leaves_nothing(tmp_path: Path, block: Any) -> None:
+async def test_invalid_prompt_is_refused_and_not_recorded(tmp_path: Path, block: Any) -> None:
     async with talking(tmp_path, ScriptedModel([], then=say("Yes."))) as agent:
         with pytest.raises(ValueError, match="prompt"):
             await agent.prompt([{"type": "text", "text": "Go."}, block])
@@ -372,7 +368,7 @@ async def test_a_prompt_that_no_server_would_take_is_refused_and_leaves_nothing(
 
 
 @requirement("agent.interrupt")
-async def test_an_interruption_while_calls_run_answers_them(tmp_path: Path) -> None:
+async def test_interrupt_answers_running_calls(tmp_path: Path) -> None:
     forever = Held("forever")
     script = ScriptedModel([[use("forever")], say("Sorry.")])
     path = tmp_path / "t.jsonl"
@@ -390,16 +386,16 @@ async def test_an_interruption_while_calls_run_answers_them(tmp_path: Path) -> N
 
 
 @requirement("agent.compaction")
-async def test_a_conversation_that_gets_too_long_goes_on_from_a_summary(tmp_path: Path) -> None:
+async def test_long_conversation_is_compacted(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="x" * 4000)], say("NOTES: x was echoed."), say("Done.")])
     async with talking(tmp_path, script, AgentLimits(budget=Budget(tokens=1000))) as agent:
         ended = await agent.prompt("Echo a lot.")
 
     assert (ended.reason, ended.text) == ("completed", "Done.")
-    asked = script.requests[2]["messages"]
-    assert isinstance(asked, list)
-    assert "NOTES: x was echoed." in str(asked)
-    assert "x" * 4000 not in str(asked)
+    request = script.requests[2]["messages"]
+    assert isinstance(request, list)
+    assert "NOTES: x was echoed." in str(request)
+    assert "x" * 4000 not in str(request)
     transcript = toolspan.read(tmp_path / "t.jsonl")
     voices = [message.voice for message in transcript.messages()]
     assert voices == ["prompt", "system", "summary", "text"]
@@ -408,7 +404,7 @@ async def test_a_conversation_that_gets_too_long_goes_on_from_a_summary(tmp_path
 
 
 @requirement("agent.compaction")
-async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) -> None:
+async def test_conversation_too_long_for_the_server_is_compacted(tmp_path: Path) -> None:
     script = ScriptedModel(
         [
             [use("echo", text="a")],
@@ -424,7 +420,7 @@ async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) ->
 
 
 @requirement("agent.deferred")
-async def test_a_call_that_a_hook_put_off_is_come_back_to(tmp_path: Path) -> None:
+async def test_deferred_call_is_resumed(tmp_path: Path) -> None:
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     handlers = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": handlers}, "s.json"), {})
@@ -494,7 +490,7 @@ STEPS: Sequence[ScriptStep] = (
 @requirement("agent.valid-history")
 @given(st.lists(st.sampled_from(range(len(STEPS))), max_size=12), st.sampled_from(VERSIONS))
 @settings(max_examples=60)
-def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(order: list[int], version: str) -> None:
+def test_history_stays_valid_for_any_model(order: list[int], version: str) -> None:
     async def story() -> None:
         folder = Path(tempfile.mkdtemp(dir=scratch))
         script = ScriptedModel([STEPS[n] for n in order], then=say("The end."))

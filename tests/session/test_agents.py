@@ -1,4 +1,4 @@
-"""Agents that people describe in files."""
+"""Agents defined in files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(folder: Path, name: str, front: str, words: str = "You help.") -> Path
 
 
 @requirement("subagents.files")
-def test_a_file_describes_an_agent(tmp_path: Path) -> None:
+def test_file_defines_an_agent(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "a",
@@ -69,33 +69,33 @@ def test_a_file_describes_an_agent(tmp_path: Path) -> None:
         ("name: a\n?!", "line 3 cannot be parsed"),
     ],
 )
-def test_a_broken_file_is_told_of_and_the_others_count(tmp_path: Path, front: str, problem: str) -> None:
+def test_invalid_agent_file_is_reported_and_the_others_are_used(tmp_path: Path, front: str, problem: str) -> None:
     write(tmp_path, "broken", front)
     (tmp_path / "none.md").write_text("just words")
     write(tmp_path, "good", "name: good\ndescription: [is, good]\nsomething: else")
 
-    found = load_agent_definitions([tmp_path, tmp_path / "nowhere"])
+    result = load_agent_definitions([tmp_path, tmp_path / "nowhere"])
 
-    assert [(kind.name, kind.description) for kind in found.definitions] == [("good", "is, good")]
-    broken, good, none = sorted(found.problems)
+    assert [(kind.name, kind.description) for kind in result.definitions] == [("good", "is, good")]
+    broken, good, none = sorted(result.problems)
     assert problem in broken
     assert good.endswith("ignoring unknown field something")
     assert "no frontmatter" in none
 
 
 @requirement("subagents.files")
-def test_of_two_agents_with_one_name_the_later_folder_wins(tmp_path: Path) -> None:
+def test_later_folder_overrides_an_agent_of_the_same_name(tmp_path: Path) -> None:
     write(tmp_path / "user", "one", "name: same\ndescription: mine")
     write(tmp_path / "project" / "deeper", "two", "name: same\ndescription: ours")
 
-    found = load_agent_definitions([tmp_path / "user", tmp_path / "project"])
+    result = load_agent_definitions([tmp_path / "user", tmp_path / "project"])
 
-    assert [kind.description for kind in found.definitions] == ["ours"]
-    assert found.problems == ()
+    assert [kind.description for kind in result.definitions] == ["ours"]
+    assert result.problems == ()
 
 
 @requirement("subagents.files")
-def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> None:
+def test_agent_has_the_tools_it_names_and_asks_nothing(tmp_path: Path) -> None:
     @tool
     async def look() -> str:
         """Look."""
@@ -108,7 +108,7 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
 
     def kept(**more: tuple[str, ...]) -> list[str]:
         kind = AgentDefinition(name="k", description="d", **more)  # type: ignore[arg-type]
-        return [one.name for one in (look, ask) if kind.allows_tool(one)]
+        return [item.name for item in (look, ask) if kind.allows_tool(item)]
 
     assert kept() == ["look"]
     assert kept(tools=("*",)) == ["look"]
@@ -117,7 +117,7 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
 
 
 @requirement("subagents.permission")
-def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
+def test_agent_mode_is_never_laxer_than_the_session_mode() -> None:
     def mode(wanted: str | None, above: str) -> str:
         return subagent_mode(AgentDefinition(name="k", description="d", permission_mode=wanted), above)
 
@@ -129,12 +129,12 @@ def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
 
 
 @requirement("subagents.models")
-def test_an_agent_may_have_a_model_of_its_own() -> None:
+def test_agent_may_have_another_model() -> None:
     above, other = ScriptedModel([]), ScriptedModel([], seed="other")
-    asked: list[str] = []
+    request: list[str] = []
 
     def find(name: str) -> ScriptedModel | None:
-        asked.append(name)
+        request.append(name)
         return other if name == "other" else None
 
     staff = SubagentConfig(find_model=find)
@@ -144,4 +144,4 @@ def test_an_agent_may_have_a_model_of_its_own() -> None:
     assert staff.resolve_model("sonnet", above) is above
     assert staff.resolve_model("other", above) is other
     assert staff.resolve_model("other", above) is other
-    assert asked == ["sonnet", "other"]
+    assert request == ["sonnet", "other"]

@@ -1,4 +1,4 @@
-"""A session is entered and left by any task of an asyncio program, and by no other program."""
+"""Sessions and tasks: a session can be entered and left by any task of an asyncio program."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ async def echo(text: str) -> str:
     return text
 
 
-def reply(name: str, **given: object) -> dict[str, object]:
-    return {"role": "assistant", "content": [{"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}]}
+def reply(name: str, **fields: object) -> dict[str, object]:
+    return {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": fields}],
+    }
 
 
 @requirement("session.close")
 @pytest.mark.anyio
-async def test_each_step_of_a_session_may_be_in_a_task_of_its_own(tmp_path: Path) -> None:
+async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> None:
     events: list[str] = []
     hooks = Hooks()
     hooks.at("SessionEnd")(lambda event: events.append("end"))
@@ -62,7 +65,7 @@ async def test_each_step_of_a_session_may_be_in_a_task_of_its_own(tmp_path: Path
 
 @requirement("session.close")
 @pytest.mark.anyio
-async def test_closing_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
+async def test_close_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     tools = coding_tools(only=["Bash"])
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, transcript=path)
@@ -80,7 +83,7 @@ async def test_closing_from_another_task_ends_calls_and_processes_with_a_result(
 
 
 @requirement("session.asyncio-only")
-def test_under_trio_a_session_and_a_runner_are_refused_on_entry(tmp_path: Path) -> None:
+def test_session_and_runner_refuse_trio_on_entry(tmp_path: Path) -> None:
     trio = pytest.importorskip("trio")
     path = tmp_path / "t.jsonl"
 

@@ -1,8 +1,9 @@
-"""A session: the conversation, live, and what is left of it on disk."""
+"""Sessions: the live conversation and its transcript."""
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.runtime.waiting import Held, interrupting
+from tests.runtime.waiting_tools import Held, interrupting
 from toolspan import Hooks, Permissions, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.runtime.hooks.events import PreToolDecision
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Tool
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
+from toolspan.types.events import Faulted, LiveEvent
 from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +33,6 @@ async def echo(text: str) -> str:
 
 
 def session_in(folder: Path, tools: list[Tool], transcript: Path | None, hooks: Hooks | None = None) -> Session:
-    """A session that may do everything."""
     return Session(permissions=Permissions.allow_all(), cwd=folder, tools=tools, transcript=transcript, hooks=hooks)
 
 
@@ -39,7 +42,6 @@ def calls(*names: str, text: str = "hi") -> dict[str, object]:
 
 
 async def agent(session: Session, model: ScriptedModel) -> None:
-    """The loop of an agent."""
     with anyio.fail_after(30):
         while True:
             reply = await model.create(messages=session.messages, tools=session.schemas())
@@ -48,7 +50,7 @@ async def agent(session: Session, model: ScriptedModel) -> None:
 
 
 @requirement("session.loop")
-async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(tmp_path: Path) -> None:
+async def test_scripted_model_drives_real_tools_and_the_transcript_shows_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     model = ScriptedModel(
         [
@@ -73,7 +75,7 @@ async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(tm
 
 
 @requirement("session.sdk")
-async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> None:
+async def test_official_sdk_drives_a_session_over_http(tmp_path: Path) -> None:
     import anthropic
 
     script = ScriptedModel([[use("echo", text="over the wire")], [say("Done.")]])
@@ -100,7 +102,7 @@ async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> No
 
 
 @requirement("session.one-message")
-async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_path: Path) -> None:
+async def test_results_of_a_reply_are_one_message_in_call_order(tmp_path: Path) -> None:
     async with session_in(tmp_path, [echo], None) as session:
         session.say("go")
         assert await session.run(calls("a", "b", "c"))
@@ -111,7 +113,7 @@ async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_pat
 
 
 @requirement("session.interrupt")
-async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
+async def test_interrupted_turn_leaves_a_valid_history(tmp_path: Path) -> None:
     hang = Held("hang")
     blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
     path = tmp_path / "t.jsonl"
@@ -129,7 +131,7 @@ async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path
 
 
 @requirement("session.host-cancel")
-async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path: Path) -> None:
+async def test_cancelled_host_still_gets_every_result(tmp_path: Path) -> None:
     hang = Held("hang")
     path = tmp_path / "t.jsonl"
     block = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
@@ -145,8 +147,9 @@ async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path
     assert [span.state for span in toolspan.read(path).spans] == ["interrupted"]
 
 
+@requirement("run.cut")
 @requirement("session.cut")
-async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tmp_path: Path) -> None:
+async def test_truncated_call_is_answered_and_not_run(tmp_path: Path) -> None:
     ran: list[str] = []
 
     @tool
@@ -167,7 +170,7 @@ async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tm
 
 
 @requirement("session.duplicate")
-async def test_an_id_that_was_there_before_is_not_run_again(tmp_path: Path) -> None:
+async def test_repeated_call_id_is_not_run_again(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     async with session_in(tmp_path, [echo], path) as session:
         session.say("go")
@@ -192,7 +195,7 @@ async def test_an_id_that_was_there_before_is_not_run_again(tmp_path: Path) -> N
     ],
     ids=json.dumps,
 )
-async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(tmp_path: Path, reply: Any) -> None:
+async def test_reply_that_cannot_be_answered_is_refused_and_changes_nothing(tmp_path: Path, reply: Any) -> None:
     path = tmp_path / "t.jsonl"
     async with session_in(tmp_path, [echo], path) as session:
         session.say("go")
@@ -205,7 +208,7 @@ async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(tm
 
 
 @requirement("session.stop")
-async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(tmp_path: Path) -> None:
+async def test_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("slow")
@@ -229,7 +232,7 @@ async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_r
 
 
 @requirement("session.hook-context")
-async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
+async def test_hook_context_follows_the_results(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("echo")
@@ -247,7 +250,7 @@ async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
 
 
 @requirement("session.write-failure")
-async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(tmp_path: Path) -> None:
+async def test_unwritable_transcript_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder", encoding="utf-8")
     async with session_in(tmp_path, [echo], blocked / "t.jsonl") as session:
@@ -259,23 +262,23 @@ async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(
 
 
 @requirement("session.continue")
-async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path: Path) -> None:
+async def test_session_on_an_existing_file_continues_after_its_last_record(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     for number in ("one", "two"):
         async with session_in(tmp_path, [echo], path) as session:
             session.say("go")
             await session.run(calls(number))
 
-    found = toolspan.read(path)
-    assert [(span.id, span.branch) for span in found.spans] == [("one", "active"), ("two", "active")]
+    transcript = toolspan.read(path)
+    assert [(span.id, span.branch) for span in transcript.spans] == [("one", "active"), ("two", "active")]
     assert check_history(session.messages) == []
-    assert [one["role"] for one in session.messages] == ["user", "assistant", "user"] * 2
-    assert found.info.session_ids == (session.session_id,)
+    assert [message["role"] for message in session.messages] == ["user", "assistant", "user"] * 2
+    assert transcript.info.session_ids == (session.session_id,)
 
 
 @requirement("session.transcript")
 @pytest.mark.parametrize("content", [b"milk\n", b"%PDF-1.7\n\xff\xfe\n", b'{"a":1}\n', b'{"type":"event_msg"}\n'])
-def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_transcript_is_left_unchanged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.md"
     path.write_bytes(content)
 
@@ -285,7 +288,7 @@ def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: 
 
 
 @requirement("session.transcript")
-async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) -> None:
+async def test_transcript_with_a_torn_first_line_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"parentUuid":null,"isSide')
     async with session_in(tmp_path, [echo], path) as session:
@@ -297,14 +300,14 @@ async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) 
 
 @requirement("session.id")
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "a\\b", "a\0"])
-def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_session_id_that_is_not_a_plain_name_is_refused(tmp_path: Path, name: str) -> None:
     for transcript in ("home", None):
         with pytest.raises(ToolspanError, match="as a file name"):
             Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, session_id=name)
 
 
 @requirement("session.arguments")
-async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path) -> None:
+async def test_hook_cannot_modify_recorded_arguments(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("echo")
@@ -321,7 +324,7 @@ async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path)
 
 
 @requirement("session.deferred-schemas")
-async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) -> None:
+async def test_deferred_tools_are_marked_on_request(tmp_path: Path) -> None:
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None)
 
     assert all("defer_loading" not in schema for schema in session.schemas())
@@ -331,7 +334,7 @@ async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) 
 
 
 @requirement("session.one-reply")
-async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
+async def test_reply_waits_for_the_results_of_the_previous_one() -> None:
     begun, finish = anyio.Event(), anyio.Event()
 
     @tool
@@ -356,7 +359,7 @@ async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
 
 
 @requirement("session.permissions")
-async def test_a_session_without_permissions_runs_only_calls_that_read(tmp_path: Path) -> None:
+async def test_session_without_permissions_runs_only_read_only_calls(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("inside\n", encoding="utf-8")
     read = {"type": "tool_use", "id": "r", "name": "Read", "input": {"file_path": str(tmp_path / "a.txt")}}
     touch = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "touch made"}}
@@ -368,3 +371,141 @@ async def test_a_session_without_permissions_runs_only_calls_that_read(tmp_path:
 
     assert [(span.tool, span.state) for span in session.spans] == [("Read", "succeeded"), ("Bash", "denied")]
     assert not (tmp_path / "made").exists()
+
+
+@tool
+def peek() -> list[dict[str, object]]:
+    """Look."""
+    return [{"type": "text", "text": "a flower"}]
+
+
+def blocks_of(session: Session) -> list[list[Any]]:
+    return [content for message in session.messages if isinstance(content := message["content"], list)]
+
+
+@requirement("session.copy")
+async def test_changing_messages_does_not_change_the_history(tmp_path: Path) -> None:
+    text: list[dict[str, object]] = [{"type": "text", "text": "go"}]
+    block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[peek], transcript=None) as session:
+        session.say(text)
+        await session.run({"role": "assistant", "content": [block]})
+        before = session.messages
+        for blocks in blocks_of(session):
+            blocks[-1]["cache_control"] = {"type": "ephemeral"}
+            blocks.append({"type": "text", "text": "more"})
+        blocks_of(session)[-1][0]["content"][0]["text"] = "a weed"
+        text[0]["text"] = "stop"
+
+        assert session.messages == before
+        assert before[0]["content"] == [{"type": "text", "text": "go"}]
+
+
+@requirement("session.copy")
+async def test_history_passed_by_the_caller_is_not_modified(tmp_path: Path) -> None:
+    block: dict[str, object] = {"type": "text", "text": "before"}
+    history = [{"role": "user", "content": [block]}, {"role": "assistant", "content": [block]}]
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, history=history, transcript=None) as session:
+        block["text"] = "after"
+
+        assert [item[0]["text"] for item in blocks_of(session)] == ["before", "before"]
+
+
+@requirement("session.prompt")
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("  ", "must not be empty"),
+        ([], "must not be empty"),
+        (None, "must not be empty"),
+        (5, "not int"),
+        ({"type": "text", "text": "a"}, "not dict"),
+        (["a"], "each with its type"),
+        ([{"type": "text", "text": 5}], "must be a string"),
+        ([{"type": "text", "text": ""}], "empty"),
+        ([{"type": "tool_result", "tool_use_id": "a"}], "must not contain a tool_result"),
+    ],
+)
+async def test_invalid_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
+        with pytest.raises(ValueError, match=why):
+            session.say(content)
+        with pytest.raises(ValueError, match=why):
+            await session.submit(content)
+
+        assert session.messages == []
+
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "echo", "arguments": '{"text": "hi"}'}}
+MESSAGE: dict[str, object] = {"role": "assistant", "content": "I echo.", "tool_calls": [CALL]}
+CHOICE = {"index": 0, "finish_reason": "tool_calls", "message": MESSAGE}
+REPLIES: list[dict[str, object]] = [
+    {"id": "chatcmpl-1", "object": "chat.completion", "choices": [CHOICE]},
+    MESSAGE,
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "assistant", "content": "", "function_call": CALL["function"]},
+    {"object": "response", "output": [{"type": "function_call", "call_id": "c", "name": "echo", "arguments": "{}"}]},
+]
+
+
+class SdkReply:
+    """An SDK object, which is a pydantic model."""
+
+    def __init__(self, fields: dict[str, object]) -> None:
+        self.fields = fields
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, object]:
+        return self.fields
+
+
+@requirement("session.foreign-reply")
+@pytest.mark.parametrize("reply", REPLIES)
+async def test_openai_reply_is_refused_and_the_adapter_named(reply: dict[str, object], tmp_path: Path) -> None:
+    session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None)
+    async with session:
+        session.say("Go.")
+        for fields in (reply, SdkReply(reply)):
+            with pytest.raises(TypeError, match=r"OpenAI.*make_model"):
+                await session.run(fields)
+        with pytest.raises(TypeError, match=r"OpenAI.*make_model"):
+            await Runner([echo]).run(reply)
+        assert len(session.messages) == 1
+        assert await session.run(  # the session still works
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "echo", "input": {"text": "hi"}}]}
+        )
+
+
+def breaks(event: LiveEvent) -> None:
+    raise ValueError(f"cannot take {type(event).__name__}")
+
+
+async def breaks_later(event: LiveEvent) -> None:
+    raise ValueError(f"cannot take {type(event).__name__}")
+
+
+@requirement("sinks.reported")
+@pytest.mark.parametrize("way", ["direct", "thread", "task"])
+async def test_raising_sink_is_reported_once(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    choices: dict[str, list[Sink]] = {"direct": [], "thread": [breaks], "task": [breaks_later]}
+    sinks = choices[way]
+    session = Session(
+        permissions=Permissions.allow_all(),
+        cwd=tmp_path,
+        tools=[echo],
+        transcript=None,
+        direct=[breaks] if way == "direct" else [],
+        sinks=sinks,
+    )
+    with caplog.at_level(logging.WARNING, logger="toolspan"):
+        async with session:
+            session.say("Go.")
+            for name in "abcd":
+                call = {"type": "tool_use", "id": name, "name": "echo", "input": {"text": "hi"}}
+                assert await session.run({"role": "assistant", "content": [call]})
+
+    (failure,) = session.failures
+    assert isinstance(failure, Faulted)
+    assert failure.where == ("breaks_later" if way == "task" else "breaks")
+    assert failure.reason.startswith("ValueError: cannot take ")
+    (record,) = caplog.records
+    assert failure.where in record.getMessage()

@@ -1,4 +1,4 @@
-"""Words that come while a reply is under way: they stand behind its results."""
+"""Prompts sent while a reply is in progress follow its results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.waiting import Held
+from tests.runtime.waiting_tools import Held
 from toolspan import Hooks, Permissions, Session
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
 from toolspan.session.models.base import BlockDone, ModelEvent, ModelFailed, ReplyBegan, ReplyStopped, TextDelta
@@ -22,17 +22,16 @@ CALL: dict[str, object] = {"type": "tool_use", "id": "a", "name": "hang", "input
 REPLY: dict[str, object] = {"role": "assistant", "content": [CALL]}
 
 
-def told(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
-    """Each block of a history: who it comes from, and its text, or what else it is."""
+def describe_blocks(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
     return [
-        (str(one["role"]), block.get("text", block["type"]))
-        for one in messages
-        if isinstance(content := one["content"], list)
+        (str(message["role"]), block.get("text", block["type"]))
+        for message in messages
+        if isinstance(content := message["content"], list)
         for block in content
     ]
 
 
-async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = False) -> bool:
+async def run_meanwhile(session: Session, hang: Held, *message: str, cut: bool = False) -> bool:
     """Run the reply; speak while its call runs, then let that go on, or cut it off."""
     goes_on = False
 
@@ -44,9 +43,9 @@ async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = F
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await hang.inside.wait()
-            for text in words:
+            for text in message:
                 await session.submit(text)
-            assert ("user", words[0]) not in told(session.messages)
+            assert ("user", message[0]) not in describe_blocks(session.messages)
             if cut:
                 session.interrupt()
             hang.go_on.set()
@@ -54,7 +53,7 @@ async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = F
 
 
 @requirement("session.steering")
-async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) -> None:
+async def test_prompt_during_calls_follows_their_results(tmp_path: Path) -> None:
     hang, path = Held("hang"), tmp_path / "t.jsonl"
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=path
@@ -63,7 +62,7 @@ async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) ->
         turn = session.hook_environment.prompt_id
         assert await run_meanwhile(session, hang, "faster", "and louder")
 
-        assert told(session.messages)[1:] == [
+        assert describe_blocks(session.messages)[1:] == [
             ("assistant", "tool_use"),
             ("user", "tool_result"),
             ("user", "faster"),
@@ -71,11 +70,11 @@ async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) ->
         ]
         assert check_history(session.messages) == []
         assert session.hook_environment.prompt_id == turn
-    assert told(load_history(path))[-3:] == told(session.messages)[-3:]
+    assert describe_blocks(load_history(path))[-3:] == describe_blocks(session.messages)[-3:]
 
 
 @requirement("session.steering")
-async def test_words_before_an_interruption_are_kept_and_the_turn_is_over(tmp_path: Path) -> None:
+async def test_prompt_before_an_interrupt_is_kept_and_the_turn_ends(tmp_path: Path) -> None:
     hang = Held("hang")
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=None
@@ -84,12 +83,12 @@ async def test_words_before_an_interruption_are_kept_and_the_turn_is_over(tmp_pa
         assert not await run_meanwhile(session, hang, "faster", cut=True)
 
         assert session.stopped == "interrupted by the user"
-        assert told(session.messages)[-1] == ("user", "faster")
+        assert describe_blocks(session.messages)[-1] == ("user", "faster")
         assert check_history(session.messages) == []
 
 
 @requirement("session.steering")
-async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> None:
+async def test_prompt_hook_context_is_sent_with_the_prompt(tmp_path: Path) -> None:
     hang, hooks = Held("hang"), Hooks()
 
     @hooks.at("UserPromptSubmit")
@@ -102,22 +101,22 @@ async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> 
         await session.submit("go")
         assert await run_meanwhile(session, hang, "faster")
 
-        (_, words), (_, beside) = told(session.messages)[-2:]
-        assert (words, "said: faster" in str(beside)) == ("faster", True)
+        (_, text), (_, beside) = describe_blocks(session.messages)[-2:]
+        assert (text, "said: faster" in str(beside)) == ("faster", True)
         assert check_history(session.messages) == []
 
 
 @requirement("session.steering")
-async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_path: Path) -> None:
-    hang, hooks, asked = Held("hang"), Hooks(), list[Call]()
+async def test_prompt_during_a_deferred_call_waits_for_its_result(tmp_path: Path) -> None:
+    hang, hooks, request = Held("hang"), Hooks(), list[Call]()
     hang.go_on.set()
 
     @hooks.pre_tool_use()
     def put_off(call: Call) -> PreToolDecision:
-        asked.append(call)
-        if len(asked) == 1:
+        request.append(call)
+        if len(request) == 1:
             session.say("faster")
-        return PreToolDecision(defer=len(asked) == 1)
+        return PreToolDecision(defer=len(request) == 1)
 
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None
@@ -125,15 +124,15 @@ async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_pa
         session.say("go")
         with anyio.fail_after(30):
             assert not await session.run(REPLY)
-            assert told(session.messages)[-1] == ("assistant", "tool_use")
+            assert describe_blocks(session.messages)[-1] == ("assistant", "tool_use")
             assert await session.run_deferred()
 
-        assert told(session.messages)[-2:] == [("user", "tool_result"), ("user", "faster")]
+        assert describe_blocks(session.messages)[-2:] == [("user", "tool_result"), ("user", "faster")]
 
 
 @requirement("session.steering")
 @pytest.mark.parametrize("fails", [False, True])
-async def test_words_while_a_reply_streams_stand_behind_it(tmp_path: Path, fails: bool) -> None:
+async def test_prompt_during_a_reply_follows_it(tmp_path: Path, fails: bool) -> None:
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, tools=[], transcript=tmp_path / "t.jsonl"
     ) as session:
@@ -156,4 +155,4 @@ async def test_words_while_a_reply_streams_stand_behind_it(tmp_path: Path, fails
                 assert await session.run(stream())
 
         reply = [] if fails else [("assistant", "Well.")]
-        assert told(session.messages) == [("user", "go"), *reply, ("user", "shorter")]
+        assert describe_blocks(session.messages) == [("user", "go"), *reply, ("user", "shorter")]

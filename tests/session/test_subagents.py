@@ -1,8 +1,9 @@
-"""Agents below an agent: their work, their results, their transcripts, their ends."""
+"""Subagents: work, results, transcripts and endings."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.runtime.waiting import meeting
-from tests.session.crew import Play, troupe
+from tests.runtime.waiting_tools import meeting
+from tests.session.role_models import Play, troupe
 from toolspan import Deny, Hooks, tool
 from toolspan.runtime.background import AgentTask
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
@@ -22,7 +23,7 @@ from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.session.resume import load_history
 from toolspan.session.subagents.definitions import AgentDefinition, SubagentConfig, SubagentLimits
 from toolspan.testing import check_history, fail, last_result_texts, say, use
-from toolspan.tools import edit_tool, read_tool
+from toolspan.tools import bash_tool, edit_tool, read_tool
 from toolspan.types.events import Finished, LiveEvent, Progressed, Relayed
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call
@@ -33,12 +34,10 @@ SECOND = {"Main": [], "Left": [[use("echo", text="l")], say("Left is back.")]}
 
 
 def give(prompt: str, **more: object) -> dict[str, object]:
-    """A call for an agent that is waited for."""
     return use("Agent", description=prompt, prompt=prompt, run_in_background=False, **more)
 
 
 def send(prompt: str, **more: object) -> dict[str, object]:
-    """A call for an agent that is sent off."""
     return use("Agent", description=prompt, prompt=prompt, run_in_background=True, **more)
 
 
@@ -55,7 +54,7 @@ def said(agent_messages: list[dict[str, object]]) -> str:
 
 
 @requirement("subagents.parallel")
-async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> None:
+async def test_two_subagents_run_concurrently_and_both_report(tmp_path: Path) -> None:
     play = Play(
         {
             "Main": [[give("Left"), give("Right")], lambda messages: say(" | ".join(last_result_texts(messages)))],
@@ -72,7 +71,7 @@ async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> N
 
 @requirement("subagents.result")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, version: str) -> None:
+async def test_report_has_the_format_of_the_client(tmp_path: Path, version: str) -> None:
     values = profile(version).agents
     call = use(
         values.name, description="Look", prompt="Left", subagent_type="general-purpose",
@@ -107,7 +106,7 @@ async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, versi
 
 
 @requirement("subagents.context")
-async def test_an_agent_has_its_own_context_tools_and_words(tmp_path: Path) -> None:
+async def test_subagent_has_a_separate_context_tools_and_prompt(tmp_path: Path) -> None:
     kind = AgentDefinition(
         name="reader", description="Reads.", prompt="You read.", tools=("echo", "Agent"),
         disallowed_tools=("Agent",),
@@ -121,13 +120,13 @@ async def test_an_agent_has_its_own_context_tools_and_words(tmp_path: Path) -> N
     assert first["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Left"}]}]
     assert str(first["system"]).startswith("You read.\n\n")
     (above, *_) = play.requests("Main")
-    (offered,) = [one for one in above["tools"] if one["name"] == "Agent"]
+    (offered,) = [item for item in above["tools"] if item["name"] == "Agent"]
     assert "- general-purpose: " in offered["description"]
     assert "- reader: Reads. (has echo, Agent)" in offered["description"]
 
 
 @requirement("subagents.context")
-async def test_what_an_agent_has_read_the_one_above_has_not(tmp_path: Path) -> None:
+async def test_reads_of_a_subagent_do_not_count_for_its_parent(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("alpha\n")
     edit = use("Edit", file_path=str(path), old_string="alpha", new_string="beta")
@@ -143,7 +142,7 @@ async def test_what_an_agent_has_read_the_one_above_has_not(tmp_path: Path) -> N
 
 
 @requirement("subagents.depth")
-async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
+async def test_subagents_start_subagents_down_to_a_depth(tmp_path: Path) -> None:
     play = Play(
         {
             "Main": [[give("One")]],
@@ -158,15 +157,15 @@ async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
     assert not {"Agent", "SendMessage"} & set(names)
     assert "No such tool available: Agent" in said(play.requests("Two")[1]["messages"])
     about = [json.loads(path.read_bytes()) for path in tmp_path.rglob("*.meta.json")]
-    assert sorted(one["spawnDepth"] for one in about) == [1, 2]
-    (deep,) = [one for one in about if one["spawnDepth"] == 2]
+    assert sorted(item["spawnDepth"] for item in about) == [1, 2]
+    (deep,) = [item for item in about if item["spawnDepth"] == 2]
     assert tmp_path.joinpath("t", "subagents", f"agent-{deep['parentAgentId']}.jsonl").is_file()
     assert len(agent_files(tmp_path / "t" / "subagents")) == 2
 
 
 @requirement("subagents.background")
 @pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
-async def test_an_agent_in_the_background_is_told_of_when_it_is_done(tmp_path: Path, version: str) -> None:
+async def test_background_subagent_is_announced_when_it_ends(tmp_path: Path, version: str) -> None:
     go = anyio.Event()
 
     @tool
@@ -192,16 +191,16 @@ async def test_an_agent_in_the_background_is_told_of_when_it_is_done(tmp_path: P
     assert launched["status"] == "async_launched"
     assert Path(launched["outputFile"]).resolve() == agent_files(tmp_path)[0]
     (news,) = [line for line in lines if "<task-notification>" in str(line.get("message"))]
-    words = news["message"]["content"]
-    assert f"<task-id>{task.id}</task-id>" in words
-    assert "<result>Left is back.</result>" in words
-    assert f'<summary>Agent "Left" {profile(version).agents.completion_word}</summary>' in words
-    (span,) = [one for one in toolspan.read(tmp_path / "t.jsonl").spans if one.tool == "Agent"]
+    text = news["message"]["content"]
+    assert f"<task-id>{task.id}</task-id>" in text
+    assert "<result>Left is back.</result>" in text
+    assert f'<summary>Agent "Left" {profile(version).agents.completion_word}</summary>' in text
+    (span,) = [item for item in toolspan.read(tmp_path / "t.jsonl").spans if item.tool == "Agent"]
     assert (span.background, span.agent) == (True, task.id)
 
 
 @requirement("subagents.background")
-async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path) -> None:
+async def test_notifications_wait_for_the_next_prompt_and_precede_it(tmp_path: Path) -> None:
     play = Play({"Main": [[send("Left")]], "Left": [say("Left is back.")]})
     async with troupe(tmp_path, play) as agent:
         await agent.prompt("Main")
@@ -216,32 +215,32 @@ async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path
 
 
 @requirement("subagents.tasks")
-async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task(tmp_path: Path) -> None:
-    asked: list[str] = []
+async def test_background_subagent_is_inspected_and_stopped_like_any_task(tmp_path: Path) -> None:
+    request: list[str] = []
 
     def look(_: object) -> list[dict[str, object]]:
         (task,) = agent.session.runner.runner_context.workspace.tasks
-        asked.append(task.id)
+        request.append(task.id)
         return [use("TaskOutput", task_id=task.id, block=False, timeout=0)]
 
     def stop(_: object) -> list[dict[str, object]]:
-        return [use("TaskStop", task_id=asked[0])]
+        return [use("TaskStop", task_id=request[0])]
 
     play = Play({"Main": [[send("Left")], look, stop], "Left": [[use("hang")]]})
     async with troupe(tmp_path, play, version="2.1.325") as agent:
         ended = await agent.run_to_completion("Main")
-        shown, stopped = (str(span.result and span.result.content) for span in agent.session.spans[1:])
+        displayed, stopped = (str(span.result and span.result.content) for span in agent.session.spans[1:])
 
     assert ended.reason == "completed"
-    assert "<task_type>local_agent</task_type>" in shown
-    assert "<status>running</status>" in shown
+    assert "<task_type>local_agent</task_type>" in displayed
+    assert "<status>running</status>" in displayed
     assert '"task_type":"local_agent"' in stopped
     (below,) = agent_files(tmp_path)
     assert [span.state for span in toolspan.read(below).spans] == ["interrupted"]
 
 
 @requirement("subagents.messages")
-async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_path: Path) -> None:
+async def test_running_subagent_reads_a_message_with_its_next_results(tmp_path: Path) -> None:
     went = anyio.Event()
 
     @tool(concurrent=True)
@@ -268,7 +267,7 @@ async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_pat
 
 @requirement("subagents.messages")
 @pytest.mark.parametrize("version", ["2.1.197", "2.1.325"])
-async def test_an_agent_that_is_done_goes_on_because_of_a_message(tmp_path: Path, version: str) -> None:
+async def test_message_resumes_a_finished_subagent(tmp_path: Path, version: str) -> None:
     def tell(_: object) -> list[dict[str, object]]:
         (span,) = agent.session.spans
         return [use("SendMessage", to=str(span.agent), message="One more thing.")]
@@ -287,7 +286,7 @@ async def test_an_agent_that_is_done_goes_on_because_of_a_message(tmp_path: Path
 
 
 @requirement("subagents.messages")
-async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path) -> None:
+async def test_subagent_of_an_earlier_process_can_be_resumed(tmp_path: Path) -> None:
     call = use("Task", description="L", prompt="Left", subagent_type="general-purpose")
     play = Play({"Main": [[call]], "Left": [say("First.")]})
     async with troupe(tmp_path, play, version="2.0.65") as agent:
@@ -305,7 +304,7 @@ async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path
 
 
 @requirement("subagents.messages")
-async def test_nobody_is_told_anything_under_an_unknown_name(tmp_path: Path) -> None:
+async def test_message_to_an_unknown_name_is_refused(tmp_path: Path) -> None:
     play = Play({"Main": [[use("SendMessage", to="a77", message="Hello?")]]})
     async with troupe(tmp_path, play) as agent:
         await agent.prompt("Main")
@@ -315,7 +314,7 @@ async def test_nobody_is_told_anything_under_an_unknown_name(tmp_path: Path) -> 
 
 
 @requirement("subagents.interrupt")
-async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path: Path) -> None:
+async def test_interrupt_ends_nested_subagents_with_results(tmp_path: Path) -> None:
     events: list[LiveEvent] = []
     play = Play(
         {
@@ -332,7 +331,7 @@ async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path
 
     (span,) = agent.session.spans
     assert span.state == "interrupted"
-    states = [(one.tool, one.state) for path in agent_files(tmp_path) for one in toolspan.read(path).spans]
+    states = [(item.tool, item.state) for path in agent_files(tmp_path) for item in toolspan.read(path).spans]
     assert sorted(states) == [
         ("Agent", "interrupted"), ("echo", "succeeded"), ("hang", "interrupted"),
         ("hang", "interrupted"),
@@ -344,7 +343,7 @@ def _hangs(event: LiveEvent) -> bool:
 
 
 @requirement("subagents.limits")
-async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+async def test_subagent_past_its_timeout_is_ended(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": [[use("hang")]]})
     async with troupe(
         tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(timeout=0.05)), version="2.1.325"
@@ -355,11 +354,11 @@ async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert span.state == "timed_out"
     assert "given 0.05 seconds" in (span.message or "")
     (below,) = agent_files(tmp_path)
-    assert [one.state for one in toolspan.read(below).spans] == ["interrupted"]
+    assert [item.state for item in toolspan.read(below).spans] == ["interrupted"]
 
 
 @requirement("subagents.limits")
-async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
+async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left"), give("Right")]], "Left": [[give("Deep")]]})
     async with troupe(tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_concurrent=1))) as agent:
         await agent.prompt("Main")
@@ -370,7 +369,7 @@ async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
 
 
 @requirement("subagents.limits")
-async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path) -> None:
+async def test_subagent_at_its_turn_limit_reports_its_partial_work(tmp_path: Path) -> None:
     brief = AgentDefinition(name="brief", description="Is brief.", max_turns=1)
     play = Play({"Main": [[give("Left", subagent_type="brief")]], "Left": [[say("So far."), use("echo", text="l")]]})
     async with troupe(tmp_path, play, staff=SubagentConfig([brief])) as agent:
@@ -382,7 +381,7 @@ async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path
 
 
 @requirement("subagents.failure")
-async def test_what_goes_wrong_below_is_told_above_and_ends_nothing_else(tmp_path: Path) -> None:
+async def test_failure_of_a_subagent_is_reported_and_ends_nothing_else(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left"), give("Right")]], "Left": [fail(400, message="no")]})
     async with troupe(tmp_path, play) as agent:
         ended = await agent.prompt("Main")
@@ -395,23 +394,23 @@ async def test_what_goes_wrong_below_is_told_above_and_ends_nothing_else(tmp_pat
 
 
 @requirement("subagents.hooks")
-async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
+async def test_hooks_run_for_subagents_and_can_block_them(tmp_path: Path) -> None:
     hooks = Hooks()
-    heard: list[tuple[str, object]] = []
+    received: list[tuple[str, object]] = []
 
     @hooks.at("SubagentStart")
     def start(occasion: SessionHookEvent) -> HookEffects:
-        heard.append((occasion.point, occasion.subject))
+        received.append((occasion.point, occasion.subject))
         return HookEffects(contexts=("Mind the gap.",))
 
     @hooks.at("SubagentStop")
     def stop(occasion: SessionHookEvent) -> HookEffects:
-        heard.append((occasion.point, occasion.fields["stop_hook_active"]))
+        received.append((occasion.point, occasion.fields["stop_hook_active"]))
         return HookEffects() if occasion.fields["stop_hook_active"] else HookEffects(feedback=("Not yet.",))
 
     @hooks.pre_tool_use("echo")
     def never(call: Call) -> PreToolDecision | Deny | None:
-        heard.append(("echo", call.agent_id))
+        received.append(("echo", call.agent_id))
         return Deny("not below") if call.agent_id else None
 
     play = Play({"Main": [[give("Left"), use("echo", text="m")]], "Left": [[use("echo", text="l")]]})
@@ -419,11 +418,11 @@ async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
         await agent.prompt("Main")
         name = next(span.agent for span in agent.session.spans if span.agent)
 
-    assert ("SubagentStart", "general-purpose") in heard
-    assert [entry for entry in heard if entry[0] == "SubagentStop"] == [
+    assert ("SubagentStart", "general-purpose") in received
+    assert [entry for entry in received if entry[0] == "SubagentStop"] == [
         ("SubagentStop", False), ("SubagentStop", True),
     ]  # fmt: skip
-    assert {entry for entry in heard if entry[0] == "echo"} == {("echo", None), ("echo", name)}
+    assert {entry for entry in received if entry[0] == "echo"} == {("echo", None), ("echo", name)}
     requests = play.requests("Left")
     assert "Mind the gap." in said(requests[0]["messages"])
     assert "not below" in said(requests[1]["messages"])
@@ -431,13 +430,13 @@ async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
 
 
 @requirement("subagents.permission")
-async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> None:
-    asked: list[str | None] = []
+async def test_rules_apply_to_subagents(tmp_path: Path) -> None:
+    request: list[str | None] = []
 
     def never(question: PermissionRequest) -> Deny | None:
         if question.tool != "echo":
             return None
-        asked.append(question.call.agent_id)
+        request.append(question.call.agent_id)
         return Deny("no echo")
 
     play = Play({"Main": [[give("Left")]], "Left": [[use("echo", text="l")]]})
@@ -445,13 +444,13 @@ async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> N
         await agent.prompt("Main")
         name = agent.session.spans[0].agent
 
-    assert asked == [name]
+    assert request == [name]
     (below,) = agent_files(tmp_path)
     assert [span.state for span in toolspan.read(below).spans] == ["denied"]
 
 
 @requirement("subagents.events")
-async def test_what_happens_below_is_seen_above(tmp_path: Path) -> None:
+async def test_events_of_a_subagent_reach_the_sinks_of_the_session(tmp_path: Path) -> None:
     events: list[LiveEvent] = []
     play = Play({"Main": [[give("Left")]], "Left": SECOND["Left"]})
     async with troupe(tmp_path, play, events=events) as agent:
@@ -459,15 +458,17 @@ async def test_what_happens_below_is_seen_above(tmp_path: Path) -> None:
         (span,) = agent.session.spans
 
     below = [event for event in events if isinstance(event, Relayed)]
-    assert {(one.agent_id, one.agent_type, one.call_id) for one in below} == {(span.agent, "general-purpose", span.id)}
-    (ended,) = [one.event.span for one in below if isinstance(one.event, Finished)]
+    assert {(item.agent_id, item.agent_type, item.call_id) for item in below} == {
+        (span.agent, "general-purpose", span.id)
+    }
+    (ended,) = [item.event.span for item in below if isinstance(item.event, Finished)]
     assert (ended.tool, ended.call.agent_id, ended.call.parent_call) == ("echo", span.agent, span.id)
     news = [event for event in events if isinstance(event, Progressed)]
     assert (news[0].call_id, news[0].kind, news[0].data["tool"]) == (span.id, "agent", "echo")
 
 
 @requirement("subagents.tokens")
-async def test_what_agents_use_counts_above(tmp_path: Path) -> None:
+async def test_tokens_of_subagents_count_for_the_session(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": SECOND["Left"]})
     async with troupe(tmp_path, play) as agent:
         ended = await agent.prompt("Main")
@@ -483,7 +484,7 @@ async def test_what_agents_use_counts_above(tmp_path: Path) -> None:
 
 @requirement("subagents.record")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_agent_has_its_transcript_where_the_client_has_it(tmp_path: Path, version: str) -> None:
+async def test_subagent_transcript_lies_where_the_client_writes_it(tmp_path: Path, version: str) -> None:
     chosen = profile(version)
     call = use(
         chosen.agents.name, description="Look", prompt="Left", subagent_type="general-purpose",
@@ -514,7 +515,7 @@ async def test_an_agent_has_its_transcript_where_the_client_has_it(tmp_path: Pat
 
 @requirement("subagents.live-is-read")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_is_emitted_below_is_what_is_read_of_it(tmp_path: Path, version: str) -> None:
+async def test_live_events_of_a_subagent_equal_its_transcript(tmp_path: Path, version: str) -> None:
     chosen = profile(version)
 
     def start(prompt: str, *, later: bool = False) -> dict[str, object]:
@@ -538,25 +539,25 @@ async def test_what_is_emitted_below_is_what_is_read_of_it(tmp_path: Path, versi
 
     live = {
         event.span.id: event.span
-        for one in events
-        for event in [one.event if isinstance(one, Relayed) else one]
+        for item in events
+        for event in [item.event if isinstance(item, Relayed) else item]
         if isinstance(event, Finished)
     }
     read = {span.id: span for span in toolspan.history(tmp_path).spans}
     assert live.keys() == read.keys()
     for name, span in live.items():
-        told = read[name]
+        output = read[name]
         assert (span.tool, span.state, span.error_kind, span.agent, span.background) == (
-            told.tool, told.state, told.error_kind, told.agent, told.background,
+            output.tool, output.state, output.error_kind, output.agent, output.background,
         )  # fmt: skip
-        assert span.call.agent_id == told.call.agent_id
-        assert span.call.parent_call == told.call.parent_call
-        assert span.call.arguments == told.call.arguments
-        assert (span.result and span.result.text) == (told.result and told.result.text)
+        assert span.call.agent_id == output.call.agent_id
+        assert span.call.parent_call == output.call.parent_call
+        assert span.call.arguments == output.call.arguments
+        assert (span.result and span.result.text) == (output.result and output.result.text)
 
 
 @requirement("subagents.settled")
-async def test_an_agent_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
+async def test_subagent_leaves_a_valid_history(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": [[use("hang"), use("echo", text="l")]]})
     async with troupe(tmp_path, play) as agent, anyio.create_task_group() as group:
         group.start_soon(agent.prompt, "Main")
@@ -566,3 +567,70 @@ async def test_an_agent_leaves_a_history_that_a_server_takes(tmp_path: Path) -> 
 
     (path,) = agent_files(tmp_path)
     assert check_history(load_history(path)) == []
+
+
+def git(folder: Path, *text: str) -> str:
+    done = subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *text],
+        cwd=folder, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    (folder / "inner").mkdir(parents=True)
+    git(folder, "init", "-q")
+    (folder / "inner" / "a.txt").write_text("alpha\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
+
+
+def alone(prompt: str) -> dict[str, object]:
+    return use("Agent", description=prompt, prompt=prompt, run_in_background=False, isolation="worktree")
+
+
+@requirement("subagents.worktree")
+async def test_worktree_subagent_leaves_the_repository_unchanged_and_keeps_its_changes(repository: Path) -> None:
+    folder = repository / "inner"
+    play = Play({"Main": [[alone("Left")]], "Left": [[use("Bash", command="echo beta > a.txt; pwd")]]})
+    async with troupe(folder, play, tools=[bash_tool(profile("2.1.197"))]) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    assert (folder / "a.txt").read_text() == "alpha\n"
+    result = span.result
+    assert result is not None
+    copy = repository / ".claude" / "worktrees" / f"agent-{span.agent}"
+    assert (copy / "inner" / "a.txt").read_text() == "beta\n"
+    assert f"worktreePath: {copy}\nworktreeBranch: worktree-agent-{span.agent}" in result.text
+    assert f"worktree-agent-{span.agent}" in git(repository, "branch", "--list")
+    (about,) = folder.rglob("*.meta.json")
+    assert json.loads(about.read_bytes())["worktreePath"] == str(copy)
+
+
+@requirement("subagents.worktree")
+async def test_unchanged_worktree_is_removed(repository: Path) -> None:
+    play = Play({"Main": [[alone("Left")]], "Left": [[use("Bash", command="cat inner/a.txt")]]})
+    async with troupe(repository, play, tools=[bash_tool(profile("2.1.197"))]) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    assert span.result is not None
+    assert "worktreePath" not in span.result.text
+    assert git(repository, "worktree", "list").count("\n") == 0
+    assert "worktree-agent" not in git(repository, "branch", "--list")
+
+
+@requirement("subagents.worktree")
+async def test_worktree_outside_a_repository_is_an_error(tmp_path: Path) -> None:
+    play = Play({"Main": [[alone("Left")]]})
+    async with troupe(tmp_path, play) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    assert (span.state, span.error_kind) == ("failed", "invalid_input")
+    assert "is in no git repository" in (span.message or "")
+    assert play.spoken["Left"] == 0

@@ -1,4 +1,4 @@
-"""The scripted model over HTTP: the official client sees what the script says."""
+"""The scripted model over HTTP, used by the official client."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from tests.requirement import requirement
 from toolspan import testing
 from toolspan.session.models.scripted import ScriptStep
 from toolspan.testing import ModelServer, ScriptedModel, say, use
+
+pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 HELLO: MessageParam = {"role": "user", "content": "Hello"}
@@ -49,7 +51,6 @@ SCRIPTS: dict[str, ScriptStep] = {
 
 @asynccontextmanager
 async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
-    """A client of a server that follows the script."""
     with anyio.fail_after(20):
         async with (
             ModelServer(ScriptedModel(script)) as server,
@@ -59,8 +60,8 @@ async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[
 
 
 async def asked(client: anthropic.AsyncAnthropic, messages: Iterable[object] = (HELLO,)) -> Json:
-    told = cast("list[MessageParam]", [*messages])
-    message = await client.messages.create(model="claude-x", max_tokens=99, messages=told, tools=[READ])
+    output = cast("list[MessageParam]", [*messages])
+    message = await client.messages.create(model="claude-x", max_tokens=99, messages=output, tools=[READ])
     return message.to_dict()
 
 
@@ -74,9 +75,8 @@ def without_nulls(message: Json) -> Json:
 
 
 @requirement("model-server.speaks-the-api")
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_the_client_gets_the_script_whole_and_streamed(name: str) -> None:
+async def test_client_gets_the_script_complete_and_streamed(name: str) -> None:
     expected = await ScriptedModel([SCRIPTS[name]]).create(
         messages=[HELLO], model="claude-x", max_tokens=99, tools=[READ]
     )
@@ -91,8 +91,7 @@ async def test_the_client_gets_the_script_whole_and_streamed(name: str) -> None:
 
 
 @requirement("model-server.streams-in-pieces")
-@pytest.mark.anyio
-async def test_a_stream_has_the_events_of_the_api_in_their_order() -> None:
+async def test_stream_has_the_events_of_the_api_in_order() -> None:
     async with talking([say("Hm."), use("Bash", command="git status")]) as (client, _):
         stream = await client.messages.create(model="m", max_tokens=9, messages=[HELLO], stream=True)
         seen = [event async for event in stream]
@@ -122,9 +121,9 @@ _blocks = st.one_of(
 
 
 @requirement("model-server.streams-in-pieces")
-def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
-    said: list[ScriptStep] = []
-    model = ScriptedModel([], then=lambda _: cast("testing.ScriptedReply", said[-1]))
+def test_any_reply_is_the_same_complete_and_streamed() -> None:
+    reply: list[ScriptStep] = []
+    model = ScriptedModel([], then=lambda _: cast("testing.ScriptedReply", reply[-1]))
 
     with (
         ModelServer(model) as server,
@@ -133,7 +132,7 @@ def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
 
         @given(st.lists(_blocks, min_size=1, max_size=4), st.booleans())
         def is_the_same(blocks: list[Json], is_cut: bool) -> None:
-            said.append(testing.cut(*blocks) if is_cut else testing.ScriptedReply(blocks))
+            reply.append(testing.cut(*blocks) if is_cut else testing.ScriptedReply(blocks))
             whole = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
             with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 pieces = stream.get_final_message()
@@ -143,15 +142,13 @@ def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
 
 
 def anonymous(message: Json) -> Json:
-    """A message without what differs from one reply to the next."""
     unlike = {"id", "signature"}
     blocks = [{k: block[k] for k in block.keys() - unlike} for block in message["content"]]
     return {**without_nulls(message), "id": None, "content": blocks}
 
 
 @requirement("model-server.speaks-the-api")
-@pytest.mark.anyio
-async def test_an_agent_loop_runs_through_the_official_client() -> None:
+async def test_agent_loop_runs_through_the_official_client() -> None:
     def conclude(messages: list[Json]) -> Json:
         return say(f"It says {testing.last_result_texts(messages)[0]}.")
 
@@ -167,8 +164,7 @@ async def test_an_agent_loop_runs_through_the_official_client() -> None:
 
 
 @requirement("model-server.errors-are-the-apis")
-@pytest.mark.anyio
-async def test_an_invalid_history_is_answered_with_the_error_body_of_the_api() -> None:
+async def test_invalid_history_is_answered_with_the_error_body_of_the_api() -> None:
     open_call = [HELLO, {"role": "assistant", "content": [{"id": "toolu_a", **use("Bash")}]}]
 
     async with talking(say("Never said.")) as (client, server):
@@ -183,8 +179,7 @@ async def test_an_invalid_history_is_answered_with_the_error_body_of_the_api() -
 
 
 @requirement("model-server.errors-are-the-apis")
-@pytest.mark.anyio
-async def test_an_overload_is_an_error_without_retries_and_a_pause_with_them() -> None:
+async def test_overload_is_an_error_without_retries_and_a_pause_with_them() -> None:
     script = (
         testing.fail(529),
         testing.fail(429, retry_after=0.001),
@@ -204,26 +199,24 @@ async def test_an_overload_is_an_error_without_retries_and_a_pause_with_them() -
 
 
 @requirement("model-server.errors-are-the-apis")
-@pytest.mark.anyio
-async def test_a_stream_may_break_off_with_an_error() -> None:
+async def test_stream_may_break_off_with_an_error() -> None:
     broken = testing.fail(529, after=[say("I was about to")])
 
     async with talking(broken, broken) as (client, _):
-        said = ""
+        reply = ""
         with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
             async with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 async for text in stream.text_stream:
-                    said += text
+                    reply += text
         with pytest.raises(anthropic.APIStatusError) as whole:
             await asked(client)
 
-    assert said == "I was about to"
+    assert reply == "I was about to"
     assert whole.value.status_code == 529
 
 
 @requirement("model-server.script-faults-surface")
-@pytest.mark.anyio
-async def test_what_a_step_raises_comes_out_at_the_end_even_if_the_client_swallows_it() -> None:
+async def test_exception_of_a_step_is_raised_at_the_end_even_if_the_client_swallows_it() -> None:
     def check(messages: list[Json]) -> Json:
         raise AssertionError("expected a result")
 
@@ -240,8 +233,7 @@ async def test_what_a_step_raises_comes_out_at_the_end_even_if_the_client_swallo
 
 
 @requirement("model-server.script-faults-surface")
-@pytest.mark.anyio
-async def test_an_error_of_the_test_itself_stays_what_it_is() -> None:
+async def test_error_of_the_test_is_raised_unchanged() -> None:
     with pytest.raises(anthropic.BadRequestError) as refused:
         async with talking() as (client, _):
             await asked(client)
@@ -250,7 +242,6 @@ async def test_an_error_of_the_test_itself_stays_what_it_is() -> None:
 
 
 @requirement("model-server.speaks-the-api")
-@pytest.mark.anyio
 async def test_tokens_are_counted_and_models_listed() -> None:
     async with talking(say("Hi.")) as (client, _):
         counted = await client.messages.count_tokens(model="m", messages=[HELLO])
@@ -262,8 +253,7 @@ async def test_tokens_are_counted_and_models_listed() -> None:
 
 
 @requirement("model-server.steps-may-wait")
-@pytest.mark.anyio
-async def test_a_step_may_wait_for_the_test_while_another_client_is_served() -> None:
+async def test_step_may_wait_while_another_client_is_served() -> None:
     asked_first, released = anyio.Event(), anyio.Event()
 
     async def wait(messages: list[Json]) -> Json:
@@ -271,18 +261,18 @@ async def test_a_step_may_wait_for_the_test_while_another_client_is_served() -> 
         await released.wait()
         return say("slow")
 
-    said: list[str] = []
+    reply: list[str] = []
     async with talking(wait, say("fast")) as (client, _), anyio.create_task_group() as tasks:
 
         async def first() -> None:
-            said.append((await asked(client))["content"][0]["text"])
+            reply.append((await asked(client))["content"][0]["text"])
 
         tasks.start_soon(first)
         await asked_first.wait()
-        said.append((await asked(client))["content"][0]["text"])
+        reply.append((await asked(client))["content"][0]["text"])
         released.set()
 
-    assert said == ["fast", "slow"]
+    assert reply == ["fast", "slow"]
 
 
 async def exchange(server: ModelServer, *sent: bytes, until: bytes) -> bytes:
@@ -303,8 +293,7 @@ def head(method: str, path: str, *headers: str) -> bytes:
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
-async def test_a_body_may_come_in_chunks_after_a_go_ahead_and_the_connection_is_kept() -> None:
+async def test_body_may_be_chunked_with_expect_continue_and_keep_alive() -> None:
     expecting = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}", "Expect: 100-continue")
     chunked = head("POST", "/v1/messages?beta=true", "Transfer-Encoding: chunked")
     chunks = b"5;x=y\r\n%b\r\n%x\r\n%b\r\n0\r\nTrailer: t\r\n\r\n" % (BODY[:5], len(BODY) - 5, BODY[5:])
@@ -319,8 +308,7 @@ async def test_a_body_may_come_in_chunks_after_a_go_ahead_and_the_connection_is_
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
-async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connection() -> None:
+async def test_head_request_gets_only_headers_and_http_1_0_a_closed_connection() -> None:
     old = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}").replace(b"1.1", b"1.0", 1)
     streaming = json.dumps({**json.loads(BODY), "stream": True}).encode()
     old_stream = head("POST", "/v1/messages", f"Content-Length: {len(streaming)}")
@@ -337,7 +325,6 @@ async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connec
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
@@ -356,7 +343,7 @@ async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connec
         (head("POST", "/v1/messages", "Content-Length: 11") + b'{"model":1}', b"model: Input should be a valid str"),
     ],
 )
-async def test_what_cannot_be_answered_is_told_and_the_server_goes_on(sent: bytes, answer: bytes) -> None:
+async def test_invalid_request_is_reported_and_the_server_continues(sent: bytes, answer: bytes) -> None:
     async with talking(say("Still here.")) as (client, server):
         received = await exchange(server, sent, until=b'"request_id"')
         after = await asked(client)
@@ -367,8 +354,7 @@ async def test_what_cannot_be_answered_is_told_and_the_server_goes_on(sent: byte
 
 
 @requirement("model-server.survives-http")
-@pytest.mark.anyio
-async def test_clients_that_leave_early_disturb_nobody() -> None:
+async def test_clients_that_disconnect_early_do_not_affect_others() -> None:
     long = say("word " * 200_000)
 
     async with talking(long, say("Still here.")) as (client, server):
@@ -381,19 +367,19 @@ async def test_clients_that_leave_early_disturb_nobody() -> None:
 
 
 @requirement("model-server.plain-with")
-def test_a_plain_test_can_use_it_too() -> None:
+def test_server_can_be_used_in_a_synchronous_test() -> None:
     with ModelServer(ScriptedModel([say("Hello."), say("Bye.")])) as server:
         client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
         with client:
-            said = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
+            reply = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
             with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 streamed_text = stream.get_final_text()
 
-    assert (cast("Any", said.content[0]).text, streamed_text) == ("Hello.", "Bye.")
+    assert (cast("Any", reply.content[0]).text, streamed_text) == ("Hello.", "Bye.")
 
 
 @requirement("model-server.plain-with")
-def test_the_fault_of_a_script_comes_out_of_a_plain_with_too() -> None:
+def test_script_error_is_raised_by_a_synchronous_with() -> None:
     with pytest.raises(testing.ScriptExhausted), ModelServer(ScriptedModel([])) as server:
         connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
         connection.request("POST", "/v1/messages", BODY, HEADERS)
@@ -402,7 +388,7 @@ def test_the_fault_of_a_script_comes_out_of_a_plain_with_too() -> None:
 
 
 @requirement("model-server.command-line")
-def test_the_command_line_serves_a_script_and_prints_where(tmp_path: Path) -> None:
+def test_command_line_serves_a_script_and_prints_its_url(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps([[say("Hello.")]]), encoding="utf-8")
     command = [sys.executable, "-W", "error", "-m", "toolspan.testing.model_server", str(script)]
@@ -412,16 +398,16 @@ def test_the_command_line_serves_a_script_and_prints_where(tmp_path: Path) -> No
             assert served.stdout is not None
             url = served.stdout.readline().strip()
             with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
-                said = [client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content for _ in range(3)]
+                reply = [client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content for _ in range(3)]
         finally:
             served.send_signal(signal.SIGTERM)
         assert served.wait(timeout=20) == 0
 
-    assert [cast("Any", content[0]).text for content in said] == ["Hello.", "Bye.", "Bye."]
+    assert [cast("Any", content[0]).text for content in reply] == ["Hello.", "Bye.", "Bye."]
 
 
 @requirement("model-server.command-line")
-def test_the_command_line_says_what_is_wrong_with_a_script(tmp_path: Path) -> None:
+def test_command_line_reports_an_invalid_script(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('["hi"]', encoding="utf-8")
 

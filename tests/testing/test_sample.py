@@ -1,4 +1,4 @@
-"""The sample archive: what the script writes, read back as it was meant."""
+"""The sample archive and the script that writes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ INVENTED = {"/home/mira", "https://contrast.example"}
 
 
 def transcripts() -> dict[str, Transcript]:
-    """Every transcript of the archive, by its path below the projects."""
     return {str(path.relative_to(ROOT)): read(path) for path in sorted(ROOT.rglob("*.jsonl"))}
 
 
@@ -37,22 +36,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def session(story: str) -> Desk:
-    """One session, told again, by its story's name."""
-    (found,) = (told() for told in make_sample.STORIES if told.__name__ == story)
-    return found
+    (result,) = (output() for output in make_sample.STORIES if output.__name__ == story)
+    return result
 
 
 def transcript(desk: Desk) -> Transcript:
     return read(ROOT / project_name(desk.cwd) / f"{desk.transcript.session_id}.jsonl")
 
 
-def test_the_archive_is_what_the_script_writes(tmp_path: Path) -> None:
+def test_archive_is_the_output_of_the_script(tmp_path: Path) -> None:
     make_sample.write(tmp_path)
 
     assert contents(tmp_path) == contents(sample.archive())
 
 
-def test_the_archive_is_small_and_nothing_in_it_is_hidden() -> None:
+def test_archive_is_small_and_has_no_hidden_files() -> None:
     files = contents(sample.archive())
 
     assert sum(map(len, files.values())) <= LIMIT
@@ -60,28 +58,28 @@ def test_the_archive_is_small_and_nothing_in_it_is_hidden() -> None:
     assert len({name.split("/")[2] for name in files}) == 3
 
 
-def test_every_call_ends_as_its_story_tells() -> None:
+def test_every_call_has_the_state_of_its_session() -> None:
     meant = {
         f"{project_name(desk.cwd)}/{name}": endings
         for desk in make_sample.sessions()
         for name, endings in desk.endings().items()
     }
 
-    found = {
+    result = {
         name: {span.id: (span.state, span.error_kind) for span in transcript.spans}
         for name, transcript in transcripts().items()
     }
 
-    assert found == meant
+    assert result == meant
 
 
-def test_every_way_to_end_occurs() -> None:
-    ended = {span.state for found in transcripts().values() for span in found.spans}
+def test_every_state_occurs() -> None:
+    ended = {span.state for result in transcripts().values() for span in result.spans}
 
     assert ended == set(STATES) - OPEN_STATES
 
 
-def test_every_whole_line_encodes_to_the_same_json() -> None:
+def test_every_complete_line_encodes_to_the_same_json() -> None:
     broken = Counter[str]()
     for path in ROOT.rglob("*.jsonl"):
         for line in path.read_bytes().removesuffix(b"\n").split(b"\n"):
@@ -96,9 +94,9 @@ def test_every_whole_line_encodes_to_the_same_json() -> None:
     assert broken == {session("broken_night").transcript.session_id: 3}
 
 
-def test_only_the_broken_night_is_damaged() -> None:
+def test_only_the_broken_session_is_damaged() -> None:
     damaged = {
-        name: [finding.code for finding in found.findings] for name, found in transcripts().items() if found.findings
+        name: [finding.code for finding in result.findings] for name, result in transcripts().items() if result.findings
     }
 
     (codes,) = damaged.values()
@@ -125,21 +123,21 @@ def test_every_recorded_patch_fits_its_file() -> None:
     assert checked > 10
 
 
-def test_a_rewind_leaves_calls_on_an_abandoned_branch() -> None:
-    found = transcript(session("search_box"))
+def test_rewind_leaves_calls_on_an_abandoned_branch() -> None:
+    recorded = transcript(session("search_box"))
 
-    abandoned = [(span.tool, span.state) for span in found.spans if span.branch == "abandoned"]
+    abandoned = [(span.tool, span.state) for span in recorded.spans if span.branch == "abandoned"]
 
     assert abandoned == [("Edit", "succeeded"), ("Bash", "failed")]
 
 
-def test_a_compaction_parts_the_calls_of_the_nightly_load() -> None:
-    found = transcript(session("nightly_load"))
+def test_compaction_separates_the_calls_of_the_nightly_load() -> None:
+    recorded = transcript(session("nightly_load"))
 
-    assert Counter(span.branch for span in found.spans) == {"compacted": 7, "active": 4}
+    assert Counter(span.branch for span in recorded.spans) == {"compacted": 7, "active": 4}
 
 
-def test_the_fork_repeats_the_lines_it_was_forked_from() -> None:
+def test_fork_repeats_the_records_of_its_origin() -> None:
     original = session("search_box")
     twin = make_sample.search_box_fork(original)
 
@@ -152,13 +150,13 @@ def test_the_fork_repeats_the_lines_it_was_forked_from() -> None:
 def test_subagents_are_named_by_the_calls_that_started_them() -> None:
     files = {Path(name).stem.removeprefix("agent-") for name in transcripts() if "agent-" in name}
 
-    started = {span.agent for found in transcripts().values() for span in found.spans if span.agent}
+    started = {span.agent for result in transcripts().values() for span in result.spans if span.agent}
 
     assert files == started
     assert len(started) == 4
 
 
-def test_the_spilled_output_lies_where_its_call_says() -> None:
+def test_spilled_output_lies_where_its_call_says() -> None:
     (spilled,) = (
         span.result for span in transcript(session("gauges")).spans if span.result and span.result.persisted_path
     )
@@ -168,20 +166,20 @@ def test_the_spilled_output_lies_where_its_call_says() -> None:
 
 
 def test_repeated_token_counts_are_not_added_up() -> None:
-    found = transcript(session("due_dates"))
+    recorded = transcript(session("due_dates"))
 
-    assert found.tokens.output_tokens < found.tokens_raw_sum.output_tokens
+    assert recorded.tokens.output_tokens < recorded.tokens_raw_sum.output_tokens
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: str(path.stem))
-def test_the_sessions_lie_in_one_week(path: Path) -> None:
+def test_sessions_lie_in_one_week(path: Path) -> None:
     times = {entry.timestamp for entry, _ in read(path).entries() if entry.timestamp}
 
     assert min(times) >= "2026-11-02"
     assert max(times) < "2026-11-09"
 
 
-def test_nobody_real_and_no_real_place_is_named() -> None:
+def test_no_real_people_or_places_are_named() -> None:
     named = {place for data in contents(sample.archive()).values() for place in PLACES.findall(data.decode())}
 
     assert named == INVENTED

@@ -1,4 +1,4 @@
-"""The scripted model says its script and refuses what the API refuses."""
+"""The scripted model follows its script and refuses invalid requests like the API."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from inline_snapshot import snapshot
 from tests.requirement import requirement
 from toolspan import testing
 from toolspan.testing import ScriptedModel, check_history, say, use
+
+pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 HELLO: Json = {"role": "user", "content": "Hello"}
@@ -39,7 +41,6 @@ def answers(identifier: str, content: object = "ok", **more: object) -> Json:
 
 
 @requirement("scripted-model.says-its-script")
-@pytest.mark.anyio
 async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> None:
     model = ScriptedModel([[say("I look first."), use("Read", file_path="a.txt")], say("Done.")])
 
@@ -77,8 +78,7 @@ async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> Non
 
 
 @requirement("scripted-model.same-bytes")
-@pytest.mark.anyio
-async def test_the_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> None:
+async def test_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> None:
     async def spoken(seed: str) -> str:
         model = ScriptedModel([[testing.think("Hm."), use("Bash", command="ls")]], seed=seed)
         return json.dumps(await model.create(messages=[HELLO]))
@@ -88,8 +88,7 @@ async def test_the_same_script_gives_the_same_bytes_and_another_seed_other_ids()
 
 
 @requirement("scripted-model.same-bytes")
-@pytest.mark.anyio
-async def test_an_id_the_conversation_already_has_is_not_given_again() -> None:
+async def test_ids_of_the_conversation_are_not_repeated() -> None:
     first: Json = await ScriptedModel([use("Bash")]).create(messages=[HELLO])
     resumed = [HELLO, assistant(*first["content"]), user(answers(first["content"][0]["id"]))]
 
@@ -99,8 +98,7 @@ async def test_an_id_the_conversation_already_has_is_not_given_again() -> None:
 
 
 @requirement("scripted-model.steps-see-results")
-@pytest.mark.anyio
-async def test_a_function_of_the_script_sees_the_results() -> None:
+async def test_function_of_the_script_sees_the_results() -> None:
     def follow(messages: list[dict[str, object]]) -> list[dict[str, object]]:
         return [use("TaskOutput", task_id=testing.last_result_texts(messages)[1])]
 
@@ -120,8 +118,7 @@ async def test_a_function_of_the_script_sees_the_results() -> None:
 
 
 @requirement("scripted-model.fails-as-told")
-@pytest.mark.anyio
-async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() -> None:
+async def test_failing_step_raises_and_the_next_request_continues() -> None:
     model = ScriptedModel([testing.fail(529), testing.fail(400, message="too long"), say("At last.")])
 
     with pytest.raises(testing.ApiError) as overloaded:
@@ -135,8 +132,7 @@ async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() ->
 
 
 @requirement("scripted-model.cuts-and-refuses")
-@pytest.mark.anyio
-async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
+async def test_truncated_call_lacks_the_rest_of_its_input() -> None:
     model = ScriptedModel(
         [testing.cut(say("I write."), use("Write", file_path="a", content="long")), testing.cut(say("halfway"))]
     )
@@ -149,8 +145,7 @@ async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
 
 
 @requirement("scripted-model.cuts-and-refuses")
-@pytest.mark.anyio
-async def test_a_refusal_and_a_pause_carry_their_stop_reason() -> None:
+async def test_refusal_and_pause_have_their_stop_reason() -> None:
     pause = testing.ScriptedReply([say("Searching.")], stop_reason="pause_turn")
     model = ScriptedModel([testing.refuse(explanation="No."), pause])
 
@@ -163,22 +158,20 @@ async def test_a_refusal_and_a_pause_carry_their_stop_reason() -> None:
 
 
 @requirement("scripted-model.end-of-script")
-@pytest.mark.anyio
-async def test_a_request_after_the_last_step_raises_unless_an_end_is_given() -> None:
+async def test_request_after_the_last_step_raises_unless_an_end_is_given() -> None:
     short, endless = ScriptedModel([say("One.")]), ScriptedModel([], then=say("Still here."))
 
     await short.create(messages=[HELLO])
     with pytest.raises(testing.ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"):
         await short.create(messages=[HELLO])
-    said = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
+    reply = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
 
     assert short.remaining_steps == 0
-    assert said == [[say("Still here.")], [say("Still here.")]]
+    assert reply == [[say("Still here.")], [say("Still here.")]]
 
 
 @requirement("scripted-model.records-requests")
-@pytest.mark.anyio
-async def test_requests_are_kept_as_they_were_when_they_came() -> None:
+async def test_requests_are_kept_as_received() -> None:
     model = ScriptedModel([say("One.")])
     messages = [copy.deepcopy(HELLO)]
 
@@ -191,8 +184,7 @@ async def test_requests_are_kept_as_they_were_when_they_came() -> None:
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
-@pytest.mark.anyio
-async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_no_step() -> None:
+async def test_invalid_history_is_refused_as_by_the_api_and_takes_no_step() -> None:
     model = ScriptedModel([say("One.")])
 
     with pytest.raises(testing.ApiError) as refused:
@@ -208,7 +200,6 @@ async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_n
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("tools", "problem"),
     [
@@ -220,7 +211,7 @@ async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_n
         ("a", "tools: Input should be a valid list"),
     ],
 )
-async def test_tools_the_api_would_not_take_are_refused(tools: object, problem: str) -> None:
+async def test_invalid_tools_are_refused(tools: object, problem: str) -> None:
     with pytest.raises(testing.ApiError) as refused:
         await ScriptedModel([say("One.")]).create(messages=[HELLO], tools=tools)
 
@@ -253,11 +244,11 @@ async def test_tools_the_api_would_not_take_are_refused(tools: object, problem: 
 )
 @requirement("scripted-model.refuses-what-the-api-refuses")
 def test_malformed_messages_are_reported(messages: object, problem: str) -> None:
-    assert [told[: len(problem)] for told in check_history(messages)] == [problem]
+    assert [output[: len(problem)] for output in check_history(messages)] == [problem]
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
-def test_a_final_assistant_message_may_be_empty_but_not_end_in_spaces() -> None:
+def test_final_assistant_message_may_be_empty_but_not_end_in_spaces() -> None:
     assert check_history([HELLO, {"role": "assistant", "content": ""}]) == []
     assert check_history([HELLO, {"role": "assistant", "content": "So "}]) == [
         "messages: final assistant content cannot end with trailing whitespace"
@@ -265,7 +256,7 @@ def test_a_final_assistant_message_may_be_empty_but_not_end_in_spaces() -> None:
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
-def test_results_spread_over_neighbouring_user_messages_are_one_answer() -> None:
+def test_results_in_adjacent_user_messages_are_one_answer() -> None:
     spread = [HELLO, assistant(asks("a"), asks("b")), user(answers("a")), user(answers("b"))]
 
     assert check_history(spread) == []
@@ -274,22 +265,21 @@ def test_results_spread_over_neighbouring_user_messages_are_one_answer() -> None
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Json]:
-    """Valid conversations; the second message always asks for tools, and the third answers."""
-    words = st.text(min_size=1).filter(str.strip)
-    said = st.builds(say, words)
+    message = st.text(min_size=1).filter(str.strip)
+    reply = st.builds(say, message)
     thought = st.just(THOUGHT)
-    contents = words | st.just("") | st.lists(said | st.just(IMAGE), max_size=2)
-    messages: list[Json] = [{"role": "user", "content": draw(words)}]
+    contents = message | st.just("") | st.lists(reply | st.just(IMAGE), max_size=2)
+    messages: list[Json] = [{"role": "user", "content": draw(message)}]
     calls = 0
     for turn in range(draw(st.integers(1, 4))):
         size = draw(st.integers(0 if turn else 1, 3))
         identifiers = [f"toolu_{n}" for n in range(calls, calls + size)]
         calls += size
-        before = draw(st.lists(thought | said, max_size=2))
-        after = draw(st.lists(said, min_size=0 if size else 1, max_size=1))
+        before = draw(st.lists(thought | reply, max_size=2))
+        after = draw(st.lists(reply, min_size=0 if size else 1, max_size=1))
         messages.append(assistant(*before, *map(asks, identifiers), *after))
         results = [answers(name, draw(contents)) for name in draw(st.permutations(identifiers))]
-        text = draw(st.lists(said, min_size=0 if size else 1, max_size=2))
+        text = draw(st.lists(reply, min_size=0 if size else 1, max_size=2))
         split = draw(st.integers(0, size))
         parts = [user(*results[:split]), user(*results[split:], *text)]
         messages.extend(part for part in parts if part["content"])
@@ -301,7 +291,6 @@ THOUGHT: Json = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 
 
 def with_results(history: list[Json], *before: Json, after: tuple[Json, ...] = (), skip: int = 0) -> list[Json]:
-    """The history with other blocks around those of its first results."""
     results = user(*before, *history[2]["content"][skip:], *after)
     return [*history[:2], results, *history[3:]]
 
@@ -353,7 +342,7 @@ FAULTS: dict[str, tuple[Callable[[list[Json]], list[Json]], str]] = {
 
 @requirement("scripted-model.refuses-what-the-api-refuses")
 @given(histories())
-def test_a_valid_history_has_no_problems(history: list[Json]) -> None:
+def test_valid_history_has_no_problems(history: list[Json]) -> None:
     assert check_history(history) == []
 
 
@@ -362,8 +351,8 @@ def test_a_valid_history_has_no_problems(history: list[Json]) -> None:
 def test_every_planted_fault_is_found(history: list[Json]) -> None:
     missed = [
         name
-        for name, (plant, words) in FAULTS.items()
-        if not any(words in problem for problem in check_history(plant(history)))
+        for name, (plant, text) in FAULTS.items()
+        if not any(text in problem for problem in check_history(plant(history)))
     ]
 
     assert missed == []
@@ -384,12 +373,12 @@ _json = st.recursive(
 
 
 @given(st.lists(_json, max_size=4) | _json)
-def test_checking_never_raises_whatever_is_sent(messages: object) -> None:
+def test_checking_never_raises(messages: object) -> None:
     assert all(isinstance(problem, str) for problem in check_history(messages))
 
 
 @requirement("scripted-model.script-as-json")
-def test_a_script_can_be_written_as_json() -> None:
+def test_script_can_be_written_as_json() -> None:
     text = """[
         [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "Bash", "input": {}}],
         {"type": "text", "text": "Done."},
@@ -411,6 +400,6 @@ def test_a_script_can_be_written_as_json() -> None:
 @pytest.mark.parametrize(
     "text", ["{", "{}", '["hi"]', "[[1]]", '[{"fail": {}}]', '[{"fail": {"status": 1, "x": 2}}]', '[{"cut": []}]']
 )
-def test_an_invalid_script_raises_value_error(text: str) -> None:
+def test_invalid_script_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="Expected"):
         testing.load_script(text)

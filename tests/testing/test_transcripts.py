@@ -1,4 +1,4 @@
-"""The builder writes what clients write: lines that decode, read back as told, per version."""
+"""The transcript builder writes the records of each client version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ TEXT = "one\ntwo\n"
 
 
 def story(version: str = "2.1.325") -> TranscriptBuilder:
-    """A bit of everything."""
     b = TranscriptBuilder(version=version)
     b.prompt("Go on").thinking("Hm.", after_ms=900).text("I will.", after_ms=100)
     first = b.call("Read", {"file_path": "/home/dev/project/a"}, after_ms=10)
@@ -54,7 +53,7 @@ def written(b: TranscriptBuilder, folder: Path) -> Transcript:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_line_decodes_without_oddities_and_encodes_to_the_same_json(version: str) -> None:
+def test_every_record_decodes_without_odd_values_and_encodes_to_the_same_json(version: str) -> None:
     b = story(version)
     files = [data for name, data in b.files().items() if name.endswith(".jsonl")]
     lines = [line for data in files for line in data.splitlines()]
@@ -67,14 +66,14 @@ def test_every_line_decodes_without_oddities_and_encodes_to_the_same_json(versio
     assert all(json_repair.is_same_json(*pair) for pair in zip(again, lines, strict=True))
 
 
-def test_lines_are_compact_and_keep_the_order_of_their_keys() -> None:
+def test_records_are_compact_and_keep_their_key_order() -> None:
     first = TranscriptBuilder().prompt("Grüße").lines()[0]
 
     assert first.startswith(b'{"parentUuid":null,"isSidechain":false,"promptId":"')
     assert '"content":"Grüße"'.encode() in first
 
 
-def test_a_call_lasts_as_long_as_its_result_took(tmp_path: Path) -> None:
+def test_call_lasts_until_its_result(tmp_path: Path) -> None:
     b = TranscriptBuilder(start=datetime(2026, 11, 3, 12, tzinfo=UTC)).prompt("Go")
     call_id = b.call("Bash", BASH, after_ms=1_000)
     b.result(call_id, claude_results.ran("a"), after_ms=2_345)
@@ -87,17 +86,17 @@ def test_a_call_lasts_as_long_as_its_result_took(tmp_path: Path) -> None:
 
 def test_calls_are_one_batch_until_a_result_comes(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go").text("Three.")
-    one, two = b.call("Bash", BASH), b.call("Bash", BASH)
-    b.result(one, "1").result(two, "2")
+    first, two = b.call("Bash", BASH), b.call("Bash", BASH)
+    b.result(first, "1").result(two, "2")
     three = b.call("Bash", BASH)
     b.result(three, "3")
 
     batches = {span.id: span.call.message_id for span in written(b, tmp_path).spans}
 
-    assert batches[two] == batches[one] != batches[three]
+    assert batches[two] == batches[first] != batches[three]
 
 
-def test_a_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
+def test_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH, message="msg_one"), "1")
     b.result(b.call("Bash", BASH, message="msg_one"), "2")
@@ -110,10 +109,10 @@ def test_token_counts_repeat_over_the_blocks_of_a_message(tmp_path: Path) -> Non
     b.call("Bash", BASH)
     b.usage(input_tokens=7, output_tokens=50)
 
-    found = written(b, tmp_path)
+    result = written(b, tmp_path)
 
-    assert (found.tokens.input_tokens, found.tokens.output_tokens) == (7, 50)
-    assert (found.tokens_raw_sum.input_tokens, found.tokens_raw_sum.output_tokens) == (14, 100)
+    assert (result.tokens.input_tokens, result.tokens.output_tokens) == (7, 50)
+    assert (result.tokens_raw_sum.input_tokens, result.tokens_raw_sum.output_tokens) == (14, 100)
 
 
 def test_token_counts_need_a_message() -> None:
@@ -121,7 +120,7 @@ def test_token_counts_need_a_message() -> None:
         TranscriptBuilder().prompt("Go").usage(output_tokens=1)
 
 
-def test_an_error_repeats_its_text_beside_the_result() -> None:
+def test_error_repeats_its_text_in_the_structured_result() -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH), "Exit code 1", is_error=True)
 
@@ -146,7 +145,7 @@ def test_an_error_repeats_its_text_beside_the_result() -> None:
         (claude_results.refused("Error: No such tool available: Bash"), ("failed", "unknown_tool")),
     ],
 )
-def test_a_body_reads_as_what_it_is_called(
+def test_body_has_the_type_of_its_builder(
     body: claude_results.Body, ending: tuple[str, str | None], tmp_path: Path
 ) -> None:
     b = TranscriptBuilder().prompt("Go")
@@ -166,15 +165,15 @@ def test_hooks_leave_attachments_on_the_call_and_on_its_result(tmp_path: Path) -
     b.hook(call_id, "PostToolUse", command="./after", outcome="blocked", text="not like that")
 
     (span,) = written(b, tmp_path).spans
-    found = records(b)
+    actual = records(b)
 
     hooks = [event for event in span.events if isinstance(event, Hook)]
     assert [(hook.point, hook.outcome) for hook in hooks] == [("PreToolUse", "context"), ("PostToolUse", "blocked")]
     assert span.state == "succeeded"
-    assert (found[2]["parentUuid"], found[-1]["parentUuid"]) == (found[1]["uuid"], result)
+    assert (actual[2]["parentUuid"], actual[-1]["parentUuid"]) == (actual[1]["uuid"], result)
 
 
-def test_an_interrupt_rejects_open_calls(tmp_path: Path) -> None:
+def test_interrupt_rejects_open_calls(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH), claude_results.ran("a"))
     b.call("Bash", BASH)
@@ -186,7 +185,7 @@ def test_an_interrupt_rejects_open_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "state"), [("2.1.325", "interrupted"), ("2.1.80", "never_answered")])
-def test_resuming_answers_open_calls_if_the_client_does(version: str, state: str, tmp_path: Path) -> None:
+def test_resume_answers_open_calls_if_the_client_does(version: str, state: str, tmp_path: Path) -> None:
     b = TranscriptBuilder(version=version).prompt("Go")
     b.call("Bash", BASH)
     b.resume(after_ms=60_000).prompt("Go on")
@@ -194,7 +193,7 @@ def test_resuming_answers_open_calls_if_the_client_does(version: str, state: str
     assert [span.state for span in written(b, tmp_path).spans] == [state]
 
 
-def test_a_compaction_leaves_earlier_calls_behind(tmp_path: Path) -> None:
+def test_compaction_separates_earlier_calls(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH), "a").text("Done.").compact("It went.").prompt("Again")
     b.result(b.call("Bash", BASH), "a")
@@ -205,7 +204,7 @@ def test_a_compaction_leaves_earlier_calls_behind(tmp_path: Path) -> None:
     assert transcript.info.compactions == 1
 
 
-def test_a_rewind_abandons_what_came_after(tmp_path: Path) -> None:
+def test_rewind_abandons_later_calls(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     crossing = b.last
     b.result(b.call("Bash", BASH), "a").text("This way.").rewind(crossing)
@@ -215,7 +214,7 @@ def test_a_rewind_abandons_what_came_after(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queued", [True, False])
-def test_a_background_notification_belongs_to_its_call(queued: bool, tmp_path: Path) -> None:
+def test_background_notification_belongs_to_its_call(queued: bool, tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Bash", {**BASH, "run_in_background": True})
     b.result(call_id, claude_results.in_background("b1", b.task_output("b1")))
@@ -229,7 +228,7 @@ def test_a_background_notification_belongs_to_its_call(queued: bool, tmp_path: P
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_title_is_found_and_the_users_own_title_wins(version: str, tmp_path: Path) -> None:
+def test_title_is_found_and_the_users_title_takes_precedence(version: str, tmp_path: Path) -> None:
     b = TranscriptBuilder(version=version).prompt("Go").title("Mine", custom=True)
     if version in ("2.1.197", "2.1.325"):
         b.title("Made up")
@@ -247,7 +246,7 @@ def test_damaged_lines_are_reported_with_their_kind(tmp_path: Path) -> None:
     transcript = written(b, tmp_path)
 
     assert [span.state for span in transcript.spans] == ["orphan_result"]
-    damage = {found.place.line: found.code for found in transcript.findings if found.place}
+    damage = {result.place.line: result.code for result in transcript.findings if result.place}
     assert damage == {2: "torn_line", 3: "glued_records", 4: "invalid_utf8", 6: "torn_last_line"}
 
 
@@ -259,17 +258,17 @@ def test_damaged_lines_are_reported_with_their_kind(tmp_path: Path) -> None:
         ("2.1.325", ["s.jsonl", "s/subagents/agent-{id}.jsonl", "s/subagents/agent-{id}.meta.json"]),
     ],
 )
-def test_subagents_are_kept_where_their_client_keeps_them(version: str, names: list[str], tmp_path: Path) -> None:
+def test_subagents_lie_where_their_client_writes_them(version: str, names: list[str], tmp_path: Path) -> None:
     b = TranscriptBuilder(version=version).prompt("Go")
     child = b.agent(b.call("Task", {"prompt": "Look"})).prompt("Look")
     b.write(tmp_path / "s.jsonl")
 
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+    result = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
 
-    assert found == [name.format(id=child.agent_id) for name in names]
+    assert result == [name.format(id=child.agent_id) for name in names]
 
 
-def test_a_subagents_lines_name_it_and_its_session() -> None:
+def test_records_of_a_subagent_name_it_and_its_session() -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Agent", {"prompt": "Look"}, after_ms=100)
     child = b.agent(call_id, kind="Explore", description="look").prompt("Look", after_ms=5)
@@ -299,7 +298,7 @@ def test_records_of_inline_subagents_are_in_the_file_of_their_session(tmp_path: 
     assert [(span.tool, span.state) for span in transcript.spans] == [("Task", "succeeded"), ("Bash", "succeeded")]
 
 
-def test_a_fork_begins_with_the_lines_of_another_session(tmp_path: Path) -> None:
+def test_fork_starts_with_the_records_of_another_session(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH), "a")
     twin = b.fork("00000000-0000-4000-8000-000000000001").prompt("Otherwise")
@@ -314,7 +313,7 @@ def test_a_fork_begins_with_the_lines_of_another_session(tmp_path: Path) -> None
     assert new[3]["uuid"] != old[3]["uuid"]
 
 
-def test_a_sidecar_lies_in_the_sessions_folder(tmp_path: Path) -> None:
+def test_sidecar_lies_in_the_session_folder(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     path = b.sidecar("tool-results/b1.txt", b"much")
     b.result(b.call("Bash", BASH), claude_results.spilled("x\n" * 16_000, path))
@@ -328,7 +327,7 @@ def test_a_sidecar_lies_in_the_sessions_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_stream_contains_the_same_calls_as_the_files(version: str, tmp_path: Path) -> None:
+def test_stream_contains_the_same_calls_as_the_files(version: str, tmp_path: Path) -> None:
     b = story(version)
     stream = tmp_path / "stream.jsonl"
     stream.write_bytes(b"\n".join([*b.stream_lines(), b""]))
@@ -337,13 +336,13 @@ def test_the_stream_contains_the_same_calls_as_the_files(version: str, tmp_path:
     files = [read(path) for path in tmp_path.rglob("*.jsonl") if path != stream]
     streamed = read(stream)
 
-    told = {span.id: span.tool for transcript in files for span in transcript.spans}
-    assert {span.id: span.tool for span in streamed.spans} == told
+    output = {span.id: span.tool for transcript in files for span in transcript.spans}
+    assert {span.id: span.tool for span in streamed.spans} == output
     assert streamed.findings == []
     assert [span.call.parent_call is not None for span in streamed.spans].count(True) == 1
 
 
-def test_the_stream_form_lists_denials_and_has_no_parents() -> None:
+def test_stream_form_lists_denials_and_has_no_parents() -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Bash", BASH)
     b.result(call_id, claude_results.denied_by_rule("ls")).text("Then not.")
@@ -368,7 +367,7 @@ def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[st
     assert diffs.verify(hunks, old, new) == diffs.Fits()
 
 
-def test_an_edit_of_missing_text_raises_value_error() -> None:
+def test_edit_of_missing_text_raises_value_error() -> None:
     with pytest.raises(ValueError, match="does not contain 'three'"):
         claude_results.edited("/a", TEXT, "three", "four")
 
@@ -381,7 +380,7 @@ def test_an_edit_of_missing_text_raises_value_error() -> None:
         ("2.0.65", "The file /a has been updated. Here's the result of running `cat -n`"),
     ],
 )
-def test_the_text_of_an_edit_depends_on_the_client_version(version: str, content: str) -> None:
+def test_text_of_an_edit_depends_on_the_client_version(version: str, content: str) -> None:
     body = claude_results.edited("/a", TEXT, "two", "three", version=version)
 
     assert str(body.content).startswith(content)

@@ -1,4 +1,4 @@
-"""A graph of LangGraph's whose tool node is toolspan's, with a scripted model."""
+"""A LangGraph graph with the toolspan tool node and a scripted model."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
 
-from tests.integrations.adapters.loop import LONG, Asked, Picture, Told
+from tests.integrations.adapters.loop import LONG, CallReport, CallRequest, Picture
 from toolspan import Runner, Session
 from toolspan.integrations.langgraph import ToolspanNode
 
 _FAILED = {"success": False, "error": True}
 
 
-def block(asked: Asked) -> dict[str, object]:
-    """A call as LangChain's messages have it."""
+def block(asked: CallRequest) -> dict[str, object]:
     return {"name": asked.tool, "args": asked.given, "id": asked.id, "type": "tool_call"}
 
 
-def told(message: ToolMessage) -> Told:
-    """What a message says of its call."""
+def report(message: ToolMessage) -> CallReport:
     content = message.content
     if isinstance(content, str):
-        return Told(message.tool_call_id, _FAILED[message.status], content)
-    (shown,) = content
-    assert isinstance(shown, dict)
-    assert shown["type"] == "image"
-    picture = Picture(shown["mime_type"], base64.b64decode(shown["base64"]))
-    return Told(message.tool_call_id, _FAILED[message.status], picture)
+        return CallReport(message.tool_call_id, _FAILED[message.status], content)
+    (displayed,) = content
+    assert isinstance(displayed, dict)
+    assert displayed["type"] == "image"
+    picture = Picture(displayed["mime_type"], base64.b64decode(displayed["base64"]))
+    return CallReport(message.tool_call_id, _FAILED[message.status], picture)
 
 
-async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:
-    """The results in a graph whose model asks for these calls, a turn each."""
+async def results(host: Session | Runner, /, *turns: Sequence[CallRequest]) -> list[CallReport]:
     left = list(turns)
 
     async def model(state: MessagesState) -> dict[str, list[AnyMessage]]:
         assert state["messages"]
-        calls = [block(one) for one in left.pop(0)] if left else []
+        calls = [block(item) for item in left.pop(0)] if left else []
         return {"messages": [AIMessage(content="" if calls else "done", tool_calls=calls)]}
 
     graph = StateGraph(MessagesState)
@@ -52,4 +49,4 @@ async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[To
     with anyio.fail_after(LONG):
         state = await graph.compile().ainvoke({"messages": [HumanMessage("go")]})
     assert state["messages"][-1].content == "done"
-    return [told(one) for one in state["messages"] if isinstance(one, ToolMessage)]
+    return [report(item) for item in state["messages"] if isinstance(item, ToolMessage)]

@@ -1,4 +1,4 @@
-"""A loop of another library: what all of them are given, and what comes back."""
+"""The common interface of the loops of other libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONG = 30
 """Seconds after which a loop is stuck."""
 
 
-class Asked(NamedTuple):
+class CallRequest(NamedTuple):
     """A call that the model of a loop asks for."""
 
     tool: str
@@ -26,9 +26,7 @@ class Picture(NamedTuple):
     data: bytes
 
 
-class Told(NamedTuple):
-    """What the model of a loop is told of a call."""
-
+class CallReport(NamedTuple):
     id: str
     failed: bool
     content: str | Picture
@@ -37,9 +35,8 @@ class Told(NamedTuple):
 class Loop(Protocol):
     """The results in a loop whose model asks for these calls, a turn each."""
 
-    async def __call__(self, host: Session | Runner, /, *turns: Sequence[Asked]) -> Sequence[Told]: ...
+    async def __call__(self, host: Session | Runner, /, *turns: Sequence[CallRequest]) -> Sequence[CallReport]: ...
 
 
-def call(tool: str, call_id: str, **given: object) -> Asked:
-    """A call by its tool, its id and its input."""
-    return Asked(tool, call_id, given)
+def call(tool: str, call_id: str, **fields: object) -> CallRequest:
+    return CallRequest(tool, call_id, fields)

@@ -1,4 +1,4 @@
-"""What holds in the loop of every other library."""
+"""Guarantees in the loops of all supported libraries."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import cast
 
 import anyio
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from PIL import Image
 
 import toolspan
+from tests.integrations.adapters.langgraph_loop import block
 from tests.integrations.adapters.loop import LONG, Loop, Picture, call
 from tests.requirement import requirement
-from tests.runtime.waiting import meeting
-from toolspan import Permissions, Rules, Session, coding_tools, tool
+from tests.runtime.waiting_tools import meeting
+from toolspan import Permissions, Rules, Session, ToolspanError, coding_tools, tool
+from toolspan.integrations.langgraph import ToolspanNode
 from toolspan.runtime.permissions import PolicyStack
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +30,7 @@ def results(request: pytest.FixtureRequest) -> Loop:
 
 
 @requirement("adapters.one-result")
-async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loop, tmp_path: Path) -> None:
+async def test_every_call_gets_one_result_in_order_and_is_recorded(results: Loop, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     transcript = tmp_path / "s.jsonl"
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
@@ -38,7 +41,7 @@ async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loo
             [call("Bash", "b", command="echo the same id")],
             [call("Read", "r", file_path=str(tmp_path / "a.txt"))],
         )
-    assert [one.id for one in (late, failed, file, odd, again, whole)] == list("sbrwbr")
+    assert [item.id for item in (late, failed, file, odd, again, whole)] == list("sbrwbr")
     assert (late.failed, late.content) == (False, "late")
     assert (failed.failed, "Exit code 3" in str(failed.content)) == (True, True)
     assert (file.failed, file.content) == (False, "1\thello\n2\t")
@@ -49,40 +52,40 @@ async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loo
 
 
 @requirement("adapters.one-result")
-async def test_pictures_are_pictures_and_a_runner_will_do(results: Loop, tmp_path: Path) -> None:
+async def test_images_are_passed_as_images_and_a_runner_is_accepted(results: Loop, tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png")
     async with toolspan.Runner(coding_tools(), cwd=tmp_path) as runner:
-        (found,) = await results(runner, [call("Read", "r", file_path=str(tmp_path / "a.png"))])
-    assert isinstance(found.content, Picture)
-    assert found.content.media_type == "image/png"
-    assert found.content.data.startswith(b"\x89PNG")
+        (result,) = await results(runner, [call("Read", "r", file_path=str(tmp_path / "a.png"))])
+    assert isinstance(result.content, Picture)
+    assert result.content.media_type == "image/png"
+    assert result.content.data.startswith(b"\x89PNG")
 
 
 @requirement("adapters.denied")
-async def test_a_refusal_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
+async def test_denial_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
     rules = Rules(deny=["Bash(touch:*)"])
     async with Session(cwd=tmp_path, transcript=None, permissions=PolicyStack((rules,))) as session:
-        (found,) = await results(session, [call("Bash", "b", command="touch made")])
-    assert found.failed
-    assert "has been denied" in str(found.content)
+        (result,) = await results(session, [call("Bash", "b", command="touch made")])
+    assert result.failed
+    assert "has been denied" in str(result.content)
     assert not (tmp_path / "made").exists()
 
 
 @requirement("adapters.faults")
-async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_path: Path) -> None:
+async def test_raising_tool_does_not_break_the_loop(results: Loop, tmp_path: Path) -> None:
     @tool
     def broken() -> str:
         """Fail."""
         raise KeyError("gone")
 
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, tools=[broken]) as session:
-        (found,) = await results(session, [call("broken", "b")])
-    assert found.failed
-    assert "gone" in str(found.content)
+        (result,) = await results(session, [call("broken", "b")])
+    assert result.failed
+    assert "gone" in str(result.content)
 
 
 @requirement("adapters.parallel")
-async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results: Loop, tmp_path: Path) -> None:
+async def test_concurrent_calls_overlap_and_others_wait(results: Loop, tmp_path: Path) -> None:
     inside: list[str] = []
 
     @tool
@@ -98,16 +101,16 @@ async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results:
     async with Session(
         permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, tools=[meeting(), alone]
     ) as session:
-        found = await results(
+        result = await results(
             session,
             [call("meet", "1"), call("meet", "2")],
             [call("alone", "3", name="a"), call("alone", "4", name="b")],
         )
-    assert [one.content for one in found] == ["met", "met", "a", "b"]
+    assert [item.content for item in result] == ["met", "met", "a", "b"]
 
 
 @requirement("adapters.parallel")
-async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(results: Loop, tmp_path: Path) -> None:
+async def test_cancelled_run_ends_and_records_its_calls(results: Loop, tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
         with anyio.fail_after(LONG):
@@ -118,3 +121,39 @@ async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(results: 
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
     assert [span.state for span in toolspan.read(transcript).spans] == ["interrupted"]
+
+
+@requirement("adapters.one-result")
+async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_again(tmp_path: Path) -> None:
+    request = AIMessage(
+        content="",
+        tool_calls=[
+            block(call("Bash", "a", command="touch again")),
+            block(call("Bash", "b", command="echo b")),
+            block(call("Nothing", "n")),
+        ],
+        invalid_tool_calls=[
+            {"name": "Bash", "args": '{"command": ', "id": "c", "error": "cut", "type": "invalid_tool_call"}
+        ],
+    )
+    done = ToolMessage("done before", tool_call_id="a")
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
+        with anyio.fail_after(LONG):
+            result = await ToolspanNode(session).ainvoke([request, done])
+    assert isinstance(result, list)
+    ended = [("b", "success"), ("n", "error"), ("c", "error")]
+    assert [(item.tool_call_id, item.status) for item in result] == ended
+    assert "No such tool available: Nothing" in result[1].content
+    assert not (tmp_path / "again").exists()
+
+
+@requirement("adapters.faults")
+@pytest.mark.parametrize("state", [{}, {"messages": []}, {"messages": [HumanMessage("x")]}, 7])
+async def test_state_without_calls_is_an_error(tmp_path: Path, state: object) -> None:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
+        node = ToolspanNode(session)
+        assert "Bash" in str(node.schemas())
+        with pytest.raises(ToolspanError):
+            await node.ainvoke(state)
+        with pytest.raises(ToolspanError, match="ainvoke"):
+            node.invoke({"messages": []})

@@ -1,4 +1,4 @@
-"""An MCP server over stdio that does what servers should not.
+"""An MCP server over stdio that misbehaves on request.
 
 Started as `chaos_server.py LOG [habit...]`; every message it gets is a line of LOG. Habits are
 about its whole life: `mute`, `dead`, `noisy`, `chatty`, `stubborn`, `gate=FILE`, `bare`. Its tools
@@ -68,8 +68,8 @@ def echo(arguments: Message, _meta: Message) -> list[Message]:
 
 def progress(arguments: Message, meta: Message) -> list[Message]:
     for step in (1, 2):
-        told = {"progressToken": meta.get("progressToken"), "progress": step, "total": 2}
-        send({"method": "notifications/progress", "params": {**told, "message": f"step {step}"}})
+        output = {"progressToken": meta.get("progressToken"), "progress": step, "total": 2}
+        send({"method": "notifications/progress", "params": {**output, "message": f"step {step}"}})
     return [text("done")]
 
 
@@ -219,7 +219,6 @@ def answer_to(method: str, params: Message) -> Message | None:
 
 
 def pages(params: Message) -> Message:
-    """The tools, in two pages."""
     all_tools = tools()
     if params.get("cursor") == "rest":
         return {"tools": all_tools[5:]}

@@ -1,4 +1,4 @@
-"""An MCP server with one tool, `ask`, that answers the question of consent as it is told to.
+"""An MCP server with one tool, `ask`, that answers permission questions as configured.
 
 Started as `prompt_server.py MANNER`; what it was asked is the line `asked` of its folder.
 """
@@ -14,16 +14,16 @@ MANNER = sys.argv[1]
 
 def answer(arguments: dict[str, object]) -> dict[str, object]:
     Path("asked").write_text(json.dumps(arguments), encoding="utf-8")
-    given = arguments["input"]
-    said: dict[str, dict[str, object]] = {
-        "allow": {"behavior": "allow", "updatedInput": given},
+    fields = arguments["input"]
+    reply: dict[str, dict[str, object]] = {
+        "allow": {"behavior": "allow", "updatedInput": fields},
         "bare": {"behavior": "allow"},
         "change": {"behavior": "allow", "updatedInput": {"command": "echo changed", "more": 1}},
         "deny": {"behavior": "deny", "message": "not today"},
         "stop": {"behavior": "deny", "message": "not today", "interrupt": True},
     }
-    words = json.dumps(said[MANNER]) if MANNER in said else MANNER
-    return {"content": [{"type": "text", "text": words}], "isError": MANNER == "broken"}
+    text = json.dumps(reply[MANNER]) if MANNER in reply else MANNER
+    return {"content": [{"type": "text", "text": text}], "isError": MANNER == "broken"}
 
 
 for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Consent by an MCP tool."""
+"""Permission decisions by an MCP tool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.integrations.mcp_client.stage import LONG, text
+from tests.integrations.mcp_client.connect import LONG, text
 from tests.requirement import requirement
 from toolspan.errors import NotFound
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver
@@ -39,12 +39,12 @@ async def ask(folder: Path, manner: str, version: str = "2.1.325", timeout: floa
                 coding_tools(client), cwd=folder, profile=client, fallback=mode_policy("default"), approver=approver
             )
             call = {"type": "tool_use", "id": "toolu_1", "name": "Bash"}
-            given = {"command": "touch x; echo made"}
-            return (await runner.finish([{**call, "input": given}]))[0]
+            fields = {"command": "touch x; echo made"}
+            return (await runner.finish([{**call, "input": fields}]))[0]
 
 
 @requirement("mcp.prompt-tool")
-async def test_the_tool_is_asked_with_call_and_input(tmp_path: Path) -> None:
+async def test_approver_tool_receives_call_and_input(tmp_path: Path) -> None:
     done = await ask(tmp_path, "allow")
 
     assert text(done) == "made"
@@ -71,13 +71,13 @@ async def test_the_tool_is_asked_with_call_and_input(tmp_path: Path) -> None:
         ("die", "seed", failed("MCP error -32603: failed to evaluate permission: no response received")),
     ],
 )
-async def test_its_answer_decides(manner: str, version: str, words: str, tmp_path: Path) -> None:
+async def test_approver_answer_decides(manner: str, version: str, words: str, tmp_path: Path) -> None:
     assert text(await ask(tmp_path, manner, version)) == words
     assert (tmp_path / "x").exists() == (words == "made")
 
 
 @requirement("mcp.prompt-tool")
-async def test_an_interrupting_refusal_is_a_persons(tmp_path: Path) -> None:
+async def test_interrupting_denial_counts_as_the_users(tmp_path: Path) -> None:
     done = await ask(tmp_path, "stop")
 
     assert done.structured == "User rejected tool use"
@@ -86,7 +86,7 @@ async def test_an_interrupting_refusal_is_a_persons(tmp_path: Path) -> None:
 
 @requirement("mcp.prompt-tool")
 @pytest.mark.parametrize(("version", "code"), [("2.0.65", "invalid_literal"), ("2.1.80", "record")])
-async def test_old_clients_tell_what_is_wrong_with_an_answer(version: str, code: str, tmp_path: Path) -> None:
+async def test_older_clients_explain_an_invalid_answer(version: str, code: str, tmp_path: Path) -> None:
     done = await ask(tmp_path, "bare", version)
 
     assert text(done).startswith("<tool_use_error>Error calling tool (Bash): [\n")
@@ -95,18 +95,18 @@ async def test_old_clients_tell_what_is_wrong_with_an_answer(version: str, code:
 
 
 @requirement("mcp.prompt-timeout")
-async def test_a_question_without_an_answer_is_no_consent(tmp_path: Path) -> None:
+async def test_missing_answer_is_a_denial(tmp_path: Path) -> None:
     done = await ask(tmp_path, "silent", "seed", timeout=1.0)
 
-    words = "MCP error -32603: failed to evaluate permission: request timed out after 1s"
-    assert text(done) == failed(words)
+    message = "MCP error -32603: failed to evaluate permission: request timed out after 1s"
+    assert text(done) == failed(message)
     assert done.span.error_kind == "permission_timeout"
     assert profile("seed").mcp.approval_timeout == 120.0
     assert not (tmp_path / "x").exists()
 
 
 @requirement("mcp.prompt-tool")
-async def test_a_tool_that_is_not_there_cannot_be_asked(tmp_path: Path) -> None:
+async def test_unknown_approver_tool_is_an_error(tmp_path: Path) -> None:
     async with McpServers({"mcpServers": {}}, cwd=tmp_path) as servers:
         with pytest.raises(NotFound, match="mcp__p__ask"):
             prompt_tool_approver(servers, "mcp__p__ask", servers.profile)

@@ -1,15 +1,20 @@
-"""Calls of MCP tools, told in the words of the client versions."""
+"""Calls of MCP tools and their results, per client version."""
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
 
-from tests.integrations.mcp_client.stage import LONG, talk, text
+from tests.explore import mcp_shapes
+from tests.explore.contents import png
+from tests.integrations.mcp_client.connect import LONG, Talk, talk, text
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client.config import MAX_NAME_CHARS, mcp_tool_name
 from toolspan.types.events import Finished
@@ -24,9 +29,9 @@ async def test_tools_are_named_after_server_and_tool(tmp_path: Path) -> None:
         tools = conversation.servers.tools()
 
         assert "mcp__chaos__odd_letters_" in tools
-        found = tools.find("mcp__chaos__echo")
-        assert found is not None
-        assert found.schema() == {
+        result = tools.find("mcp__chaos__echo")
+        assert result is not None
+        assert result.schema() == {
             "name": "mcp__chaos__echo",
             "description": "does echo",
             "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}, "words": {"type": "string"}}},
@@ -35,7 +40,7 @@ async def test_tools_are_named_after_server_and_tool(tmp_path: Path) -> None:
 
 
 @requirement("mcp.names")
-def test_long_names_are_cut_and_stay_apart() -> None:
+def test_long_names_are_shortened_and_stay_distinct() -> None:
     names = {mcp_tool_name("server", "t" * 100 + letter) for letter in "ab"}
 
     assert len(names) == 2
@@ -43,7 +48,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 
 
 @requirement("mcp.arguments")
-async def test_arguments_go_to_the_server_as_they_are(tmp_path: Path) -> None:
+async def test_arguments_are_sent_to_the_server_unchanged(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         odd = await conversation.call("echo", n="not a number", more=[1.0, {"deep": None}])
 
@@ -52,7 +57,7 @@ async def test_arguments_go_to_the_server_as_they_are(tmp_path: Path) -> None:
 
 
 @requirement("mcp.strict")
-async def test_strict_holds_arguments_against_the_schema(tmp_path: Path) -> None:
+async def test_strict_mode_validates_arguments_against_the_schema(tmp_path: Path) -> None:
     async with talk(tmp_path, validate="strict") as conversation:
         bad = await conversation.call("echo", n="not a number")
         good = await conversation.call("echo", n=1)
@@ -64,7 +69,7 @@ async def test_strict_holds_arguments_against_the_schema(tmp_path: Path) -> None
 
 
 @requirement("mcp.meta")
-async def test_a_call_tells_the_server_its_id_and_a_progress_token(tmp_path: Path) -> None:
+async def test_call_sends_its_id_and_a_progress_token(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         meta = json.loads(text(await conversation.call("meta")))
 
@@ -88,18 +93,18 @@ async def test_progress_becomes_events_of_the_call(tmp_path: Path) -> None:
 
 
 @requirement("mcp.concurrent")
-async def test_tools_that_only_read_run_at_the_same_time(tmp_path: Path) -> None:
+async def test_read_only_tools_run_concurrently(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         met = await conversation.calls(("meet", {}), ("meet", {}))
         others = conversation.servers.tools().find("mcp__chaos__pid")
 
-    assert [text(one) for one in met] == ["met", "met"]
+    assert [text(item) for item in met] == ["met", "met"]
     assert others is not None
     assert others.concurrent is False
 
 
 @requirement("mcp.cancel")
-async def test_an_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+async def test_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation, anyio.create_task_group() as group:
         ended: list[Finished] = []
 
@@ -107,11 +112,11 @@ async def test_an_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) ->
             ended.append(await conversation.call("hang"))
 
         group.start_soon(hang)
-        asked = await conversation.hears("tools/call")
+        request = await conversation.hears("tools/call")
         conversation.runner.cancel(CallId("toolu_0"))
-        told = await conversation.hears("notifications/cancelled")
+        output = await conversation.hears("notifications/cancelled")
 
-        assert told["params"] == {"requestId": asked["id"], "reason": "caller cancelled"}
+        assert output["params"] == {"requestId": request["id"], "reason": "caller cancelled"}
     assert ended[0].span.state == "interrupted"
 
 
@@ -123,7 +128,7 @@ async def test_an_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) ->
         ("2.0.65", "MCP error -32001: Request timed out"),
     ],
 )
-async def test_a_call_without_an_answer_times_out(version: str, words: str, tmp_path: Path) -> None:
+async def test_unanswered_call_times_out(version: str, words: str, tmp_path: Path) -> None:
     async with talk(tmp_path, version=version, env={"MCP_TOOL_TIMEOUT": "1100"}) as conversation:
         late = await conversation.call("hang")
         await conversation.hears("notifications/cancelled")
@@ -134,7 +139,7 @@ async def test_a_call_without_an_answer_times_out(version: str, words: str, tmp_
 
 
 @requirement("mcp.timeout")
-async def test_silence_ends_a_call_and_progress_does_not_end_it_sooner(tmp_path: Path) -> None:
+async def test_silence_ends_a_call_and_progress_extends_it(tmp_path: Path) -> None:
     env = {"CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": "1000"}
     async with talk(tmp_path, env=env) as conversation:
         silent = await conversation.call("hang")
@@ -145,8 +150,6 @@ async def test_silence_ends_a_call_and_progress_does_not_end_it_sooner(tmp_path:
 
 
 class Words(NamedTuple):
-    """What a client says of a call that a server did not answer well."""
-
     crashed: str
     afterwards: str
     refused: str
@@ -167,31 +170,31 @@ SAID = {
 
 @requirement("mcp.crash")
 @pytest.mark.parametrize("version", SAID)
-async def test_a_crash_is_told_and_the_next_call_restarts_the_server(version: str, tmp_path: Path) -> None:
-    said = SAID[version]
+async def test_crash_is_reported_and_the_next_call_restarts_the_server(version: str, tmp_path: Path) -> None:
+    reply = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         died = await conversation.call("die")
         again = await conversation.call("echo")
 
-        assert (text(died), text(again)) == (said.crashed, said.afterwards)
+        assert (text(died), text(again)) == (reply.crashed, reply.afterwards)
         assert died.span.error_kind == "mcp_no_response"
-        assert conversation.health.restarts == (1 if said.afterwards == "{}" else 0)
+        assert conversation.health.restarts == (1 if reply.afterwards == "{}" else 0)
 
 
 @requirement("mcp.errors")
 @pytest.mark.parametrize("version", SAID)
-async def test_both_kinds_of_errors_are_told(version: str, tmp_path: Path) -> None:
-    said = SAID[version]
+async def test_protocol_and_tool_errors_are_reported(version: str, tmp_path: Path) -> None:
+    reply = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         refuse, fail = await conversation.call("refuse"), await conversation.call("fail")
 
-        assert [text(refuse), text(fail)] == [said.refused, said.failed]
-        assert fail.structured == f"Error: {said.failed}"
+        assert [text(refuse), text(fail)] == [reply.refused, reply.failed]
+        assert fail.structured == f"Error: {reply.failed}"
         assert conversation.health.errors == {"protocol": 1, "tool": 1}
 
 
 @requirement("mcp.structured")
-async def test_structured_content_wins_and_is_kept_beside(tmp_path: Path) -> None:
+async def test_structured_content_replaces_text_and_is_kept(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         done = await conversation.call("structured")
 
@@ -201,7 +204,7 @@ async def test_structured_content_wins_and_is_kept_beside(tmp_path: Path) -> Non
 
 
 @requirement("mcp.blocks")
-async def test_resources_links_and_sounds_become_texts(tmp_path: Path) -> None:
+async def test_resources_links_and_audio_become_text(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         mixed, drawing = await conversation.call("mixed"), await conversation.call("picture")
 
@@ -221,7 +224,7 @@ def _saved(words: str, head: str, about: str) -> bytes:
 
 
 @requirement("mcp.blocks")
-async def test_old_clients_leave_out_what_they_cannot_show(tmp_path: Path) -> None:
+async def test_older_clients_leave_out_unsupported_content(tmp_path: Path) -> None:
     async with talk(tmp_path, version="2.0.65") as conversation:
         drawing = await conversation.call("picture")
 
@@ -229,7 +232,7 @@ async def test_old_clients_leave_out_what_they_cannot_show(tmp_path: Path) -> No
 
 
 @requirement("mcp.large")
-async def test_a_large_result_goes_to_a_file(tmp_path: Path) -> None:
+async def test_large_result_is_saved_to_a_file(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         large = await conversation.call("huge", n=60_000)
 
@@ -242,7 +245,7 @@ async def test_a_large_result_goes_to_a_file(tmp_path: Path) -> None:
 
 
 @requirement("mcp.list-changed")
-async def test_a_changed_list_is_fetched_and_told(tmp_path: Path) -> None:
+async def test_changed_tool_list_is_fetched_and_announced(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         changed = anyio.Event()
         conversation.servers.on_change = changed.set
@@ -268,14 +271,14 @@ async def test_resources_are_listed_and_read(tmp_path: Path) -> None:
 
 
 @requirement("mcp.resources")
-async def test_a_server_without_tools_and_resources_adds_nothing(tmp_path: Path) -> None:
+async def test_server_without_tools_and_resources_adds_nothing(tmp_path: Path) -> None:
     async with talk(tmp_path, "bare") as conversation:
         assert conversation.health.state == "connected"
         assert conversation.servers.tools().names == ()
 
 
 @requirement("mcp.environment")
-async def test_a_server_gets_little_of_our_environment(tmp_path: Path) -> None:
+async def test_server_gets_a_minimal_environment(tmp_path: Path) -> None:
     secret = {"OUR_SECRET": "s"}
     async with talk(tmp_path, env=secret) as conversation:
         environment = json.loads(text(await conversation.call("env")))
@@ -286,7 +289,7 @@ async def test_a_server_gets_little_of_our_environment(tmp_path: Path) -> None:
 
 
 @requirement("mcp.health")
-async def test_health_counts_what_happened(tmp_path: Path) -> None:
+async def test_health_counts_calls_and_failures(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         health = conversation.health
         assert (health.state, health.p95, health.protocol) == ("connected", None, "2025-11-25")
@@ -297,3 +300,100 @@ async def test_health_counts_what_happened(tmp_path: Path) -> None:
         assert (health.calls, health.errors, len(health.times)) == (4, {"closed": 1}, 3)
         assert health.p95 == max(health.times)
     assert health.state == "closed"
+
+
+_SERVERS: dict[str, object] = {
+    "mcpServers": {"shapes": {"command": sys.executable, "args": [str(Path(mcp_shapes.__file__))]}}
+}
+_VERSIONS = ("2.1.325", "2.0.65")
+
+
+async def _give(conversation: Talk, **result: object) -> Finished:
+    return await conversation.call("mcp__shapes__give", result=result)
+
+
+def _text_block(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+async def test_errors_are_stripped_and_never_empty(tmp_path: Path, version: str) -> None:
+    async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
+        blank = await _give(conversation, content=[_text_block("  bad \n")], isError=True)
+        empty = await _give(conversation, content=[_text_block("")], isError=True)
+        without = await _give(conversation, content=[], isError=True)
+        named = await _give(conversation, isError=True, error="oops")
+        long = await _give(conversation, content=[_text_block("x" * 12_000)], isError=True)
+
+    assert text(blank) == "bad"
+    assert text(empty) == "Command failed with no output"
+    assert (text(without), text(named)) == ("Unknown error", "oops")
+    assert "\n\n... [2000 characters truncated] ...\n\n" in text(long)
+    assert {item.span.state for item in (blank, empty, without, named, long)} == {"failed"}
+
+
+async def test_older_clients_show_only_the_first_block_of_an_error(tmp_path: Path) -> None:
+    picture = {"type": "image", "data": base64.b64encode(png(2, 2)).decode(), "mimeType": "image/png"}
+    async with talk(tmp_path, version="2.0.65", servers=_SERVERS) as conversation:
+        failed = await _give(conversation, content=[picture, _text_block("why")], isError=True)
+        refused = await conversation.call("mcp__shapes__fail", code=5, message=" no \n")
+
+    assert text(failed) == "Unknown error"
+    assert text(refused) == "MCP error 5:  no"
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+async def test_result_may_lack_its_content(tmp_path: Path, version: str) -> None:
+    async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
+        empty = await _give(conversation)
+        structured = await _give(conversation, structuredContent={"n": 1})
+        old = await _give(conversation, toolResult="old")
+
+    assert (empty.span.state, empty.structured) == ("succeeded", [])
+    assert (text(structured), text(old)) == ('{"n":1}', "old")
+
+
+async def test_structured_content_replaces_only_the_text_beside_it(tmp_path: Path) -> None:
+    link = {"type": "resource_link", "uri": "mem://y", "name": "why"}
+    async with talk(tmp_path, servers=_SERVERS) as conversation:
+        done = await _give(conversation, content=[_text_block("a"), link], structuredContent={"n": 1})
+    async with talk(tmp_path, version="2.0.65", servers=_SERVERS) as conversation:
+        old = await _give(conversation, content=[_text_block("a"), link], structuredContent={"n": 1})
+
+    assert done.content == [_text_block("[Resource link: why] mem://y"), _text_block('{"n":1}')]
+    assert old.content == '{"n":1}'
+
+
+async def test_binary_resources_stay_encoded_with_older_clients(tmp_path: Path) -> None:
+    blob = {"type": "resource", "resource": {"uri": "mem://b", "blob": "AAEC"}}
+    async with talk(tmp_path, version="2.0.65", servers=_SERVERS) as conversation:
+        done = await _give(conversation, content=[blob])
+
+    assert text(done) == "[Resource from shapes at mem://b] Base64 data (unknown type) AAEC"
+
+
+async def test_unreadable_image_is_not_sent(tmp_path: Path) -> None:
+    broken = {"type": "image", "data": base64.b64encode(b"not an image").decode(), "mimeType": "image/png"}
+    async with talk(tmp_path, servers=_SERVERS) as conversation:
+        done = await _give(conversation, content=[broken])
+
+    problem, source = text(done).split("\n")
+    assert problem.startswith("[Image could not be processed: ")
+    assert source.startswith("[Image source: ")
+
+
+async def test_oversized_result_is_replaced_by_a_notice(tmp_path: Path) -> None:
+    async with talk(tmp_path, servers=_SERVERS) as conversation:
+        plain = await _give(conversation, content=[_text_block("line\n" * 90_000)])
+        shaped = await _give(conversation, structuredContent={"t": "x" * 500_000, "a": [{"b": {"c": 1}}], "n": None})
+        short = await _give(conversation, content=[_text_block("x" * 400_000)])
+
+    assert text(plain).startswith(
+        "Error: result (450,000 characters across 90,000 lines) exceeds maximum allowed tokens."
+    )
+    assert plain.structured == plain.content
+    assert "\nFormat: JSON with schema: {t: string, a: [{...}], n: null}\n" in text(shaped)
+    path = re.search(r"saved to (\S+)\.\n", text(shaped))
+    assert path
+    assert len(json.loads(Path(path[1]).read_text())["t"]) == 500_000
+    assert text(short).startswith("<persisted-output>")

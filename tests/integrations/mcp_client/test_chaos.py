@@ -1,4 +1,4 @@
-"""Whatever a server does, every call settles once and nothing of the server is left."""
+"""Every call is finalized once and no process is left, whatever a server does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.integrations.mcp_client.stage import LONG, config, talk, text
+from tests.integrations.mcp_client.connect import LONG, config, talk, text
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.runtime.process import is_subreaper
@@ -38,7 +38,7 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
         ("surrogate", "cut in \ufffd half"),
     ],
 )
-async def test_a_call_settles_once_and_the_next_one_works(tool: str, words: str, tmp_path: Path) -> None:
+async def test_call_is_finalized_once_and_the_next_one_works(tool: str, words: str, tmp_path: Path) -> None:
     env = QUICK if "timed out" in words else {}
     async with talk(tmp_path, env=env) as conversation:
         bad = await conversation.call(tool)
@@ -60,7 +60,7 @@ async def test_a_call_settles_once_and_the_next_one_works(tool: str, words: str,
         ("no_version", "jsonrpc: Field required"),
     ],
 )
-async def test_an_answer_that_is_none_ends_its_call_at_once(tool: str, words: str, tmp_path: Path) -> None:
+async def test_invalid_answer_ends_its_call_at_once(tool: str, words: str, tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:  # nothing here would end within ten minutes
         bad = await conversation.call(tool)
         good = await conversation.call("echo", words="hi")
@@ -71,17 +71,17 @@ async def test_an_answer_that_is_none_ends_its_call_at_once(tool: str, words: st
 
 
 @requirement("mcp.settles-once")
-async def test_a_server_that_stops_reading_costs_only_its_call(tmp_path: Path) -> None:
+async def test_server_that_stops_reading_costs_only_its_call(tmp_path: Path) -> None:
     async with talk(tmp_path, env=QUICK) as conversation:
         deaf = await conversation.call("deaf")
         full = [await conversation.call("echo", words="x" * 300_000) for _ in range(3)]
 
-    assert {one.span.state for one in [deaf, *full]} == {"timed_out"}
+    assert {item.span.state for item in [deaf, *full]} == {"timed_out"}
     assert set(conversation.finished.values()) == {1}
 
 
 @requirement("mcp.flood")
-async def test_floods_and_large_answers_pass_through(tmp_path: Path) -> None:
+async def test_floods_and_large_answers_are_handled(tmp_path: Path) -> None:
     async with talk(tmp_path, "noisy", "chatty") as conversation:
         flooded = await conversation.call("flood", n=3_000)
         huge = await conversation.call("huge", n=20_000_000)
@@ -93,7 +93,7 @@ async def test_floods_and_large_answers_pass_through(tmp_path: Path) -> None:
 
 
 @requirement("mcp.in-flight")
-async def test_all_calls_in_flight_settle_when_the_server_dies(tmp_path: Path) -> None:
+async def test_calls_in_flight_are_finalized_when_the_server_dies(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         waiting: list[tuple[str, dict[str, object]]] = [("hang", {})] * 8
 
@@ -108,13 +108,13 @@ async def test_all_calls_in_flight_settle_when_the_server_dies(tmp_path: Path) -
             group.start_soon(kill)
             ended = await conversation.calls(*waiting)
 
-    assert {text(one) for one in ended} == {"Connection closed"}
+    assert {text(item) for item in ended} == {"Connection closed"}
     assert conversation.health.errors == {"closed": 8}
 
 
 @requirement("mcp.in-flight")
 @pytest.mark.parametrize("end", ["die", "endless", "close_stdout"])
-async def test_a_call_beside_the_one_that_ends_the_server_ends_with_it(end: str, tmp_path: Path) -> None:
+async def test_crash_ends_concurrent_calls_of_the_server(end: str, tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:  # a call may take ten minutes here
         ended: list[Finished] = []
 
@@ -126,12 +126,12 @@ async def test_a_call_beside_the_one_that_ends_the_server_ends_with_it(end: str,
             await conversation.hears("tools/call")
             group.start_soon(call, end)
 
-    assert [text(one) for one in ended] == ["Connection closed"] * 2
+    assert [text(item) for item in ended] == ["Connection closed"] * 2
     assert conversation.health.errors == {"closed": 2}
 
 
 @requirement("mcp.in-flight")
-async def test_what_a_dead_server_left_behind_does_not_keep_its_calls(tmp_path: Path) -> None:
+async def test_orphan_of_a_dead_server_does_not_delay_its_calls(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         await conversation.call("fork")  # it has the server's pipes, and stays
         ended: list[Finished] = []
@@ -146,12 +146,12 @@ async def test_what_a_dead_server_left_behind_does_not_keep_its_calls(tmp_path: 
                     await anyio.lowlevel.checkpoint()
             group.start_soon(call, "die")
 
-    assert [text(one) for one in ended] == ["Connection closed"] * 2
+    assert [text(item) for item in ended] == ["Connection closed"] * 2
 
 
 @requirement("mcp.nothing-left")
 @pytest.mark.parametrize("habits", [(), ("stubborn",), ("noisy",), ("mute",), ("dead",)])
-async def test_nothing_of_a_server_is_left(habits: tuple[str, ...], tmp_path: Path) -> None:
+async def test_no_process_of_a_server_is_left(habits: tuple[str, ...], tmp_path: Path) -> None:
     async with talk(tmp_path, env={"MCP_TIMEOUT": "2000"}):
         pass  # the SDK and the loop have opened what they keep
     before, tasks = descriptors(), asyncio.all_tasks()
@@ -167,7 +167,7 @@ async def test_nothing_of_a_server_is_left(habits: tuple[str, ...], tmp_path: Pa
 
     assert asyncio.all_tasks() == tasks
     assert descriptors() == before
-    assert [one for one in psutil.Process().children(recursive=True) if _ours(one, tmp_path)] == []
+    assert [item for item in psutil.Process().children(recursive=True) if _ours(item, tmp_path)] == []
     assert grandchild is None or not _runs(grandchild)
 
 
@@ -190,9 +190,7 @@ def _runs(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("habit", "reason"), [("mute", "no answer within 0.5 s"), ("dead", "Connection closed (it said: no database)")]
 )
-async def test_a_server_that_does_not_start_is_left_out_with_the_reason(
-    habit: str, reason: str, tmp_path: Path
-) -> None:
+async def test_server_that_fails_to_start_is_left_out_with_the_reason(habit: str, reason: str, tmp_path: Path) -> None:
     async with talk(tmp_path, habit, env={"MCP_TIMEOUT": "500"}) as conversation:
         assert conversation.servers.tools().names == ()
         assert (conversation.health.state, conversation.health.reason) == ("failed", reason)
@@ -203,7 +201,7 @@ async def open_gate(gate: Path) -> None:
 
 
 @requirement("mcp.connect")
-async def test_a_slow_start_is_waited_for(tmp_path: Path) -> None:
+async def test_slow_start_is_awaited(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with anyio.fail_after(LONG):
@@ -214,7 +212,7 @@ async def test_a_slow_start_is_waited_for(tmp_path: Path) -> None:
 
 
 @requirement("mcp.connect")
-async def test_one_server_that_fails_does_not_keep_the_others(tmp_path: Path) -> None:
+async def test_failed_server_does_not_affect_the_others(tmp_path: Path) -> None:
     servers = config(tmp_path / "log")
     both = {**servers["mcpServers"], "gone": {"command": str(tmp_path / "none")}}  # type: ignore[dict-item]
     async with talk(tmp_path, servers={"mcpServers": both}) as conversation:
@@ -225,7 +223,7 @@ async def test_one_server_that_fails_does_not_keep_the_others(tmp_path: Path) ->
 
 
 @requirement("mcp.nothing-left")
-async def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
+async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     servers = McpServers(config(tmp_path / "log", "mute"), cwd=tmp_path)
     with anyio.fail_after(LONG):
@@ -240,4 +238,4 @@ async def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
 
-    assert [one for one in psutil.Process().children(recursive=True) if _ours(one, tmp_path)] == []
+    assert [item for item in psutil.Process().children(recursive=True) if _ours(item, tmp_path)] == []

@@ -1,4 +1,4 @@
-"""Servers at an address: streamable HTTP and legacy SSE."""
+"""MCP servers over streamable HTTP and legacy SSE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.integrations.mcp_client.stage import LONG, Talk, talk, text
+from tests.integrations.mcp_client.connect import LONG, Talk, talk, text
 from tests.integrations.mcp_client.web_server import WebServer
 from tests.requirement import requirement
 from toolspan.types.events import Finished
@@ -29,7 +29,6 @@ def web() -> Iterator[WebServer]:
 
 @asynccontextmanager
 async def online(folder: Path, web: WebServer, wire: str = "http", **env: str) -> AsyncIterator[Talk]:
-    """A conversation with a server elsewhere."""
     address = {"type": wire, "url": web.url + WIRES[wire], "headers": {"X-Key": "${KEY}"}}
     servers: dict[str, object] = {"mcpServers": {"chaos": address}}
     async with talk(folder, servers=servers, env={"KEY": "k", **env}) as conversation:
@@ -45,7 +44,7 @@ async def in_flight(web: WebServer, number: int) -> None:
 
 @requirement("mcp.remote")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_server_elsewhere_is_called(wire: str, web: WebServer, tmp_path: Path) -> None:
+async def test_remote_server_is_called(wire: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, wire) as conversation:
         done = await conversation.call("echo", words="hi")
 
@@ -54,7 +53,7 @@ async def test_a_server_elsewhere_is_called(wire: str, web: WebServer, tmp_path:
 
 
 @requirement("mcp.remote")
-async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -> None:
+async def test_progress_is_streamed(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web) as conversation:
         done = await conversation.call("news", n=1)
 
@@ -65,7 +64,7 @@ async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -
 @requirement("mcp.remote-settles")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tool", ["hang", "drop", "crash"])
-async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
+async def test_unanswered_remote_call_ends_and_the_next_one_works(
     tool: str, wire: str, web: WebServer, tmp_path: Path
 ) -> None:
     async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="1000") as conversation:
@@ -80,7 +79,7 @@ async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
 @requirement("mcp.misfit-answer")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tool", ["empty", "broken"])
-async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
+async def test_invalid_remote_answer_ends_its_call_at_once(
     tool: str, wire: str, web: WebServer, tmp_path: Path
 ) -> None:
     async with online(tmp_path, web, wire) as conversation:
@@ -94,7 +93,7 @@ async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
 
 
 @requirement("mcp.settles-once")
-async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(web: WebServer, tmp_path: Path) -> None:
+async def test_split_character_in_a_stream_costs_no_call(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         done = await conversation.call("halves")
 
@@ -103,9 +102,7 @@ async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(web: We
 
 @requirement("mcp.in-flight")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
-    wire: str, web: WebServer, tmp_path: Path
-) -> None:
+async def test_calls_in_flight_end_when_the_remote_server_dies(wire: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, wire) as conversation:
         ended: list[Finished] = []
 
@@ -119,13 +116,13 @@ async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
             web.die()
         good = await conversation.call("echo", n=1)
 
-    assert {text(one) for one in ended} <= {"fetch failed", "Connection closed"}
+    assert {text(item) for item in ended} <= {"fetch failed", "Connection closed"}
     assert conversation.health.errors == {"closed": 2}
     assert text(good) == '{"n": 1}'
 
 
 @requirement("mcp.in-flight")
-async def test_a_call_whose_connection_is_dropped_takes_no_other_along(web: WebServer, tmp_path: Path) -> None:
+async def test_dropped_connection_ends_only_its_call(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, MCP_TOOL_TIMEOUT="1000") as conversation:
         ended: dict[str, Finished] = {}
 
@@ -145,7 +142,7 @@ async def test_a_call_whose_connection_is_dropped_takes_no_other_along(web: WebS
 
 @requirement("mcp.remote-settles")
 @pytest.mark.parametrize("tool", ["drop", "crash"])
-async def test_a_message_that_does_not_arrive_is_not_waited_for(tool: str, web: WebServer, tmp_path: Path) -> None:
+async def test_undelivered_message_is_not_awaited(tool: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", n=1)
@@ -155,7 +152,7 @@ async def test_a_message_that_does_not_arrive_is_not_waited_for(tool: str, web: 
 
 
 @requirement("mcp.session-lost")
-async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(web: WebServer, tmp_path: Path) -> None:
+async def test_lost_session_is_renewed_and_the_call_succeeds(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web) as conversation:
         web.forget()
         done = await conversation.call("echo", n=2)
@@ -166,7 +163,7 @@ async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(web: WebSe
 
 
 @requirement("mcp.connect")
-async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
+async def test_refused_connection_is_reported(tmp_path: Path) -> None:
     with WebServer() as server:
         pass  # it is gone, and has an address
     async with online(tmp_path, server) as conversation:
@@ -176,7 +173,7 @@ async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
 
 @requirement("mcp.nothing-left")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_nothing_of_a_connection_is_left(wire: str, web: WebServer, tmp_path: Path) -> None:
+async def test_closed_connection_leaves_nothing_behind(wire: str, web: WebServer, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="300") as conversation:
         await conversation.call("hang")
@@ -185,4 +182,4 @@ async def test_nothing_of_a_connection_is_left(wire: str, web: WebServer, tmp_pa
     assert asyncio.all_tasks() == before
     here = psutil.Process().net_connections("tcp")
     port = int(web.url.rpartition(":")[2])
-    assert [one for one in here if getattr(one.raddr, "port", None) == port] == []
+    assert [item for item in here if getattr(item.raddr, "port", None) == port] == []

@@ -67,7 +67,6 @@ class WebServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
-        """Know no session any more."""
         self.sessions.clear()
 
 
@@ -165,8 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(params, dict)
         token = params["_meta"]["progressToken"]
         self._begin_stream()
-        told = {"progressToken": token, "progress": 1, "total": 1, "message": "nearly"}
-        progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": told}
+        output = {"progressToken": token, "progress": 1, "total": 1, "message": "nearly"}
+        progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": output}
         self._event("message", json.dumps(progress))
         answer = {"jsonrpc": "2.0", "id": message["id"], **_result(message)}
         self._event("message", json.dumps(answer))
@@ -195,19 +194,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _result(message: Message) -> Message:
     params = message.get("params")
-    given = params if isinstance(params, dict) else {}
+    fields = params if isinstance(params, dict) else {}
     match message["method"]:
         case "initialize":
             about = {"serverInfo": {"name": "web", "version": "1"}, "capabilities": {"tools": {}}}
-            return {"result": {"protocolVersion": given["protocolVersion"], **about}}
+            return {"result": {"protocolVersion": fields["protocolVersion"], **about}}
         case "tools/list":
             return {"result": {"tools": TOOLS}}
-        case "tools/call" if given["name"] in ("empty", "broken"):
+        case "tools/call" if fields["name"] in ("empty", "broken"):
             return {"result": None}
-        case "tools/call" if given["name"] == "halves":
+        case "tools/call" if fields["name"] == "halves":
             return {"result": {"content": [{"type": "text", "text": "cut in \ud83d half"}]}}
         case "tools/call":
-            words = json.dumps(given.get("arguments"))
-            return {"result": {"content": [{"type": "text", "text": words}]}}
+            text = json.dumps(fields.get("arguments"))
+            return {"result": {"content": [{"type": "text", "text": text}]}}
         case _:
             return {"error": {"code": -32601, "message": "no such method"}}

@@ -1,4 +1,4 @@
-"""What all tests of the server share."""
+"""Shared fixtures of the MCP server tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The project in which a server works; what it records stands beside it."""
-    found = tmp_path / "project"
-    found.mkdir()
-    return found
+    result = tmp_path / "project"
+    result.mkdir()
+    return result

@@ -1,4 +1,4 @@
-"""`toolspan mcp` and clients that do not behave."""
+"""`toolspan mcp` with misbehaving clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integrations.mcp_server.stage import COMMAND, HELLO, LONG, READY, recorded, request, until
+from tests.integrations.mcp_server.client import COMMAND, HELLO, LONG, READY, recorded, request, until
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
@@ -53,16 +53,16 @@ def say(process: subprocess.Popen[bytes], *lines: str | bytes) -> None:
 
 def hear(process: subprocess.Popen[bytes]) -> dict[str, object]:
     assert process.stdout is not None
-    found: dict[str, object] = json.loads(process.stdout.readline())
-    return found
+    result: dict[str, object] = json.loads(process.stdout.readline())
+    return result
 
 
-def call(number: int, tool: str, **given: object) -> str:
-    return request(number, "tools/call", name=tool, arguments=given)
+def call(number: int, tool: str, **fields: object) -> str:
+    return request(number, "tools/call", name=tool, arguments=fields)
 
 
 @requirement("serve.garbage")
-def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: Path) -> None:
+def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY)
         assert hear(process)["id"] == 0
@@ -72,9 +72,9 @@ def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: 
             complaints.append(hear(process))
         say(process, b"", b"   ", call(1, "Bash", command="echo fine"))
         answer = hear(process)
-    codes = {one["error"]["code"] for one in complaints if isinstance(one["error"], dict)}
+    codes = {complaint["error"]["code"] for complaint in complaints if isinstance(complaint["error"], dict)}
     assert codes == {-32700, -32600}
-    assert {one["id"] for one in complaints} == {None}
+    assert {complaint["id"] for complaint in complaints} == {None}
     assert answer["id"] == 1
     assert "fine" in json.dumps(answer["result"])
 
@@ -82,12 +82,12 @@ def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: 
 @requirement("serve.garbage")
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
-def test_no_line_is_too_strange_to_be_read(line: bytes) -> None:
+def test_any_line_can_be_read(line: bytes) -> None:
     _parse_line(line.replace(b"\n", b""))
 
 
 @requirement("serve.garbage")
-def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder: Path) -> None:
+def test_lone_surrogate_does_not_leave_a_call_unanswered(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY)
         hear(process)
@@ -98,19 +98,19 @@ def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder
 
 
 @requirement("serve.garbage")
-def test_a_message_that_is_none_is_complained_of_under_its_id(folder: Path) -> None:
+def test_invalid_message_is_answered_under_its_id(folder: Path) -> None:
     strange = [b'{"id":1,"method":7}', b'{"id":"x","jsonrpc":"3"}', b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}']
     with server(folder) as process:
         say(process, HELLO, READY)
         hear(process)
         say(process, *strange)
         answers = [hear(process) for _ in strange]
-    assert [one["id"] for one in answers] == [1, "x", None]
-    assert all("error" in one for one in answers)
+    assert [answer["id"] for answer in answers] == [1, "x", None]
+    assert all("error" in answer for answer in answers)
 
 
 @requirement("serve.garbage")
-def test_requests_that_make_no_sense_get_an_error_each(folder: Path) -> None:
+def test_invalid_requests_get_an_error_each(folder: Path) -> None:
     strange = [
         request(1, "tools/call"),
         request(2, "tools/call", name=7),
@@ -125,7 +125,7 @@ def test_requests_that_make_no_sense_get_an_error_each(folder: Path) -> None:
         answers = [hear(process) for _ in range(len(strange) + 1)]
         say(process, request(8, "tools/list"))
         assert hear(process)["id"] == 8
-    by_id = {one["id"]: one for one in answers}
+    by_id = {answer["id"]: answer for answer in answers}
     assert set(by_id) == set(range(8))
     assert all("error" in by_id[number] for number in (1, 2, 3, 4, 5))
     for number in (6, 7):
@@ -141,7 +141,7 @@ async def set_to_work(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 @requirement("serve.end")
-async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Path) -> None:
+async def test_end_of_input_ends_running_calls_and_the_server(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         assert process.stdin is not None
@@ -156,7 +156,7 @@ async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Pa
 
 @requirement("serve.end")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
+async def test_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         process.send_signal(number)
@@ -166,7 +166,7 @@ async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: 
 
 
 @requirement("serve.end")
-async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) -> None:
+async def test_client_that_stops_reading_cannot_block_the_server(folder: Path) -> None:
     (folder / "big").write_text("x" * 79 + "\n", encoding="utf-8")
     with server(folder) as process:
         say(process, HELLO, READY)
@@ -180,7 +180,7 @@ async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) 
 
 
 @requirement("serve.end")
-async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
+async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         assert process.stdout is not None
@@ -191,7 +191,7 @@ async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
 
 
 @requirement("serve.end")
-def test_nothing_but_the_protocol_is_printed(folder: Path) -> None:
+def test_only_protocol_messages_are_printed(folder: Path) -> None:
     settings_file = folder / "settings.json"
     hook = {"type": "command", "command": "echo noise; echo more >&2"}
     settings_file.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}), encoding="utf-8")
@@ -199,12 +199,12 @@ def test_nothing_but_the_protocol_is_printed(folder: Path) -> None:
         say(process, HELLO, READY, call(1, "Bash", command="echo hi; echo err >&2"))
         answers = [hear(process), hear(process)]
         out, err = process.communicate(timeout=LONG)
-    assert [one["id"] for one in answers] == [0, 1]
+    assert [answer["id"] for answer in answers] == [0, 1]
     assert (out, err) == (b"", b"")
 
 
 @requirement("serve.end")
-def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
+def test_invalid_option_is_reported_before_serving(folder: Path) -> None:
     with server(folder, "--settings", "nowhere.json") as process:
         out, err = process.communicate(HELLO.encode() + b"\n", timeout=LONG)
     assert (process.returncode, out) == (2, b"")
@@ -212,7 +212,7 @@ def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
 
 
 @requirement("serve.garbage")
-async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
+async def test_concurrent_calls_get_one_answer_each(folder: Path) -> None:
     (folder / "a").write_text("a\n", encoding="utf-8")
     calls = [call(n, *(("Read",) if n % 2 else ("Nothing",)), file_path=str(folder / "a")) for n in range(1, 101)]
     with server(folder) as process:
@@ -221,11 +221,11 @@ async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(anyio.to_thread.run_sync, say, process, *calls)
             answers = [await anyio.to_thread.run_sync(hear, process) for _ in calls]
-    assert {one["id"] for one in answers} == set(range(1, 101))
+    assert {answer["id"] for answer in answers} == set(range(1, 101))
 
 
 @requirement("serve.end")
-async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: Path) -> None:
+async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo one"))
         say(process, call(2, "Bash", command="echo $$ > pid; exec sleep 1000"))
@@ -244,21 +244,21 @@ async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: 
 
 
 @requirement("serve.recorded")
-def test_two_servers_in_one_folder_record_a_session_each(folder: Path) -> None:
+def test_two_servers_in_one_folder_record_separate_sessions(folder: Path) -> None:
     command = [sys.executable, *COMMAND, *FREE]
     home = {**os.environ, "HOME": str(folder.parent)}
     home.pop("CLAUDE_CONFIG_DIR", None)
     servers = [
         subprocess.Popen(command, cwd=folder, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
     ]
-    for number, one in enumerate(servers):
+    for number, item in enumerate(servers):
         gate = f"touch {number}; until [ -e {1 - number} ]; do :; done; echo {number}"
-        say(one, HELLO, READY, call(1, "Bash", command=gate))
-    answers = [[hear(one), hear(one)][1] for one in servers]
-    for one in servers:
-        one.communicate(timeout=LONG)
-    assert [one.returncode for one in servers] == [0, 0]
+        say(item, HELLO, READY, call(1, "Bash", command=gate))
+    answers = [[hear(item), hear(item)][1] for item in servers]
+    for item in servers:
+        item.communicate(timeout=LONG)
+    assert [item.returncode for item in servers] == [0, 0]
     assert [answer["result"]["content"][0]["text"] for answer in answers] == ["0", "1"]  # type: ignore[index]
     sessions = list((folder.parent / ".claude/projects").glob("*/*.jsonl"))
-    found = sorted(span.state for path in sessions for span in read(path).spans)
-    assert (len(sessions), found) == (2, ["succeeded", "succeeded"])
+    result = sorted(span.state for path in sessions for span in read(path).spans)
+    assert (len(sessions), result) == (2, ["succeeded", "succeeded"])

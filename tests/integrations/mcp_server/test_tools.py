@@ -12,7 +12,7 @@ import pytest
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from PIL import Image
 
-from tests.integrations.mcp_server.stage import ERAS, Person, client, recorded, text, until
+from tests.integrations.mcp_server.client import ERAS, Person, client, recorded, text, until
 from tests.requirement import requirement
 from toolspan.integrations.mcp_server.service import ApprovalForm
 from toolspan.types.decision import Deny
@@ -25,9 +25,9 @@ FREE = ("--permission-mode", "bypassPermissions")
 
 @requirement("serve.tools")
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -> None:
-    async with client(folder, era=era) as found:
-        tools = {one.name: one for one in (await found.list_tools()).tools}
+async def test_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -> None:
+    async with client(folder, era=era) as result:
+        tools = {tool.name: tool for tool in (await result.list_tools()).tools}
 
     assert {"Bash", "Read", "Write", "Edit", "Glob", "Grep"} <= set(tools)
     read, write, bash = (tools[name].annotations for name in ("Read", "Write", "Bash"))
@@ -40,23 +40,23 @@ async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: st
 
 
 @requirement("serve.tools")
-async def test_only_the_tools_that_were_named_are_there(folder: Path) -> None:
-    async with client(folder, "--tools", "Read,Grep") as found:
-        assert [one.name for one in (await found.list_tools()).tools] == ["Grep", "Read"]
-        gone = await found.call_tool("Bash", {"command": "echo hi"})
+async def test_only_the_named_tools_are_served(folder: Path) -> None:
+    async with client(folder, "--tools", "Read,Grep") as result:
+        assert [tool.name for tool in (await result.list_tools()).tools] == ["Grep", "Read"]
+        gone = await result.call_tool("Bash", {"command": "echo hi"})
     assert gone.is_error
     assert "No such tool available: Bash" in text(gone)
 
 
 @requirement("serve.results")
 @pytest.mark.parametrize("era", ERAS)
-async def test_results_and_errors_have_the_texts_of_every_other_host(folder: Path, era: str) -> None:
+async def test_results_and_errors_have_the_texts_of_other_hosts(folder: Path, era: str) -> None:
     (folder / "a.txt").write_text("hello\n", encoding="utf-8")
-    async with client(folder, *FREE, era=era) as found:
-        read = await found.call_tool("Read", {"file_path": "a.txt"})
-        failed = await found.call_tool("Bash", {"command": "echo out; exit 3"})
-        wrong = await found.call_tool("Bash", {"cmd": "x"})
-        unread = await found.call_tool("Write", {"file_path": str(folder / "b"), "content": "b\n"})
+    async with client(folder, *FREE, era=era) as result:
+        read = await result.call_tool("Read", {"file_path": "a.txt"})
+        failed = await result.call_tool("Bash", {"command": "echo out; exit 3"})
+        wrong = await result.call_tool("Bash", {"cmd": "x"})
+        unread = await result.call_tool("Write", {"file_path": str(folder / "b"), "content": "b\n"})
 
     assert (text(read), read.is_error) == ("1\thello\n2\t", False)
     assert (text(failed), failed.is_error) == ("Exit code 3\nout", True)
@@ -66,10 +66,10 @@ async def test_results_and_errors_have_the_texts_of_every_other_host(folder: Pat
 
 
 @requirement("serve.recorded")
-async def test_a_server_process_records_one_session(folder: Path) -> None:
-    async with client(folder, *FREE) as found:
-        first = await found.call_tool("Bash", {"command": "echo one"})
-        await found.call_tool("Nothing", {})
+async def test_server_process_records_one_session(folder: Path) -> None:
+    async with client(folder, *FREE) as result:
+        first = await result.call_tool("Bash", {"command": "echo one"})
+        await result.call_tool("Nothing", {})
     spans = recorded(folder).spans
     assert [(span.tool, span.state) for span in spans] == [("Bash", "succeeded"), ("Nothing", "failed")]
     assert first.meta is not None
@@ -77,20 +77,20 @@ async def test_a_server_process_records_one_session(folder: Path) -> None:
 
 
 @requirement("serve.images")
-async def test_a_picture_is_image_content(folder: Path) -> None:
+async def test_image_is_image_content(folder: Path) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(picture, "PNG")
     (folder / "a.png").write_bytes(picture.getvalue())
-    async with client(folder) as found:
-        result = await found.call_tool("Read", {"file_path": str(folder / "a.png")})
-    (image,) = [one for one in result.content if one.type == "image"]
+    async with client(folder) as actual:
+        result = await actual.call_tool("Read", {"file_path": str(folder / "a.png")})
+    (image,) = [item for item in result.content if item.type == "image"]
     assert image.mime_type == "image/png"
     assert base64.b64decode(image.data).startswith(b"\x89PNG")
 
 
 @requirement("serve.structured")
 @pytest.mark.parametrize("era", ERAS)
-async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path, era: str) -> None:
+async def test_structured_values_fit_the_declared_schema(folder: Path, era: str) -> None:
     calls: list[tuple[str, dict[str, object]]] = [
         ("Write", {"file_path": str(folder / "a.txt"), "content": "one\ntwo\n"}),
         ("Read", {"file_path": str(folder / "a.txt")}),
@@ -103,24 +103,24 @@ async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path,
         ("Bash", {"command": "echo hi"}),
         ("Bash", {"command": "sleep 60", "run_in_background": True}),
     ]
-    async with client(folder, *FREE, "--structured", era=era) as found:
-        promised = {one.name for one in (await found.list_tools()).tools if one.output_schema}
-        for tool, given in calls:
-            result = await found.call_tool(tool, given)  # the client holds it against the schema
+    async with client(folder, *FREE, "--structured", era=era) as actual:
+        promised = {item.name for item in (await actual.list_tools()).tools if item.output_schema}
+        for tool, fields in calls:
+            result = await actual.call_tool(tool, fields)  # the client holds it against the schema
             assert not result.is_error, text(result)
             assert tool in promised
             assert isinstance(result.structured_content, dict)
 
 
 @requirement("serve.exclusive")
-async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(folder: Path) -> None:
+async def test_exclusive_calls_wait_and_others_overlap(folder: Path) -> None:
     (folder / "f").write_text("x\n", encoding="utf-8")
     lock = "mkdir busy && touch seen && sleep 0.2 && rmdir busy"  # fails if another is inside
     results = []
-    async with client(folder, *FREE) as found:
+    async with client(folder, *FREE) as actual:
 
         async def call(command: str) -> None:
-            results.append(await found.call_tool("Bash", {"command": command}))
+            results.append(await actual.call_tool("Bash", {"command": command}))
 
         async with anyio.create_task_group() as group:
             for _ in range(4):
@@ -130,12 +130,12 @@ async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(
 
 
 @requirement("serve.exclusive")
-async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None:
+async def test_failing_call_does_not_affect_the_others(folder: Path) -> None:
     results = {}
-    async with client(folder, *FREE) as found:
+    async with client(folder, *FREE) as result:
 
         async def call(name: str, command: str) -> None:
-            results[name] = await found.call_tool("Bash", {"command": command})
+            results[name] = await result.call_tool("Bash", {"command": command})
 
         async with anyio.create_task_group() as group:
             group.start_soon(call, "bad", "exit 1")
@@ -145,27 +145,27 @@ async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None
 
 @requirement("serve.cancel")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_cancelled_request_ends_the_process_and_is_on_record(folder: Path, era: str) -> None:
-    async with client(folder, *FREE, era=era) as found:
+async def test_cancelled_request_ends_the_process_and_is_recorded(folder: Path, era: str) -> None:
+    async with client(folder, *FREE, era=era) as result:
         async with anyio.create_task_group() as group:
             command = "echo $$ > pid; exec sleep 1000"
-            group.start_soon(found.call_tool, "Bash", {"command": command})
+            group.start_soon(result.call_tool, "Bash", {"command": command})
             await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
             group.cancel_scope.cancel()
         pid = int((folder / "pid").read_text(encoding="utf-8"))
         await until(lambda: not Path(f"/proc/{pid}").exists())
-        after = await found.call_tool("Bash", {"command": "echo still here"})
+        after = await result.call_tool("Bash", {"command": "echo still here"})
     assert text(after) == "still here"
     assert [span.state for span in recorded(folder).spans] == ["interrupted", "succeeded"]
 
 
 @requirement("serve.cancel")
-async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(folder: Path) -> None:
-    async with client(folder, *FREE) as found, anyio.create_task_group() as first:
-        first.start_soon(found.call_tool, "Bash", {"command": "touch up; until [ -e go ]; do :; done"})
+async def test_cancelled_request_in_the_queue_is_recorded(folder: Path) -> None:
+    async with client(folder, *FREE) as result, anyio.create_task_group() as first:
+        first.start_soon(result.call_tool, "Bash", {"command": "touch up; until [ -e go ]; do :; done"})
         await until((folder / "up").exists)
         async with anyio.create_task_group() as second:
-            second.start_soon(found.call_tool, "Bash", {"command": "touch never"})
+            second.start_soon(result.call_tool, "Bash", {"command": "touch never"})
             await until(lambda: len(recorded(folder).spans) == 2)
             second.cancel_scope.cancel()
         await until(lambda: recorded(folder).spans[1].state == "cancelled")
@@ -176,7 +176,7 @@ async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(fold
 
 @requirement("serve.progress")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know(folder: Path, era: str) -> None:
+async def test_long_command_sends_its_last_line_as_progress(folder: Path, era: str) -> None:
     news: list[tuple[float, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -185,8 +185,8 @@ async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know
         (folder / "go").touch()
 
     command = "echo step one; until [ -e go ]; do sleep 0.05; done; echo done"
-    async with client(folder, *FREE, era=era) as found:
-        result = await found.call_tool("Bash", {"command": command}, progress_callback=hear)
+    async with client(folder, *FREE, era=era) as actual:
+        result = await actual.call_tool("Bash", {"command": command}, progress_callback=hear)
     assert text(result) == "step one\ndone"
     assert news[0][0] > 0
     assert news[0][1] == "step one"
@@ -194,11 +194,11 @@ async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> None:
+async def test_user_of_the_client_is_asked(folder: Path, era: str) -> None:
     person = Person(answer="once")
-    async with client(folder, era=era, person=person) as found:
-        result = await found.call_tool("Bash", {"command": "touch made"})
-        await found.call_tool("Bash", {"command": "touch more"})
+    async with client(folder, era=era, person=person) as actual:
+        result = await actual.call_tool("Bash", {"command": "touch made"})
+        await actual.call_tool("Bash", {"command": "touch more"})
     assert result.is_error is False
     assert (folder / "made").exists()
     assert len(person.asked) == 2
@@ -209,13 +209,13 @@ async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> 
 
 
 @requirement("serve.consent")
-async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder: Path) -> None:
+async def test_question_begins_with_the_request_however_long_it_is(folder: Path) -> None:
     hidden = "make " + "x" * 500 + "\nmake \x1b[2Khidden"
     person = Person(answer="deny")
-    async with client(folder, person=person) as found:
-        await found.call_tool("Bash", {"command": hidden})
-        await found.call_tool("Bash", {"command": "make one\nmake two"})
-        await found.call_tool("Write", {"file_path": str(folder / "b"), "content": "text"})
+    async with client(folder, person=person) as result:
+        await result.call_tool("Bash", {"command": hidden})
+        await result.call_tool("Bash", {"command": "make one\nmake two"})
+        await result.call_tool("Write", {"file_path": str(folder / "b"), "content": "text"})
     long, two, write = person.asked
     assert long.startswith("Bash (521 characters, below): make xxx")
     assert max(map(len, long.splitlines()[:3])) <= 76  # clients cut lines at their width
@@ -227,21 +227,21 @@ async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder:
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_consent_for_the_session_is_asked_for_once(folder: Path, era: str) -> None:
+async def test_approval_for_the_session_is_requested_once(folder: Path, era: str) -> None:
     person = Person(answer="session")
-    async with client(folder, era=era, person=person) as found:
-        await found.call_tool("Bash", {"command": "npm run build"})
-        await found.call_tool("Bash", {"command": "npm run test"})
+    async with client(folder, era=era, person=person) as result:
+        await result.call_tool("Bash", {"command": "npm run build"})
+        await result.call_tool("Bash", {"command": "npm run test"})
     assert len(person.asked) == 1
     assert "session: Bash(npm run:*)" in person.asked[0]
 
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_no_is_a_result_with_the_persons_words(folder: Path, era: str) -> None:
+async def test_denial_is_a_result_with_the_users_message(folder: Path, era: str) -> None:
     person = Person(answer="deny", comment="use make")
-    async with client(folder, era=era, person=person) as found:
-        result = await found.call_tool("Bash", {"command": "touch made"})
+    async with client(folder, era=era, person=person) as actual:
+        result = await actual.call_tool("Bash", {"command": "touch made"})
     assert result.is_error
     assert "The user doesn't want to proceed with this tool use." in text(result)
     assert "use make" in text(result)
@@ -250,9 +250,9 @@ async def test_no_is_a_result_with_the_persons_words(folder: Path, era: str) -> 
 
 @requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_form_that_is_declined_is_no_consent(folder: Path, era: str) -> None:
-    async with client(folder, era=era, person=Person()) as found:
-        result = await found.call_tool("Bash", {"command": "touch made"})
+async def test_declined_form_is_a_denial(folder: Path, era: str) -> None:
+    async with client(folder, era=era, person=Person()) as actual:
+        result = await actual.call_tool("Bash", {"command": "touch made"})
     assert result.is_error
     assert not (folder / "made").exists()
 
@@ -261,11 +261,11 @@ async def test_a_form_that_is_declined_is_no_consent(folder: Path, era: str) -> 
 @pytest.mark.parametrize(
     ("action", "seconds", "nobody"), [("decline", 0.01, True), ("decline", 3.0, False), ("cancel", 3.0, True)]
 )
-def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
+def test_immediate_decline_is_not_attributed_to_the_user(
     action: Literal["decline", "cancel"], seconds: float, nobody: bool
 ) -> None:
-    asked = ElicitRequestFormParams(message="May it?", requested_schema={"type": "object"})
-    consent = ApprovalForm(asked, (), Deny("It needs approval", "config")).parse_answer(
+    request = ElicitRequestFormParams(message="May it?", requested_schema={"type": "object"})
+    consent = ApprovalForm(request, (), Deny("It needs approval", "config")).parse_answer(
         ElicitResult(action=action), seconds
     )
     assert consent.unanswered is nobody
@@ -275,10 +275,10 @@ def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
 
 @requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(folder: Path, era: str) -> None:
-    async with client(folder, era=era) as found:
-        denied = await found.call_tool("Bash", {"command": "touch made"})
-        ruled = await found.call_tool("Bash", {"command": "ls"})
+async def test_client_without_elicitation_gets_a_denial_with_advice(folder: Path, era: str) -> None:
+    async with client(folder, era=era) as result:
+        denied = await result.call_tool("Bash", {"command": "touch made"})
+        ruled = await result.call_tool("Bash", {"command": "ls"})
     assert denied.is_error
     (whole,) = denied.content  # some clients show their model just the first block of an error
     assert whole.type == "text"
@@ -288,10 +288,10 @@ async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(fold
 
 @requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_question_that_nobody_answers_is_no_consent(folder: Path, era: str) -> None:
+async def test_unanswered_question_is_a_denial(folder: Path, era: str) -> None:
     person = Person()
     person.without_answer = "cancel"
-    async with client(folder, era=era, person=person) as found:
-        denied = await found.call_tool("Bash", {"command": "touch made"})
+    async with client(folder, era=era, person=person) as result:
+        denied = await result.call_tool("Bash", {"command": "touch made"})
     assert denied.is_error
     assert "needs approval.\n(toolspan: nobody could be asked." in text(denied)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of real runs."""
+"""OpenTelemetry spans of real runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
-from tests.integrations.opentelemetry.watch import Watch, call, runner, seconds
+from tests.integrations.opentelemetry.exporters import Watch, call, runner, seconds
 from tests.requirement import requirement
-from tests.runtime.waiting import Held
+from tests.runtime.waiting_tools import Held
 from toolspan import Permissions
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import OtelSink
@@ -49,7 +49,7 @@ def parent_of(span: ReadableSpan) -> int | None:
 
 
 @requirement("telemetry.spans")
-async def test_a_call_is_a_span_with_its_execution_inside_and_the_times_of_its_events() -> None:
+async def test_call_is_a_span_with_its_execution_inside_and_the_times_of_its_events() -> None:
     watch = Watch()
     with anyio.fail_after(LIMIT):
         await runner(watch, [greet]).run([call("greet", name="you")])
@@ -73,7 +73,7 @@ async def test_a_call_is_a_span_with_its_execution_inside_and_the_times_of_its_e
 
 
 @requirement("telemetry.spans")
-async def test_a_session_names_the_conversation_and_the_message() -> None:
+async def test_session_names_the_conversation_and_the_message() -> None:
     watch = Watch()
     async with Session(
         permissions=Permissions.allow_all(), tools=[greet], transcript=None, sinks=[watch.sink]
@@ -83,9 +83,9 @@ async def test_a_session_names_the_conversation_and_the_message() -> None:
         with anyio.fail_after(LIMIT):
             await session.run(reply)
 
-    told = attributes(watch.span("execute_tool greet"))
-    assert told["gen_ai.conversation.id"] == session.session_id
-    assert told["toolspan.message.id"] == "msg_1"
+    output = attributes(watch.span("execute_tool greet"))
+    assert output["gen_ai.conversation.id"] == session.session_id
+    assert output["toolspan.message.id"] == "msg_1"
 
 
 @requirement("telemetry.errors")
@@ -97,7 +97,7 @@ async def test_a_session_names_the_conversation_and_the_message() -> None:
         (call("fail", reason="?"), "invalid_input"),
     ],
 )
-async def test_a_failure_is_an_error_of_its_kind(block: dict[str, object], kind: str) -> None:
+async def test_failure_has_its_error_kind(block: dict[str, object], kind: str) -> None:
     watch = Watch()
     with anyio.fail_after(LIMIT):
         await runner(watch, [fail]).run([block])
@@ -110,7 +110,7 @@ async def test_a_failure_is_an_error_of_its_kind(block: dict[str, object], kind:
 
 
 @requirement("telemetry.errors")
-async def test_a_time_limit_that_passes_is_a_timeout() -> None:
+async def test_expired_time_limit_is_a_timeout() -> None:
     @tool(timeout=0.01)
     async def forever() -> str:
         """Wait."""
@@ -125,7 +125,7 @@ async def test_a_time_limit_that_passes_is_a_timeout() -> None:
 
 
 @requirement("telemetry.errors")
-async def test_calls_that_are_ended_say_whether_they_had_started() -> None:
+async def test_ended_calls_state_whether_they_had_started() -> None:
     watch, wait = Watch(), Held("wait")
     with anyio.fail_after(LIMIT):
         async with runner(watch, [wait.tool]) as running, running.batch() as batch:
@@ -134,14 +134,14 @@ async def test_calls_that_are_ended_say_whether_they_had_started() -> None:
             await wait.inside.wait()
             running.cancel()
 
-    told = {str(attributes(s).get("gen_ai.tool.call.id")): attributes(s) for s in watch.spans}
-    assert told["toolu_1"]["error.type"] == "interrupted"
-    assert told["toolu_2"]["error.type"] == "cancelled"
+    output = {str(attributes(s).get("gen_ai.tool.call.id")): attributes(s) for s in watch.spans}
+    assert output["toolu_1"]["error.type"] == "interrupted"
+    assert output["toolu_2"]["error.type"] == "cancelled"
     assert [span.name for span in watch.spans].count("toolspan.execution") == 1
 
 
 @requirement("telemetry.permission")
-async def test_a_denial_without_a_question_stands_on_the_call() -> None:
+async def test_denial_without_a_question_is_recorded_on_the_call() -> None:
     watch = Watch()
 
     async def no(_: PermissionRequest) -> Deny:
@@ -151,15 +151,15 @@ async def test_a_denial_without_a_question_stands_on_the_call() -> None:
         await runner(watch, [greet], policies=[no]).run([call("greet", name="you")])
 
     (whole,) = watch.spans
-    told = attributes(whole)
-    assert told["toolspan.runtime.permissions.decision"] == "reject"
-    assert told["toolspan.runtime.permissions.rules"] == "config"
-    assert told["error.type"] == "rule_denied"
+    output = attributes(whole)
+    assert output["toolspan.runtime.permissions.decision"] == "reject"
+    assert output["toolspan.runtime.permissions.rules"] == "config"
+    assert output["error.type"] == "rule_denied"
     assert whole.status.status_code is StatusCode.ERROR
 
 
 @requirement("telemetry.permission")
-async def test_the_time_in_which_somebody_is_asked_is_a_span() -> None:
+async def test_approval_time_is_a_span() -> None:
     watch = Watch()
 
     async def ask(_: PermissionRequest) -> Ask:
@@ -181,7 +181,7 @@ async def test_the_time_in_which_somebody_is_asked_is_a_span() -> None:
 
 
 @requirement("telemetry.hooks")
-async def test_each_handler_is_a_span_and_execution_ends_before_those_after_it() -> None:
+async def test_each_handler_is_a_span_and_execution_ends_before_post_hooks() -> None:
     watch, hooks = Watch(), Hooks()
 
     @hooks.pre_tool_use()
@@ -209,16 +209,16 @@ async def test_each_handler_is_a_span_and_execution_ends_before_those_after_it()
 
 
 @requirement("telemetry.hooks")
-async def test_a_hook_that_says_no_is_told_as_blocked() -> None:
+async def test_denying_hook_is_reported_as_blocked() -> None:
     watch, hooks = Watch(), Hooks()
     hooks.pre_tool_use()(lambda _: Deny("no"))
     with anyio.fail_after(LIMIT):
         await runner(watch, [greet], hooks=hooks).run([call("greet", name="you")])
 
     assert attributes(watch.span("toolspan.hook"))["toolspan.hook.outcome"] == "blocked"
-    told = attributes(watch.span("execute_tool greet"))
-    assert told["toolspan.call.state"] == "blocked_by_hook"
-    assert told["error.type"] == "hook_blocked"
+    output = attributes(watch.span("execute_tool greet"))
+    assert output["toolspan.call.state"] == "blocked_by_hook"
+    assert output["error.type"] == "hook_blocked"
 
 
 @requirement("telemetry.spans")
@@ -239,7 +239,7 @@ async def test_progress_is_an_event_of_the_execution() -> None:
 
 
 @requirement("telemetry.unfinished")
-async def test_calls_that_still_run_at_the_end_are_ended_as_unfinished() -> None:
+async def test_running_calls_end_as_unfinished_at_shutdown() -> None:
     watch, wait = Watch(), Held("wait")
     with anyio.fail_after(LIMIT):
         async with runner(watch, [wait.tool]) as running, running.batch() as batch:
@@ -257,7 +257,7 @@ async def test_calls_that_still_run_at_the_end_are_ended_as_unfinished() -> None
 
 
 @requirement("telemetry.dropped")
-async def test_a_call_whose_beginning_was_dropped_is_still_told_of() -> None:
+async def test_call_whose_start_event_was_dropped_is_still_reported() -> None:
     watch = Watch()
 
     def late(event: LiveEvent) -> None:
@@ -274,7 +274,7 @@ async def test_a_call_whose_beginning_was_dropped_is_still_told_of() -> None:
 
 
 @requirement("telemetry.parent")
-async def test_calls_hang_below_the_span_around_the_sink_which_is_told_of_batches() -> None:
+async def test_calls_are_children_of_the_span_around_a_batch() -> None:
     watch = Watch()
     with watch.tracers.get_tracer("host").start_as_current_span("turn") as turn:
         sink = OtelSink(watch.tracers)
@@ -290,7 +290,7 @@ async def test_calls_hang_below_the_span_around_the_sink_which_is_told_of_batche
 
 
 @requirement("telemetry.parent")
-async def test_a_direct_sink_hangs_calls_below_the_span_around_the_request() -> None:
+async def test_direct_sink_makes_calls_children_of_the_current_span() -> None:
     watch = Watch()
     async with runner(watch, [greet]) as running:
         with watch.tracers.get_tracer("host").start_as_current_span("turn") as turn:
@@ -301,7 +301,7 @@ async def test_a_direct_sink_hangs_calls_below_the_span_around_the_request() -> 
 
 
 @requirement("telemetry.parent")
-async def test_a_child_process_can_hang_its_spans_below_the_call() -> None:
+async def test_child_process_can_continue_the_trace() -> None:
     watch = Watch()
 
     @tool
@@ -334,12 +334,12 @@ async def test_durations_are_counted_by_tool_and_outcome() -> None:
             ]
         )
 
-    told = {
+    output = {
         (a["gen_ai.tool.name"], a["toolspan.call.state"], a.get("error.type")): point.count
         for point in watch.points
         if (a := dict(point.attributes or {}))
     }
-    assert told == {
+    assert output == {
         ("greet", "succeeded", None): 2,
         ("fail", "failed", "not_found"): 1,
         ("_OTHER", "failed", "unknown_tool"): 1,

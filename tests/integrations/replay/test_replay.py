@@ -1,10 +1,11 @@
-"""Recorded calls are run again in a copy, and nothing else is touched."""
+"""Recorded calls are run again in a copy of the project."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -40,7 +41,6 @@ def project(tmp_path: Path) -> Path:
 
 
 async def record(project: Path, *batches: Calls) -> Path:
-    """A real session's transcript; call ids are `c0`, `c1`, …"""
     path = project.parent / "session.jsonl"
     tools = coding_tools(profile(), only=TOOLS)
     number = 0
@@ -48,8 +48,8 @@ async def record(project: Path, *batches: Calls) -> Path:
         session.say("Go on.")
         for batch in batches:
             blocks = []
-            for name, given in batch:
-                blocks.append({"type": "tool_use", "id": f"c{number}", "name": name, "input": given})
+            for name, fields in batch:
+                blocks.append({"type": "tool_use", "id": f"c{number}", "name": name, "input": fields})
                 number += 1
             await session.run({"role": "assistant", "model": "m", "content": blocks})
     return path
@@ -58,14 +58,13 @@ async def record(project: Path, *batches: Calls) -> Path:
 async def replayed(
     path: Path, project: Path | None, *, bash: bool = False, look: Callable[[Path], object] = id
 ) -> dict[str, ReplayOutcome]:
-    """What became of each call; `look` is shown the copy at the end."""
-    found: dict[str, ReplayOutcome] = {}
+    result: dict[str, ReplayOutcome] = {}
     with anyio.fail_after(PATIENCE), open_scratch(project) as scratch:
         replay = Replay([toolspan.read(path)], scratch, limits=ReplayLimits(bash=bash))
-        await replay.run(lambda item: found.update({item.call: item}))
+        await replay.run(lambda item: result.update({item.call: item}))
         look(scratch.project)
     assert not scratch.root.exists()
-    return found
+    return result
 
 
 def answered(session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, message: str) -> None:
@@ -82,7 +81,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @requirement("replay.same")
-async def test_a_replayed_session_gives_the_same_results(project: Path) -> None:
+async def test_replayed_session_gives_the_same_results(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -96,10 +95,10 @@ async def test_a_replayed_session_gives_the_same_results(project: Path) -> None:
     )
     before = contents(project)
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    assert verdicts(found) == ["same"] * 7
-    assert found["c3"].state == "failed"
+    assert verdicts(result) == ["same"] * 7
+    assert result["c3"].state == "failed"
     assert contents(project) == before
 
 
@@ -118,7 +117,7 @@ async def test_files_are_first_restored_to_their_recorded_state(project: Path) -
 
 
 @requirement("replay.differs")
-async def test_a_different_result_is_reported_with_a_diff(project: Path) -> None:
+async def test_different_result_is_reported_with_a_diff(project: Path) -> None:
     a, b = str(project / "a.txt"), str(project / "b.txt")
     path = await record(
         project,
@@ -136,18 +135,18 @@ async def test_a_different_result_is_reported_with_a_diff(project: Path) -> None
                 block["is_error"] = True
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    assert verdicts(found) == ["same", "differs", "same", "differs"]
-    (difference,) = found["c1"].differences
+    assert verdicts(result) == ["same", "differs", "same", "differs"]
+    (difference,) = result["c1"].differences
     assert difference.what == "content"
     assert "-1\twasp" in difference.diff
     assert "+1\tbee" in difference.diff
-    assert [item.what for item in found["c3"].differences] == ["state", "error flag"]
+    assert [item.what for item in result["c3"].differences] == ["state", "error flag"]
 
 
 @requirement("replay.bash")
-async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -> None:
+async def test_commands_run_only_on_request_and_in_the_copy(project: Path) -> None:
     made = project / "made.txt"
     command = f"echo made > {made}; pwd; date +%s.%N > stamp; date"
     path = await record(project, [("Bash", {"command": command})], [("Read", {"file_path": str(made)})])
@@ -169,7 +168,7 @@ async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -
 
 
 @requirement("replay.catch-up")
-async def test_a_file_changed_by_a_skipped_command_is_restored_for_the_next_call(project: Path) -> None:
+async def test_file_changed_by_a_skipped_command_is_restored_for_the_next_call(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -179,14 +178,14 @@ async def test_a_file_changed_by_a_skipped_command_is_restored_for_the_next_call
         [("Edit", {"file_path": a, "old_string": "new", "new_string": "newer"})],
     )
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    assert verdicts(found) == ["same", "skipped", "same", "same"]
-    assert "put as it was" in found["c2"].notes[0]
+    assert verdicts(result) == ["same", "skipped", "same", "same"]
+    assert "put as it was" in result["c2"].notes[0]
 
 
 @requirement("replay.confined")
-async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(tmp_path: Path, project: Path) -> None:
+async def test_no_file_outside_the_copy_is_written(tmp_path: Path, project: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "victim.txt").write_text("mine\n")
@@ -205,8 +204,8 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
         f"{project}/nul\0.txt",
     ]
     for number, path in enumerate(paths):
-        given = {"file_path": str(path), "content": "yours\n"}
-        answered(hostile, "Write", given, f"w{number}", "File created")
+        fields = {"file_path": str(path), "content": "yours\n"}
+        answered(hostile, "Write", fields, f"w{number}", "File created")
     answered(hostile, "Glob", {"pattern": "../../**/*"}, "g1", "No files found")
     answered(hostile, "Read", {"file_path": "/etc/hostname"}, "r1", "1\tx")
     patch = f"*** Begin Patch\n*** Add File: {outside}/p.txt\n+x\n*** End Patch\n"
@@ -215,9 +214,9 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
     transcript.write_bytes(b"\n".join(hostile.lines()) + b"\n")
     copies: list[dict[str, bytes]] = []
 
-    found = await replayed(transcript, project, bash=False, look=lambda copy: copies.append(contents(copy)))
+    result = await replayed(transcript, project, bash=False, look=lambda copy: copies.append(contents(copy)))
 
-    skipped = [call for call, item in found.items() if item.verdict == "skipped"]
+    skipped = [call for call, item in result.items() if item.verdict == "skipped"]
     assert skipped == ["w0", "w1", "w3", "w4", "w5", "w6", "g1", "r1", "p1"]
     assert contents(outside) == {"victim.txt": b"mine\n"}
     assert copies[0]["out/victim.txt"] == b"yours\n"  # a folder of the copy: the link is not there
@@ -226,24 +225,24 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
 
 
 @requirement("replay.confined")
-async def test_a_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: Path, project: Path) -> None:
+async def test_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: Path, project: Path) -> None:
     victim = tmp_path / "victim.txt"
     victim.write_text("mine\n")
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
     answered(session, "Bash", {"command": f"ln -s {victim} {project}/way"}, "b1", "")
-    given = {"file_path": f"{project}/way", "content": "yours\n"}
-    answered(session, "Write", given, "w1", "updated")
+    fields = {"file_path": f"{project}/way", "content": "yours\n"}
+    answered(session, "Write", fields, "w1", "updated")
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\n".join(session.lines()) + b"\n")
 
-    found = await replayed(path, project, bash=True)
+    result = await replayed(path, project, bash=True)
 
-    assert found["w1"].reason == "it leads out of the project"
+    assert result["w1"].reason == "it leads out of the project"
     assert victim.read_text() == "mine\n"
 
 
 @requirement("replay.limit")
-async def test_a_folder_that_is_too_large_is_not_copied(project: Path) -> None:
+async def test_folder_over_the_size_limit_is_not_copied(project: Path) -> None:
     (project / "big").write_bytes(b"x" * 5000)
     too_much = pytest.raises(ToolspanError, match="too much to copy")
     with too_much, open_scratch(project, max_bytes=4096):
@@ -251,7 +250,7 @@ async def test_a_folder_that_is_too_large_is_not_copied(project: Path) -> None:
 
 
 @requirement("replay.copy")
-async def test_the_copy_has_modes_and_times_and_no_git(project: Path) -> None:
+async def test_copy_keeps_modes_and_times_but_not_git(project: Path) -> None:
     script = project / "run.sh"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
@@ -269,7 +268,7 @@ async def test_the_copy_has_modes_and_times_and_no_git(project: Path) -> None:
 
 
 @requirement("replay.copy")
-async def test_the_files_of_a_commit_can_be_used_instead(project: Path) -> None:
+async def test_files_of_a_commit_can_be_used_instead(project: Path) -> None:
     git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e@e"]
     subprocess.run(["git", "init", "-q", str(project)], check=True)
     subprocess.run([*git, "add", "."], check=True)
@@ -284,7 +283,7 @@ async def test_the_files_of_a_commit_can_be_used_instead(project: Path) -> None:
 
 
 @requirement("replay.codex")
-async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path) -> None:
+async def test_codex_patches_are_applied_again(tmp_path: Path, project: Path) -> None:
     rollout = RolloutBuilder(cwd=str(project)).prompt("Go on.")
     patch = (
         "*** Begin Patch\n*** Update File: a.txt\n@@\n one\n-two\n+three\n"
@@ -297,9 +296,9 @@ async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path)
     copies: list[dict[str, bytes]] = []
     path = rollout.write(tmp_path / "home")
 
-    found = await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
+    result = await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
 
-    assert verdicts(found) == ["same", "same"], found
+    assert verdicts(result) == ["same", "same"], result
     assert copies == [{"a.txt": b"one\nthree\n", "new/c.txt": b"sea\n"}]
     assert set(contents(project)) == {"a.txt", "b.txt"}
 
@@ -322,11 +321,11 @@ async def test_calls_that_cannot_be_replayed_are_skipped_with_a_reason(tmp_path:
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\n".join(session.lines()) + b"\n")
 
-    found = await replayed(path, project)
+    result = await replayed(path, project)
 
-    reasons = [item.reason for item in found.values()]
+    reasons = [item.reason for item in result.values()]
     assert reasons[: len(calls)] == list(calls.values())
-    assert found["r2"].reason == "it has no result"
+    assert result["r2"].reason == "it has no result"
 
 
 def test_volatile_details_are_ignored_in_commands_only() -> None:
@@ -339,7 +338,7 @@ def test_volatile_details_are_ignored_in_commands_only() -> None:
     assert len(short_diff("\n".join(map(str, range(99))), "")) == 21
 
 
-def test_a_recorded_folder_is_distinguished_from_similar_paths() -> None:
+def test_recorded_folder_is_distinguished_from_similar_paths() -> None:
     ground = PathMapping("/home/m/app", Path("/copy"))
     assert ground.to_copy_path("/home/m/app/a/../b") == Path("/copy/b")
     assert ground.to_copy_path("a.txt") == Path("/copy/a.txt")
@@ -350,3 +349,47 @@ def test_a_recorded_folder_is_distinguished_from_similar_paths() -> None:
     assert PathMapping("/", Path("/copy")).to_copy_path("/etc/../../x") == Path("/copy/x")
     windows = PathMapping("C:\\work\\app", Path("/copy"))
     assert windows.to_copy_path("C:\\work\\app\\src\\a.py") == Path("/copy/src/a.py")
+
+
+def recorded_by(version: str, folder: Path) -> Path:
+    session = TranscriptBuilder(version="2.0.65")
+    session.prompt("Go.")
+    session.result(session.call("Read", {"file_path": "/project/a.txt"}, id="a"), "1\tone")
+    path = session.write(folder / "session.jsonl")
+    path.write_text(path.read_text(encoding="utf-8").replace("2.0.65", version), encoding="utf-8")
+    return path
+
+
+@requirement("replay.profile")
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.2.9", "2.0.65"),
+        ("1.0.128", "2.0.65"),
+        ("2.0.5", "2.0.65"),
+        ("2.0.65", "2.0.65"),
+        ("2.0.76", "2.0.65"),
+        ("2.1.7", "2.0.65"),
+        ("2.1.79", "2.0.65"),
+        ("2.1.80", "2.1.80"),
+        ("2.1.100-beta.2", "2.1.80"),
+        ("2.1.196", "2.1.80"),
+        ("2.1.200", "2.1.197"),
+        ("2.1.400", "2.1.325"),
+        ("3.0.0", "2.1.325"),
+        ("unknown", "2.1.325"),
+    ],
+)
+def test_version_is_replayed_with_the_newest_profile_that_is_not_newer(
+    version: str, expected: str, tmp_path: Path
+) -> None:
+    path = recorded_by(version, tmp_path)
+    with open_scratch(None) as scratch:
+        assert Replay([toolspan.read(path)], scratch).profile.name == expected
+
+
+@requirement("replay.profile")
+def test_replay_prints_the_version_it_imitates(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "toolspan", "replay", str(recorded_by("2.1.7", tmp_path))]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "client 2.0.65, recorded by 2.1.7" in done.stdout

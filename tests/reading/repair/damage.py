@@ -1,4 +1,4 @@
-"""Transcripts that somebody recorded and something damaged, as hypothesis draws them."""
+"""Strategies for recorded and damaged transcripts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.session.recording.story import SESSION, error, finished, message, recorder, use
+from tests.session.recording.emitted import SESSION, error, finished, message, recorder, use
 
 TOOLS = ("Bash", "Edit", "Read", "mcp__a__b")
 Turn = tuple[list[list[tuple[str, int]]], bool]
@@ -31,25 +31,23 @@ versions = st.sampled_from(["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
 
 
 def recorded(path: Path, story: Sequence[Turn], version: str) -> None:
-    """A session, recorded as the runner would have it recorded."""
     keeper = recorder(path, version=version)
     number = 0
     for n, (messages, answered) in enumerate(story):
         keeper.record_prompt(f"prompt {n}")
-        for m, asked in enumerate(messages):
-            named = [(f"toolu_{number + k}", tool, rank) for k, (tool, rank) in enumerate(asked)]
-            number += len(asked)
+        for m, request in enumerate(messages):
+            named = [(f"toolu_{number + k}", tool, rank) for k, (tool, rank) in enumerate(request)]
+            number += len(request)
             blocks = [use(name, tool, command=name) for name, tool, _ in named]
             keeper.record_reply(message(f"words {n} {m}", *blocks, id=f"msg_{n}_{m}"))
             left = answered or m < len(messages) - 1
-            for name, tool, rank in sorted(named, key=lambda one: one[2]) if left else ():
-                told = f"of {name}"
-                keeper.record_result(finished(name, tool, told) if rank else error(name, tool, told))
+            for name, tool, rank in sorted(named, key=lambda item: item[2]) if left else ():
+                output = f"of {name}"
+                keeper.record_result(finished(name, tool, output) if rank else error(name, tool, output))
     keeper.close()
 
 
 def damaged(data: bytes, done: Sequence[tuple[str, int, int]]) -> bytes:
-    """The lines with all harm done to them, one after the other."""
     lines = data.splitlines()
     for kind, where, how in done:
         if lines:
@@ -90,8 +88,7 @@ def _changed(line: bytes, kind: str, how: int) -> list[bytes]:
 
 
 def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
-    """Which calls a file asks for, and their first results, read by a plain reader of our own."""
-    asked: set[str] = set()
+    request: set[str] = set()
     results: dict[str, str] = {}
     for data in path.read_bytes().splitlines():
         try:
@@ -101,7 +98,7 @@ def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
             continue
         for block in content if isinstance(content, list) else ():
             if block.get("type") == "tool_use" and fields.get("type") == "assistant":
-                asked.add(block["id"])
+                request.add(block["id"])
             elif block.get("type") == "tool_result" and fields.get("type") == "user":
                 results.setdefault(block["tool_use_id"], block.get("content", ""))
-    return asked, results
+    return request, results

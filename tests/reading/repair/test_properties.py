@@ -1,4 +1,4 @@
-"""Whatever happens to a transcript: it goes on, and what is still there stays there."""
+"""Damaged transcripts can be resumed and repaired without further loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.reading.repair.damage import Turn, calls_in, damaged, harms, recorded, turns, versions
 from tests.requirement import requirement
-from tests.session.recording.story import SESSION
+from tests.session.recording.emitted import SESSION
 from toolspan.errors import ToolspanError
 from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import source_for_path
@@ -33,7 +33,6 @@ class Broken(NamedTuple):
 
     @contextmanager
     def transcript(self) -> Iterator[Path]:
-        """The file, with all harm done to it."""
         with session(self.story, self.version) as path:
             path.write_bytes(damaged(path.read_bytes(), self.harm))
             yield path
@@ -44,15 +43,13 @@ any_damage = st.builds(Broken, turns, harms, versions)
 
 @contextmanager
 def session(story: list[Turn], version: str) -> Iterator[Path]:
-    """The transcript of a story, recorded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SESSION}.jsonl"
         recorded(path, story, version)
         yield path
 
 
-def told(path: Path) -> tuple[Counter[str], dict[str, str]]:
-    """The calls of a history, and their results; it is one that a server takes."""
+def calls_and_results(path: Path) -> tuple[Counter[str], dict[str, str]]:
     messages = load_history(path)
     assert not messages or check_history(messages) == []
     calls: Counter[str] = Counter()
@@ -75,36 +72,36 @@ def is_whole(story: list[Turn]) -> bool:
 @requirement("past.any-damage")
 @settings(max_examples=150)
 @given(any_damage)
-def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(broken: Broken) -> None:
+def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken: Broken) -> None:
     with broken.transcript() as path:
-        calls, results = told(path)
+        calls, results = calls_and_results(path)
         _, there = calls_in(path)
 
     assert all(count == 1 for count in calls.values())
-    for name, words in results.items():
-        assert words == there.get(name, words)
+    for name, text in results.items():
+        assert text == there.get(name, text)
 
 
 @requirement("past.any-cut")
 @settings(max_examples=100)
 @given(turns, st.integers(0, 1_000_000), versions)
-def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
+def test_transcript_cut_anywhere_is_resumed_with_all_complete_records(
     story: list[Turn], cut: int, version: str
 ) -> None:
     with session(story, version) as path:
         data = path.read_bytes()
         path.write_bytes(data[: cut % (len(data) + 1)])
-        calls, results = told(path)
-        asked, there = calls_in(path)
+        calls, results = calls_and_results(path)
+        request, there = calls_in(path)
 
-    assert set(calls) == set(results) == asked
+    assert set(calls) == set(results) == request
     assert {name: results[name] for name in there} == there
 
 
 @requirement("repair.any-damage")
 @settings(max_examples=150)
 @given(any_damage)
-def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(broken: Broken) -> None:
+def test_any_damaged_session_is_repaired_without_loss(broken: Broken) -> None:
     with broken.transcript() as path:
         before = path.read_bytes()
         if detect_dialect(source_for_path(path)) != "claude":
@@ -114,17 +111,17 @@ def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing
         repaired = repair(path)
         assert path.read_bytes() == before
         if repaired.path is None:
-            assert not [one for one in check(path).findings if one.severity == "error"]
+            assert not [finding for finding in check(path).findings if finding.severity == "error"]
             return
-        wrong = [one for one in check(repaired.path).findings if one.severity != "info"]
-        calls, results = told(repaired.path)
-        asked, there = calls_in(path)
-        kept, answered = calls_in(repaired.path)
+        wrong = [finding for finding in check(repaired.path).findings if finding.severity != "info"]
+        calls, results = calls_and_results(repaired.path)
+        request, there = calls_in(path)
+        remaining, answered = calls_in(repaired.path)
         again = repair(repaired.path)
 
     assert wrong == []
     assert again.changes == []
-    assert asked <= kept == set(answered)
-    assert {name: answered[name] for name in there if name in asked}.items() <= there.items()
+    assert request <= remaining == set(answered)
+    assert {name: answered[name] for name in there if name in request}.items() <= there.items()
     assert all(count == 1 for count in calls.values())
     assert all(results[name] == answered[name] for name in results)

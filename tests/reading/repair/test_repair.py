@@ -1,4 +1,4 @@
-"""`toolspan repair`: what it writes, what it says, and what it leaves alone."""
+"""`toolspan repair`: its copy, its messages and the untouched original."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.oracle.defects import DEFECTS, Lines, base
 from tests.requirement import requirement
-from tests.session.recording.story import SESSION, finished, message, recorder, use
+from tests.session.recording.emitted import SESSION, finished, message, recorder, use
 from toolspan.cli.app import app
 from toolspan.reading.diagnostics import check, repair
 from toolspan.session.recording.writer import results_folder
@@ -20,7 +20,6 @@ from toolspan.testing import project_name
 
 
 def session(folder: Path) -> Path:
-    """A sound session with a subagent and a spilled output."""
     path = folder / f"{SESSION}.jsonl"
     keeper = recorder(path)
     base(keeper)
@@ -35,24 +34,23 @@ def session(folder: Path) -> Path:
     return path
 
 
-def asked(*words: str | Path, root: Path | None = None) -> Result:
+def asked(*text: str | Path, root: Path | None = None) -> Result:
     env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
-    return CliRunner().invoke(app, ["repair", *map(str, words)], env=env)
+    return CliRunner().invoke(app, ["repair", *map(str, text)], env=env)
 
 
-def told(path: Path) -> list[tuple[str, object]]:
-    """What a history says, block by block."""
-    found: list[tuple[str, object]] = []
-    for one in load_history(path):
-        assert isinstance(one["content"], list)
-        found += [(b["type"], b.get("text") or b.get("id") or b["content"]) for b in one["content"]]
-    return found
+def describe_history(path: Path) -> list[tuple[str, object]]:
+    result: list[tuple[str, object]] = []
+    for item in load_history(path):
+        assert isinstance(item["content"], list)
+        result += [(b["type"], b.get("text") or b.get("id") or b["content"]) for b in item["content"]]
+    return result
 
 
 @requirement("repair.copy")
-def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_path: Path) -> None:
+def test_repair_writes_a_copy_and_leaves_the_original_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
-    whole = told(path)
+    whole = describe_history(path)
     data = path.read_bytes()
     path.write_bytes(data.replace(b"\n", b"", 1) + b'{"torn')
     before = path.read_bytes()
@@ -61,7 +59,7 @@ def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_pat
     assert path.read_bytes() == before
     assert done.path is not None
     assert done.path.parent == path.parent
-    assert told(done.path) == whole
+    assert describe_history(done.path) == whole
     assert {change.code for change in done.changes} == {"glued_records", "torn_last_line"}
     lines = [json.loads(line) for line in done.path.read_bytes().splitlines()]
     assert {line["sessionId"] for line in lines} == {done.session_id} != {str(SESSION)}
@@ -75,23 +73,23 @@ def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_pat
 
 @requirement("repair.defects")
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
-def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(defect: Any, tmp_path: Path) -> None:
+def test_each_defect_is_repaired_and_nothing_else_removed(defect: Any, tmp_path: Path) -> None:
     path = session(tmp_path)
     lines: Lines = path.read_bytes().splitlines()
     path.write_bytes(defect(lines))
-    there = told(path)
+    there = describe_history(path)
     done = repair(path)
 
     assert done.path is not None or defect.__name__ == "not_an_object" or not done.changes
     if done.path is not None:
-        assert [one for one in check(done.path).findings if one.severity != "info"] == []
-        assert told(done.path) == there
+        assert [finding for finding in check(done.path).findings if finding.severity != "info"] == []
+        assert describe_history(done.path) == there
 
 
 @requirement("repair.odd-fields")
 @pytest.mark.parametrize("odd", [["x"], {"x": 1}, 7, True])
 @pytest.mark.parametrize("field", ["message.id", "agentId", "toolUseID", "tool_use.id"])
-def test_a_field_of_another_type_stops_no_repair(field: str, odd: object, tmp_path: Path) -> None:
+def test_field_of_another_type_does_not_stop_repair(field: str, odd: object, tmp_path: Path) -> None:
     path = session(tmp_path)
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     replies = [line for line in lines if line["type"] == "assistant"]
@@ -108,17 +106,17 @@ def test_a_field_of_another_type_stops_no_repair(field: str, odd: object, tmp_pa
                 line["message"]["content"] += [use, {**use, "id": "toolu_z"}]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     path.write_bytes(data + b'{"torn')
-    whole = told(path)
+    whole = describe_history(path)
 
     done = asked(path, "--json")
 
     assert done.exit_code == 0, done.output
     copy = Path(json.loads(done.stdout)["file"])
-    assert told(copy) == [one for one in whole if one[1] != odd]
+    assert describe_history(copy) == [item for item in whole if item[1] != odd]
 
 
 @requirement("repair.nothing")
-def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
+def test_sound_session_is_left_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
     done = asked(path)
 
@@ -128,7 +126,7 @@ def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @requirement("repair.cli")
-def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_prints_the_changes_and_the_resume_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "it's mine"
     project.mkdir()
     monkeypatch.chdir(project)
@@ -139,7 +137,7 @@ def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monk
     keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
     keeper.close()
     dry = json.loads(asked("--dry-run", "--json", root=tmp_path).stdout)
-    assert [one["code"] for one in dry["changes"]] == ["unanswered_call"]
+    assert [item["code"] for item in dry["changes"]] == ["unanswered_call"]
     assert list(folder.glob("*.jsonl")) == [path]
 
     done = asked(str(SESSION)[:8], root=tmp_path)
@@ -152,22 +150,22 @@ def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monk
 
 
 @requirement("repair.elsewhere")
-def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(tmp_path: Path) -> None:
+def test_session_outside_the_client_folder_must_be_moved_first(tmp_path: Path) -> None:
     keeper = recorder(tmp_path / f"{SESSION}.jsonl")
     keeper.record_prompt("go")
     keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
     keeper.close()
 
-    told = json.loads(asked(keeper.path, "--json", root=tmp_path / "home").stdout)
-    place = tmp_path / "home" / "projects" / project_name(told["cwd"])
+    output = json.loads(asked(keeper.path, "--json", root=tmp_path / "home").stdout)
+    place = tmp_path / "home" / "projects" / project_name(output["cwd"])
 
-    assert told["put_into"] == str(place)
+    assert output["put_into"] == str(place)
     assert f"\n  {place}\n" in asked(keeper.path, root=tmp_path / "home").stdout
 
 
 @requirement("repair.cli")
 @pytest.mark.parametrize("what", ["missing", "codex", "folder"])
-def test_what_cannot_be_repaired_gets_one_line(what: str, tmp_path: Path) -> None:
+def test_session_that_cannot_be_repaired_is_reported_in_one_line(what: str, tmp_path: Path) -> None:
     place = tmp_path / "rollout-2026-01-01T00-00-00-0d6a1a0e-7f5e-4f0b-9a54-0d9f5a1c2b3d.jsonl"
     meta = {"timestamp": "x", "type": "session_meta", "payload": {"id": "x", "cwd": "/"}}
     if what == "codex":

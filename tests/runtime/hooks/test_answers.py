@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, hooks, says, tool_event
+from tests.runtime.hooks.hook_sessions import at, command, decides, hooks, says, tool_event
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, NoHooks, ReplacedOutput, SessionHookEvent
 from toolspan.runtime.hooks.handlers import PromptHandler
@@ -27,8 +27,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def verdict(answer: str, point: HookPoint, *, continues: bool = False) -> tuple[HookOutput, Mapping[str, object]]:
-    """What a model's answer comes to as a handler's, and the JSON in it."""
-
     async def ask(question: str, model: str | None) -> str:
         return answer
 
@@ -67,7 +65,7 @@ ENDS = {"continue": False, "stopReason": "why not"}
         ("PostToolUse", {"decision": "block", "reason": "why not", **ENDS}),
     ],
 )
-async def test_a_models_refusal_takes_the_format_of_the_hook_point(
+async def test_refusal_of_a_model_has_the_format_of_the_hook_point(
     point: HookPoint, expected: dict[str, object]
 ) -> None:
     output, answer = await verdict(NO, point)
@@ -78,14 +76,14 @@ async def test_a_models_refusal_takes_the_format_of_the_hook_point(
 
 
 @requirement("hooks.prompt")
-async def test_an_impossible_condition_does_not_keep_a_turn_running() -> None:
+async def test_impossible_condition_does_not_keep_a_turn_running() -> None:
     _, answer = await verdict('{"ok": false, "reason": "x", "impossible": true}', "Stop")
 
     assert answer == {}
 
 
 @requirement("hooks.prompt")
-async def test_a_verdict_may_be_surrounded_by_text_but_must_exist() -> None:
+async def test_verdict_may_be_surrounded_by_text_but_must_exist() -> None:
     output, _ = await verdict('Well, {"ok": true} I think.', "Stop")
     assert (output.status, output.stdout) == ("ended", "")
     _, answer = await verdict('{"ok": 0}', "Stop")
@@ -126,7 +124,7 @@ async def test_placeholders_in_the_input_of_an_mcp_tool_are_filled_at_any_depth(
 
 
 @requirement("hooks.after")
-async def test_a_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
+async def test_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
     block = at("PreToolUse", command("touch asked"))
     async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
@@ -137,15 +135,15 @@ async def test_a_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
                 await runner.run_post_tool_batch([]),
                 await runner.run_session_event(SessionHookEvent(point="Notification")),
             ]
-            asked = await runner.run_permission_request(event)
+            request = await runner.run_permission_request(event)
 
-    assert all(one.reports == () and not one.feedback for one in answers)
-    assert (asked.decision, asked.reports) == (None, ())
+    assert all(answer.reports == () and not answer.feedback for answer in answers)
+    assert (request.decision, request.reports) == (None, ())
     assert not (tmp_path / "asked").exists()
 
 
 @requirement("hooks.after")
-async def test_a_failure_handler_gets_the_error_and_can_add_context(tmp_path: Path) -> None:
+async def test_failure_handler_gets_the_error_and_can_add_context(tmp_path: Path) -> None:
     answer = {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": "try make -k"}}
     block = at("PostToolUseFailure", command(f"cat > told; echo '{json.dumps(answer)}'"))
     event = tool_event("Bash", tmp_path, command="make")
@@ -159,7 +157,7 @@ async def test_a_failure_handler_gets_the_error_and_can_add_context(tmp_path: Pa
 
 
 @requirement("hooks.told")
-async def test_the_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> None:
+async def test_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> None:
     async with hooks(tmp_path, at("PreToolUse", command("cat > told"))) as runner:
         with anyio.fail_after(20):
             await runner.run_pre_tool_use(tool_event("mcp__db__query", tmp_path, half="\ud83d"))
@@ -170,7 +168,7 @@ async def test_the_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> No
 
 
 @requirement("hooks.versions")
-async def test_of_several_denials_older_clients_give_the_last_handlers_reason(tmp_path: Path) -> None:
+async def test_older_clients_use_the_reason_of_the_last_denial(tmp_path: Path) -> None:
     deny = [decides("deny", permissionDecisionReason=reason) for reason in ("first", "last")]
     payload: dict[str, str | None] = {}
     for version in ("2.0.65", "2.1.325"):
@@ -188,7 +186,7 @@ async def test_of_several_denials_older_clients_give_the_last_handlers_reason(tm
 
 
 @requirement("hooks.answers")
-async def test_an_answer_for_another_point_or_version_is_an_error() -> None:
+async def test_output_for_another_point_or_version_is_an_error() -> None:
     def parse(answer: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
         parser = HookOutputParser("PreToolUse", "cmd", "Bash", profile(version).hooks)
         return parser.parse_hook_output(HookOutput(stdout=json.dumps(answer), stderr="no", exit_code=code))
@@ -220,7 +218,7 @@ async def test_output_without_a_decision_leaves_a_permission_request_open() -> N
         ({"rows": 2}, None),
     ],
 )
-async def test_a_replaced_mcp_output_becomes_content_if_it_has_that_form(value: object, content: object) -> None:
+async def test_replaced_mcp_output_becomes_content_if_it_has_that_form(value: object, content: object) -> None:
     run = HandlerRun(
         point="PostToolUse",
         name="PostToolUse:mcp__db__query",
@@ -241,14 +239,14 @@ async def test_a_replaced_mcp_output_becomes_content_if_it_has_that_form(value: 
 
 @requirement("hooks.joined")
 async def test_hook_runners_are_combined_only_if_there_are_several() -> None:
-    one, other = Hooks(), Hooks()
-    one.pre_tool_use()(lambda call: Allow("fine"))
+    first, other = Hooks(), Hooks()
+    first.pre_tool_use()(lambda call: Allow("fine"))
     other.pre_tool_use()(lambda call: Deny("no"))
 
     assert isinstance(combine_hooks(), NoHooks)
     assert isinstance(combine_hooks(None, NoHooks()), NoHooks)
-    assert combine_hooks(None, one) is one
-    combined = combine_hooks(one, other)
+    assert combine_hooks(None, first) is first
+    combined = combine_hooks(first, other)
     assert isinstance(combined, CombinedHooks)
     assert (
         combined.is_empty,

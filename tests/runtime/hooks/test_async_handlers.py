@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, hooks, tool_event
+from tests.runtime.hooks.hook_sessions import at, command, hooks, tool_event
 from toolspan import Permissions
 from toolspan.runtime.hooks import Hooks, combine_hooks
 from toolspan.runtime.hooks.events import SessionHookEvent
@@ -41,7 +41,7 @@ Stop hook blocking error from command "{}": {}
 
 
 @requirement("hooks.rewake")
-async def test_an_async_handler_that_objects_wakes_the_model_with_its_message(tmp_path: Path) -> None:
+async def test_async_handler_that_objects_wakes_the_model_with_its_message(tmp_path: Path) -> None:
     line = "echo words; echo the build broke >&2; exit 2"
     block = at("PostToolUse", command(line, asyncRewake=True))
     with anyio.fail_after(20):
@@ -58,7 +58,7 @@ async def test_an_async_handler_that_objects_wakes_the_model_with_its_message(tm
 
 
 @requirement("hooks.rewake")
-async def test_the_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None:
+async def test_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None:
     block = at("PreToolUse", command("echo printed; exit 2", asyncRewake=True))
     with anyio.fail_after(20):
         async with hooks(tmp_path, block) as runner:
@@ -73,7 +73,7 @@ async def test_the_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> 
 
 
 @requirement("hooks.rewake")
-async def test_an_async_handler_with_another_exit_code_does_not_wake_the_model(tmp_path: Path) -> None:
+async def test_async_handler_with_another_exit_code_does_not_wake_the_model(tmp_path: Path) -> None:
     async_handlers = command("exit 1", asyncRewake=True)
     with anyio.fail_after(20):
         async with hooks(tmp_path, at("PreToolUse", async_handlers, command("true"))) as runner:
@@ -100,7 +100,7 @@ class Endless:
 
 
 @requirement("hooks.rewake")
-async def test_an_async_handler_past_its_timeout_is_terminated() -> None:
+async def test_async_handler_past_its_timeout_is_terminated() -> None:
     now = 0.0
     endless = Endless()
     async_handlers = AsyncHandlers(clock=lambda: now)
@@ -121,7 +121,7 @@ async def test_an_async_handler_past_its_timeout_is_terminated() -> None:
 
 
 @requirement("hooks.async")
-async def test_the_context_of_an_async_handler_is_added_later_and_its_decision_ignored(tmp_path: Path) -> None:
+async def test_context_of_an_async_handler_is_added_later_and_its_decision_ignored(tmp_path: Path) -> None:
     answer = {
         "continue": False,
         "decision": "block",
@@ -144,7 +144,7 @@ async def test_the_context_of_an_async_handler_is_added_later_and_its_decision_i
 
 @requirement("hooks.agent")
 @pytest.mark.parametrize("kind", ["prompt", "agent"])
-async def test_a_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path: Path, kind: str) -> None:
+async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path: Path, kind: str) -> None:
     whom = "agent" if kind == "agent" else "model"
     with anyio.fail_after(20):
         async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as runner:
@@ -157,11 +157,11 @@ async def test_a_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_pat
 
 
 @requirement("hooks.agent")
-async def test_the_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> None:
-    asked: list[str] = []
+async def test_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> None:
+    request: list[str] = []
 
     async def agent(prompt: str, model: str | None) -> str:
-        asked.append(f"{model}: {prompt.splitlines()[0]}")
+        request.append(f"{model}: {prompt.splitlines()[0]}")
         return 'I looked around. {"ok": false, "reason": "tests are red"}'
 
     handlers = [
@@ -173,7 +173,7 @@ async def test_the_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) ->
         async with hooks(tmp_path, at("PreToolUse", *handlers), services=services) as runner:
             before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
 
-    assert asked == ["small: Are the tests green?"]
+    assert request == ["small: Are the tests green?"]
     assert before.decision == Deny("tests are red", "hook")
     assert before.stop is None
     assert [report.outcome for report in before.reports] == ["blocked", "error"]
@@ -242,7 +242,7 @@ async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path:
 
 
 @requirement("hooks.rewake")
-async def test_the_first_wake_request_of_several_runners_wakes_the_model(tmp_path: Path) -> None:
+async def test_first_wake_request_of_several_runners_wakes_the_model(tmp_path: Path) -> None:
     quick = at("PostToolUse", command("echo now >&2; exit 2", asyncRewake=True))
     never = at("PostToolUse", command("sleep 600", asyncRewake=True))
     with anyio.fail_after(20):

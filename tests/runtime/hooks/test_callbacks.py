@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import asked_for
+from tests.runtime.calls import pending_call
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.hooks.events import ReplacedOutput, ToolHookEvent
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def tool_event(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
-    return ToolHookEvent(call=asked_for(tool), input={}, cwd=Path("/"), known_as=known_as)
+    return ToolHookEvent(call=pending_call(tool), input={}, cwd=Path("/"), known_as=known_as)
 
 
 @requirement("hooks.matcher")
@@ -40,7 +40,7 @@ def tool_event(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent
         ("note.*", "NotebookEdit", False),
     ],
 )
-async def test_a_function_runs_for_the_tools_its_matcher_names(matcher: str, tool: str, matches: bool) -> None:
+async def test_function_runs_for_the_tools_its_matcher_names(matcher: str, tool: str, matches: bool) -> None:
     hooks = Hooks()
     hooks.pre_tool_use(matcher)(lambda call: Deny("no"))
 
@@ -48,7 +48,7 @@ async def test_a_function_runs_for_the_tools_its_matcher_names(matcher: str, too
 
 
 @requirement("hooks.matcher")
-async def test_a_matcher_is_compared_with_the_tools_own_name() -> None:
+async def test_matcher_is_compared_with_the_canonical_tool_name() -> None:
     hooks = Hooks()
     hooks.pre_tool_use("Agent")(lambda call: Deny("no"))
 
@@ -56,7 +56,7 @@ async def test_a_matcher_is_compared_with_the_tools_own_name() -> None:
 
 
 @requirement("hooks.matcher")
-def test_an_invalid_matcher_is_rejected_at_once() -> None:
+def test_invalid_matcher_is_rejected_at_once() -> None:
     with pytest.raises(ToolspanError, match="not a valid matcher"):
         Hooks().pre_tool_use("Bash(")(lambda call: None)
 
@@ -72,7 +72,7 @@ def test_an_invalid_matcher_is_rejected_at_once() -> None:
         ([None, None], type(None)),
     ],
 )
-async def test_of_several_decisions_the_strictest_is_used(
+async def test_strictest_of_several_decisions_is_used(
     answers: list[Decision | PreToolDecision | None], strongest: type
 ) -> None:
     hooks = Hooks()
@@ -86,7 +86,7 @@ async def test_of_several_decisions_the_strictest_is_used(
 
 
 @requirement("hooks.input")
-async def test_of_several_inputs_that_of_the_last_registered_function_is_used() -> None:
+async def test_input_of_the_last_registered_function_is_used() -> None:
     hooks = Hooks()
     hooks.pre_tool_use()(lambda call: Allow(input={"n": 1}))
     hooks.pre_tool_use()(lambda call: PreToolDecision(decision=Allow(input={"n": 2})))
@@ -112,7 +112,7 @@ def answers_garbage(call: Call) -> None:
 
 @requirement("hooks.crash")
 @pytest.mark.parametrize("handler", [crashes, is_cancelled_inside, answers_garbage])
-async def test_a_failing_function_is_reported_and_does_not_affect_the_others(handler: object) -> None:
+async def test_failing_function_is_reported_and_does_not_affect_the_others(handler: object) -> None:
     hooks = Hooks()
     later = anyio.Event()
 
@@ -137,9 +137,9 @@ async def test_a_failing_function_is_reported_and_does_not_affect_the_others(han
 @requirement("hooks.answers-per-point")
 async def test_contexts_may_be_given_as_a_list() -> None:
     hooks = Hooks()
-    words = cast("tuple[str, ...]", ["one", "two"])
-    hooks.pre_tool_use()(lambda call: PreToolDecision(contexts=words))
-    hooks.post_tool_use()(lambda call, tool_event: HookEffects(contexts=words))
+    text = cast("tuple[str, ...]", ["one", "two"])
+    hooks.pre_tool_use()(lambda call: PreToolDecision(contexts=text))
+    hooks.post_tool_use()(lambda call, tool_event: HookEffects(contexts=text))
 
     before, after = await hooks.run_pre_tool_use(tool_event()), await hooks.run_post_tool_use(tool_event())
 

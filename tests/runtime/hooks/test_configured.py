@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, hooks, says, tool_event
+from tests.runtime.hooks.hook_sessions import at, command, decides, hooks, says, tool_event
 from toolspan.runtime.hooks.configured import ConfiguredHooks
 from toolspan.runtime.hooks.events import ReplacedOutput, SessionHookEvent
 from toolspan.types.decision import Allow, Ask, Deny
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def ran(tmp_path: Path, runner: ConfiguredHooks, tool: str = "Bash") -> list[str]:
-    """The commands that were run for a call."""
     with anyio.fail_after(20):
         before = await runner.run_pre_tool_use(tool_event(tool, tmp_path))
     return [str(report.command) for report in before.reports]
@@ -43,7 +42,7 @@ OTHERS = {"Bash": ["bash", "Bas", "Bas|Foo"], "mcp__memory__add": ["mcp__memory"
         for matcher in matchers
     ],
 )
-async def test_a_matcher_is_a_list_of_names_or_a_pattern_searched_anywhere(
+async def test_matcher_is_a_list_of_names_or_a_pattern_searched_anywhere(
     tmp_path: Path, matcher: str, tool: str, matches: bool
 ) -> None:
     async with hooks(tmp_path, at("PreToolUse", command("true"), matcher=matcher)) as runner:
@@ -75,10 +74,10 @@ async def test_equal_handlers_are_run_once(tmp_path: Path) -> None:
 async def test_handlers_of_one_point_run_concurrently(tmp_path: Path) -> None:
     # Each opens a pipe that only the other one opens at its other end.
     both = ("mkfifo p 2>/dev/null; mkfifo q 2>/dev/null; ", "; echo met")
-    one = command(both[0] + "echo 1 > p; read x < q" + both[1])
+    first = command(both[0] + "echo 1 > p; read x < q" + both[1])
     other = command(both[0] + "read x < p; echo 1 > q" + both[1])
 
-    async with hooks(tmp_path, at("PreToolUse", one, other)) as runner:
+    async with hooks(tmp_path, at("PreToolUse", first, other)) as runner:
         with anyio.fail_after(20):
             before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
@@ -121,7 +120,7 @@ async def test_defer_takes_precedence_over_ask_and_deny_over_defer(tmp_path: Pat
 
 
 @requirement("hooks.settings-input")
-async def test_of_several_new_inputs_the_last_one_that_goes_with_the_decision_is_used(tmp_path: Path) -> None:
+async def test_last_new_input_that_goes_with_the_decision_is_used(tmp_path: Path) -> None:
     block = at(
         "PreToolUse",
         decides("allow", updatedInput={"command": "one"}),
@@ -136,7 +135,7 @@ async def test_of_several_new_inputs_the_last_one_that_goes_with_the_decision_is
 
 
 @requirement("hooks.chain")
-async def test_in_a_chain_each_handler_sees_the_changes_of_the_one_before(tmp_path: Path) -> None:
+async def test_each_handler_of_a_chain_sees_earlier_changes(tmp_path: Path) -> None:
     grow = (
         'python3 -c \'import json,sys; given = json.load(sys.stdin)["tool_input"]["command"];'
         ' print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse",'
@@ -151,7 +150,7 @@ async def test_in_a_chain_each_handler_sees_the_changes_of_the_one_before(tmp_pa
 
 
 @requirement("hooks.chain")
-async def test_a_denial_ends_a_chain(tmp_path: Path) -> None:
+async def test_denial_ends_a_chain(tmp_path: Path) -> None:
     block = at("PreToolUse", decides("deny"), command("touch ran"))
 
     async with hooks(tmp_path, block, compose="chain") as runner:
@@ -163,7 +162,7 @@ async def test_a_denial_ends_a_chain(tmp_path: Path) -> None:
 
 @requirement("hooks.settings-if")
 @pytest.mark.parametrize(("line", "runs"), [("git push", True), ("echo hi", False), ("ls && git push", True)])
-async def test_a_handler_with_a_rule_runs_only_for_calls_that_match_it(tmp_path: Path, line: str, runs: bool) -> None:
+async def test_handler_with_a_rule_runs_only_for_matching_calls(tmp_path: Path, line: str, runs: bool) -> None:
     block = at("PreToolUse", command("true", **{"if": "Bash(git *)"}))
 
     async with hooks(tmp_path, block) as runner:
@@ -188,7 +187,7 @@ async def test_a_handler_with_a_rule_runs_only_for_calls_that_match_it(tmp_path:
         ("Read", "Read", "s.env", True),
     ],
 )
-async def test_a_handler_with_a_file_rule_runs_only_for_the_tool_it_names(
+async def test_handler_with_a_file_rule_runs_only_for_the_tool_it_names(
     tmp_path: Path, rule: str, tool: str, path: str, runs: bool
 ) -> None:
     (tmp_path / "src").mkdir()
@@ -203,7 +202,7 @@ async def test_a_handler_with_a_file_rule_runs_only_for_the_tool_it_names(
 
 
 @requirement("hooks.settings-if")
-async def test_a_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -> None:
+async def test_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", command("true", **{"if": "Bash"}))
 
     async with hooks(tmp_path, block) as runner:
@@ -213,7 +212,7 @@ async def test_a_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -
 
 
 @requirement("hooks.told")
-async def test_a_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> None:
+async def test_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> None:
     keep = command("cat > told.json; env > env; pwd > where")
 
     async with hooks(tmp_path, at("PreToolUse", keep)) as runner:
@@ -251,7 +250,7 @@ async def test_older_clients_send_fewer_fields(tmp_path: Path) -> None:
 
 
 @requirement("hooks.output")
-async def test_a_handler_can_replace_the_output_of_an_mcp_tool(tmp_path: Path) -> None:
+async def test_handler_can_replace_the_output_of_an_mcp_tool(tmp_path: Path) -> None:
     given_output = {"hookEventName": "PostToolUse", "updatedMCPToolOutput": "other words"}
     block = at("PostToolUse", says({"hookSpecificOutput": given_output}))
 
@@ -264,32 +263,32 @@ async def test_a_handler_can_replace_the_output_of_an_mcp_tool(tmp_path: Path) -
 
 
 @requirement("hooks.long-words")
-async def test_a_context_that_is_too_long_is_saved_to_a_file(tmp_path: Path) -> None:
+async def test_long_context_is_saved_to_a_file(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", command("head -c 20000 /dev/zero | tr '\\0' x"))
 
     async with hooks(tmp_path, block) as runner:
         after = await runner.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "hi"}))
 
-    [kept] = (tmp_path / "session" / "hook-results").iterdir()
+    [remaining] = (tmp_path / "session" / "hook-results").iterdir()
     assert len(after.contexts[0]) < 10_000
-    assert str(kept) in after.contexts[0]
-    assert kept.read_text(encoding="utf-8") == "x" * 20_000
+    assert str(remaining) in after.contexts[0]
+    assert remaining.read_text(encoding="utf-8") == "x" * 20_000
 
 
 @requirement("hooks.long-words")
-async def test_a_message_that_is_too_long_is_saved_to_a_file(tmp_path: Path) -> None:
+async def test_long_message_is_saved_to_a_file(tmp_path: Path) -> None:
     block = at("PostToolUse", says({"systemMessage": "y" * 20_000}))
     async with hooks(tmp_path, block) as runner:
         after = await runner.run_post_tool_use(tool_event("Bash", tmp_path))
 
-    (payload,) = (one.text for one in after.reports if one.outcome == "message")
+    (payload,) = (report.text for report in after.reports if report.outcome == "message")
     assert payload is not None
     assert len(payload) < 10_000
     assert [len(path.read_bytes()) for path in tmp_path.rglob("hook-results/*")] == [20_000]
 
 
 @requirement("hooks.unknown-points")
-async def test_an_unknown_hook_point_disables_all_hooks_of_the_file_in_older_clients(tmp_path: Path) -> None:
+async def test_unknown_hook_point_disables_all_hooks_of_the_file_in_older_clients(tmp_path: Path) -> None:
     block = {**at("PreToolUse", command("true")), **at("NoSuchPoint", command("true"))}
 
     async with hooks(tmp_path, block, version="2.0.65") as old:

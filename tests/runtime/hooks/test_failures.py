@@ -1,20 +1,27 @@
-"""Handlers that hang, flood, crash or do not exist."""
+"""Handlers and functions that hang, flood, crash or do not exist."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, hooks, says, tool_event
+from tests.runtime.calls import call
+from tests.runtime.hooks.hook_sessions import at, command, hooks, says, tool_event
 from toolspan.errors import ToolspanError
+from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.hooks.handlers import COMMAND_OUTPUT_LIMIT
 from toolspan.runtime.process import find_survivors
-from toolspan.types.decision import Deny
-from toolspan.types.events import HookReport
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
+from toolspan.types.decision import Allow, Ask, Deny
+from toolspan.types.events import HookRan, HookReport, LiveEvent
+from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +52,7 @@ async def report_on(tmp_path: Path, handler: dict[str, object]) -> HookReport:
 
 @requirement("hooks.fail-open")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, name: str) -> None:
+async def test_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, name: str) -> None:
     report = await report_on(tmp_path, BROKEN[name])
 
     assert report.outcome == ("cancelled" if name == "hang" else "error")
@@ -54,7 +61,7 @@ async def test_a_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, 
 
 @requirement("hooks.settings-fail-closed")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path, name: str) -> None:
+async def test_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path, name: str) -> None:
     handler = {**BROKEN[name], "onFailure": "block"}
 
     async with hooks(tmp_path, at("PreToolUse", handler)) as runner:
@@ -66,21 +73,21 @@ async def test_a_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Pa
 
 
 @requirement("hooks.exit-codes")
-async def test_an_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
+async def test_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
     flood = f"yes | head -c {COMMAND_OUTPUT_LIMIT + 1}; echo not this one >&2; exit 2"
     block = {**at("PreToolUse", command(flood)), **at("PermissionRequest", command(flood))}
 
     async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
             before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
-            asked = await runner.run_permission_request(tool_event("Bash", tmp_path))
+            request = await runner.run_permission_request(tool_event("Bash", tmp_path))
 
     assert isinstance(before.decision, Deny)
     assert "not this one" in str(before.decision.reason)
     assert [report.outcome for report in before.reports] == ["blocked"]
     # Only an answer counts where somebody would be asked, and this one is lost.
-    assert asked.decision is None
-    assert [report.outcome for report in asked.reports] == ["error"]
+    assert request.decision is None
+    assert [report.outcome for report in request.reports] == ["error"]
 
 
 @requirement("hooks.settings-fail-closed")
@@ -109,7 +116,7 @@ async def test_fail_closed_rejects_settings_with_a_handler_that_would_be_ignored
 
 
 @requirement("hooks.time-limit")
-async def test_a_timed_out_handler_is_terminated_with_its_children(tmp_path: Path) -> None:
+async def test_timed_out_handler_is_terminated_with_its_children(tmp_path: Path) -> None:
     hang = command("sleep 1000 & echo $! > child; sleep 1000", timeout=0.3)
 
     report = await report_on(tmp_path, hang)
@@ -119,7 +126,7 @@ async def test_a_timed_out_handler_is_terminated_with_its_children(tmp_path: Pat
 
 
 @requirement("hooks.time-limit")
-async def test_a_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> None:
+async def test_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> None:
     block = at("PreToolUse", command("touch begun; sleep 1000"))
 
     async with hooks(tmp_path, block) as runner:
@@ -134,7 +141,7 @@ async def test_a_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> N
 
 
 @requirement("hooks.daemons")
-async def test_a_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
+async def test_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
     daemon = command("sleep 1000 & echo words")
 
     async with hooks(tmp_path, at("PreToolUse", daemon)) as runner:
@@ -147,7 +154,7 @@ async def test_a_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp
 
 
 @requirement("hooks.async")
-async def test_an_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
+async def test_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
     block = at("PreToolUse", {**command("sleep 1000; exit 2"), "async": True})
 
     async with hooks(tmp_path, block) as runner:
@@ -164,3 +171,99 @@ async def test_handlers_at_the_end_of_a_session_have_a_short_timeout(tmp_path: P
             after = await runner.run_session_event(SessionHookEvent(point="SessionEnd", fields={"reason": "other"}))
 
     assert [report.timeout_ms for report in after.reports] == [1500.0]
+
+
+@tool
+async def act() -> str:
+    """Do something."""
+    return "done"
+
+
+def crash(call: Call) -> None:
+    raise KeyError("command")
+
+
+class Mute(Exception):  # noqa: N818 - it has no words
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def crash_without_words(call: Call) -> None:
+    raise Mute
+
+
+def nonsense(call: Call) -> object:
+    return False
+
+
+def refuse_in_words(call: Call) -> object:
+    return "no, never"
+
+
+def speak_as_if_it_had_run(call: Call) -> object:
+    return HookEffects(stop="no, never")
+
+
+def hollow(call: Call) -> object:
+    return PreToolDecision(decision=False)  # type: ignore[arg-type]
+
+
+def one_word_for_many(call: Call) -> object:
+    return PreToolDecision(contexts="no")  # type: ignore[arg-type]
+
+
+WRONG = [
+    crash, crash_without_words, nonsense, refuse_in_words, speak_as_if_it_had_run, hollow,
+    one_word_for_many,
+]  # fmt: skip
+
+
+@requirement("hooks.mute")
+@requirement("hooks.fail-closed")
+@pytest.mark.parametrize("handler", WRONG)
+@pytest.mark.parametrize(("closed", "wanted"), [(True, "hook"), (False, "done")])
+async def test_failing_function_denies_the_call_only_with_fail_closed(
+    handler: Callable[[Call], None], closed: bool, wanted: str
+) -> None:
+    hooks = Hooks(fail_closed=closed)
+    hooks.pre_tool_use("act")(handler)
+    with anyio.fail_after(5):
+        (result,) = await Runner([act], hooks=hooks).run([call("a", "act")])
+
+    assert wanted in result.text
+    assert bool(result.is_error) is closed
+
+
+@requirement("hooks.answers-per-point")
+@pytest.mark.parametrize("handler", WRONG)
+async def test_invalid_answer_to_a_permission_request_denies_the_call(handler: Callable[[Call], None]) -> None:
+    hooks = Hooks(fail_closed=True)
+    hooks.pre_tool_use("act")(lambda call: Ask())
+    hooks.permission_request("act")(handler)
+    with anyio.fail_after(5):
+        (result,) = await Runner([act], hooks=hooks).run([call("a", "act")])
+
+    assert "failed" in result.text
+    assert result.is_error
+
+
+@requirement("hooks.answers-per-point")
+@pytest.mark.parametrize(
+    "answer", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
+)
+async def test_invalid_answer_after_a_call_is_reported_and_the_result_kept(answer: object) -> None:
+    hooks, events = Hooks(), list[LiveEvent]()
+    hooks.post_tool_use("act")(lambda call, event: cast("str", answer))
+    with anyio.fail_after(5):
+        async with Runner([act], hooks=hooks, direct=[events.append]) as runner:
+            (result,) = await runner.run([call("a", "act")])
+
+    assert result.text == "done"
+    assert [event.outcome for event in events if isinstance(event, HookRan)] == ["error"]
+
+
+@requirement("hooks.brackets")
+def test_decorator_without_parentheses_is_rejected_at_once() -> None:
+    hooks = Hooks()
+    with pytest.raises(ToolspanError, match="parentheses"):
+        hooks.pre_tool_use(crash)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import run_agent
+from tests.runtime.hooks.hook_sessions import run_agent
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookRunner
 from toolspan.runtime.settings import SettingsPaths, build_trust_request
@@ -54,7 +54,6 @@ def write(path: Path, text: str) -> None:
 
 
 def logged_runs(log: Path) -> list[tuple[str, str, str | None]]:
-    """Which handler was run at which point, and for which kind of agent."""
     runs = []
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
         name, _, payload = line.partition(" ")
@@ -100,7 +99,7 @@ def test_skill_hooks_of_an_untrusted_project_are_ignored(tmp_path: Path) -> None
 
 
 @requirement("hooks.heads")
-def test_a_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None:
+def test_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None:
     broken = SKILL.format(log="x").replace("type: command", "type: commando")
     write(tmp_path / "home/.claude/skills/doit/SKILL.md", broken)
     done = run_agent(tmp_path, [[use("Skill", skill="doit")], say("I could not.")])
@@ -111,7 +110,7 @@ def test_a_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None
 
 
 @requirement("hooks.heads")
-def test_a_program_can_build_the_hooks_of_agents_itself(tmp_path: Path) -> None:
+def test_program_can_build_the_hooks_of_agents(tmp_path: Path) -> None:
     write(tmp_path / "helper.md", AGENT.format(log="x"))
     own = Hooks()
     requests: list[object] = []
@@ -126,7 +125,7 @@ def test_a_program_can_build_the_hooks_of_agents_itself(tmp_path: Path) -> None:
 
 
 @requirement("hooks.heads")
-def test_a_trust_request_shows_the_hooks_of_agents_and_skills(tmp_path: Path) -> None:
+def test_trust_request_shows_the_hooks_of_agents_and_skills(tmp_path: Path) -> None:
     paths = SettingsPaths(project=tmp_path, user=tmp_path / "home")
     write(tmp_path / ".claude/agents/helper.md", AGENT.format(log="x"))
     write(tmp_path / ".claude/skills/doit/SKILL.md", SKILL.format(log="x"))
@@ -145,7 +144,7 @@ def test_a_trust_request_shows_the_hooks_of_agents_and_skills(tmp_path: Path) ->
 
 
 @requirement("hooks.heads")
-def test_a_line_that_only_begins_like_the_end_of_a_head_hides_no_hooks_from_trust(tmp_path: Path) -> None:
+def test_line_that_only_resembles_the_end_of_frontmatter_hides_no_hooks(tmp_path: Path) -> None:
     head = SKILL.format(log="x").replace("description:", "---x: y\ndescription:")
     write(tmp_path / ".claude/skills/doit/SKILL.md", head)
 

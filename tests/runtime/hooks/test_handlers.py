@@ -1,4 +1,4 @@
-"""Handlers that are HTTP requests, MCP tools or questions to a model."""
+"""Handlers that are HTTP requests, MCP tools, models or agents."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import anyio.abc
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, hooks, tool_event
+from tests.runtime.hooks.hook_sessions import at, hooks, run_agent, tool_event
 from toolspan.errors import ToolError
 from toolspan.runtime.hooks.events import PreToolDecision
 from toolspan.runtime.hooks.load import HookServices
+from toolspan.testing import say, use
 from toolspan.types.decision import Deny
 
 pytestmark = pytest.mark.anyio
@@ -23,9 +24,7 @@ pytestmark = pytest.mark.anyio
 DENY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
 
 
-class Asked:
-    """What came to a server."""
-
+class Posted:
     def __init__(self) -> None:
         self.url = ""
         self.headers: dict[str, str] = {}
@@ -33,9 +32,8 @@ class Asked:
 
 
 @asynccontextmanager
-async def server(status: str, body: str, *more: str) -> AsyncIterator[Asked]:
-    """An address that gives one answer to whoever posts to it."""
-    request = Asked()
+async def server(status: str, body: str, *more: str) -> AsyncIterator[Posted]:
+    request = Posted()
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
@@ -70,7 +68,7 @@ async def before(
 
 
 @requirement("hooks.http")
-async def test_an_http_handler_posts_the_input_and_returns_the_body(tmp_path: Path) -> None:
+async def test_http_handler_posts_the_input_and_returns_the_body(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as request:
         decision = await before(tmp_path, {"type": "http", "url": request.url})
 
@@ -88,7 +86,7 @@ async def test_an_http_handler_posts_the_input_and_returns_the_body(tmp_path: Pa
         ("302 Found", "", ("location: http://127.0.0.1:1/",)),
     ],
 )
-async def test_a_response_that_is_not_json_is_a_failure(
+async def test_response_that_is_not_json_is_a_failure(
     tmp_path: Path, status: str, body: str, more: tuple[str, ...]
 ) -> None:
     async with server(status, body, *more) as request:
@@ -111,7 +109,7 @@ async def test_only_allowed_variables_are_expanded_in_headers(tmp_path: Path) ->
 
 
 @requirement("hooks.http-limits")
-async def test_a_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> None:
+async def test_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as request:
         decision = await before(
             tmp_path, {"type": "http", "url": request.url}, allowedHttpHookUrls=["https://ok.test/*"]
@@ -122,7 +120,7 @@ async def test_a_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> Non
 
 
 @requirement("hooks.mcp")
-async def test_the_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
+async def test_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
     calls: list[object] = []
 
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
@@ -143,7 +141,7 @@ async def test_the_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
 
 
 @requirement("hooks.mcp")
-async def test_a_failing_mcp_tool_blocks_nothing(tmp_path: Path) -> None:
+async def test_failing_mcp_tool_blocks_nothing(tmp_path: Path) -> None:
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
         raise ToolError("it broke")
 
@@ -165,7 +163,7 @@ class Mute(Exception):  # noqa: N818 - it has no words
     [{"type": "mcp_tool", "server": "db", "tool": "check"}, {"type": "prompt", "prompt": "Fine?"}],
     ids=["mcp_tool", "prompt"],
 )
-async def test_a_model_or_tool_that_fails_without_a_message_is_reported(
+async def test_model_or_tool_that_fails_without_a_message_is_reported(
     tmp_path: Path, handler: dict[str, object]
 ) -> None:
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
@@ -189,7 +187,7 @@ async def test_a_model_or_tool_that_fails_without_a_message_is_reported(
         ("no idea", False, None),
     ],
 )
-async def test_a_model_can_be_asked_whether_a_call_may_run(
+async def test_model_can_decide_whether_a_call_may_run(
     tmp_path: Path, verdict: str, refused: bool, stop: str | None
 ) -> None:
     request: list[str] = []
@@ -207,7 +205,7 @@ async def test_a_model_can_be_asked_whether_a_call_may_run(
 
 
 @requirement("hooks.prompt")
-async def test_a_models_refusal_can_let_the_turn_continue(tmp_path: Path) -> None:
+async def test_refusal_of_a_model_can_let_the_turn_continue(tmp_path: Path) -> None:
     async def ask(_prompt: str, _model: str | None) -> str:
         return '{"ok": false, "reason": "risky"}'
 
@@ -216,3 +214,51 @@ async def test_a_models_refusal_can_let_the_turn_continue(tmp_path: Path) -> Non
 
     assert decision.decision == Deny("risky", "hook")
     assert decision.stop is None
+
+
+def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]], str]:
+    (folder / "work").mkdir()
+    (folder / "work" / "rules.txt").write_text("no touching\n", encoding="utf-8")
+    handler = {"type": kind, "prompt": "May this be? $ARGUMENTS", "continueOnBlock": True}
+    block = {"PreToolUse": [{"matcher": "Bash", "hooks": [handler]}]}
+    (folder / "s.json").write_text(json.dumps({"hooks": block}), encoding="utf-8")
+    payload = ("--setting-sources", "", "--output-format", "stream-json")
+    done = run_agent(folder, script, "--settings", "../s.json", *payload)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    results = [
+        block
+        for row in rows
+        if row["type"] == "user"
+        for block in row["message"]["content"]
+        if block["type"] == "tool_result"
+    ]
+    return results, str(rows[-1]["result"])
+
+
+@requirement("hooks.asked-model")
+def test_prompt_hook_uses_the_model_of_the_run(tmp_path: Path) -> None:
+    no = say('{"ok": false, "reason": "not today"}')
+    yes = say('Of course: {"ok": true}')
+    script = [
+        [use("Bash", command="touch a")], no, [use("Bash", command="echo b")], yes, say("Done."),
+    ]  # fmt: skip
+    (first, second), last = run(tmp_path, "prompt", script)
+
+    assert first["content"] == "PreToolUse:Bash hook error: not today"
+    assert (second["content"], last) == ("b", "Done.")
+    assert not (tmp_path / "work" / "a").exists()
+
+
+@requirement("hooks.asked-model")
+def test_agent_hook_can_read_files_but_not_change_them(tmp_path: Path) -> None:
+    script = [
+        [use("Bash", command="touch a")],
+        [use("Read", file_path="rules.txt"), use("Write", file_path="b", content="x")],
+        say('{"ok": false, "reason": "the rules forbid it"}'),
+        say("Done."),
+    ]
+    (result,), last = run(tmp_path, "agent", script)
+
+    assert (result["content"], last) == ("PreToolUse:Bash hook error: the rules forbid it", "Done.")
+    assert sorted(item.name for item in (tmp_path / "work").iterdir()) == ["rules.txt"]

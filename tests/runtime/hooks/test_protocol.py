@@ -72,7 +72,7 @@ def test_exit_code_2_overrides_the_json_output_in_newer_clients() -> None:
 
 
 @requirement("hooks.exit-codes")
-def test_the_reason_in_json_output_is_kept_with_exit_code_2() -> None:
+def test_reason_in_json_output_is_kept_with_exit_code_2() -> None:
     deny = pre(permissionDecision="deny", permissionDecisionReason="because")
 
     assert parse(deny, 2, stderr="x").decision == Deny("because", "hook")
@@ -85,7 +85,7 @@ def test_other_exit_codes_are_ignored_with_json_output_and_fail_without_it() -> 
 
 
 @requirement("hooks.versions")
-def test_the_flat_decision_of_older_documentation_is_valid_only_in_its_profile() -> None:
+def test_flat_decision_is_valid_only_in_its_profile() -> None:
     flat = {"decision": "allow", "reason": "fine", "additionalContext": "note"}
 
     assert parse(flat, version="seed") == HookResponse(decision=Allow("fine", "hook"), contexts=("note",), is_json=True)
@@ -108,7 +108,7 @@ def test_json_output_can_end_the_turn_and_show_a_message() -> None:
 
 
 @requirement("hooks.answers")
-def test_a_permission_request_is_answered_with_a_behavior() -> None:
+def test_permission_request_is_answered_with_a_behavior() -> None:
     def parse_permission(**decision: object) -> HookResponse:
         fields = {"hookEventName": "PermissionRequest", "decision": decision}
         return parse({"hookSpecificOutput": fields}, point="PermissionRequest")

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, says
+from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from toolspan import Permissions, tool
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import Hooks, combine_hooks
@@ -39,7 +39,6 @@ ASK_ALWAYS = PolicyStack(fallback=lambda _request: Ask())
 
 
 def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
-    """A session with the handlers of a settings file."""
     version = str(more.pop("version", "2.1.325"))
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     made = load_hooks(merge_settings([layer], trusted=True), profile(version))
@@ -53,10 +52,10 @@ def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Sess
     )
 
 
-def reply(*words: str) -> dict[str, object]:
+def reply(*text: str) -> dict[str, object]:
     calls = [
         {"type": "tool_use", "id": f"c{number}", "name": "echo", "input": {"word": word}}
-        for number, word in enumerate(words)
+        for number, word in enumerate(text)
     ]
     content = calls or [{"type": "text", "text": "done"}]
     return {"role": "assistant", "content": content, "stop_reason": "end_turn"}
@@ -68,12 +67,12 @@ def lines(tmp_path: Path) -> list[dict[str, object]]:
 
 
 def attached(tmp_path: Path) -> list[dict[str, object]]:
-    found = []
+    items = []
     for line in lines(tmp_path):
-        one = line.get("attachment")
-        if isinstance(one, dict):
-            found.append({k: v for k, v in one.items() if k not in ("durationMs", "command")})
-    return found
+        first = line.get("attachment")
+        if isinstance(first, dict):
+            items.append({k: v for k, v in first.items() if k not in ("durationMs", "command")})
+    return items
 
 
 def texts(made: Session) -> list[str]:
@@ -90,7 +89,7 @@ def put_off(made: Session) -> str | None:
 
 
 @requirement("hooks.prompt-submit")
-async def test_the_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -> None:
+async def test_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -> None:
     payload = {"hookEventName": "UserPromptSubmit", "additionalContext": "json words"}
     block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": payload}))
 
@@ -103,14 +102,14 @@ async def test_the_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Pat
         "UserPromptSubmit hook additional context: plain words",
         "UserPromptSubmit hook additional context: json words",
     ]
-    assert [(one["type"], one["content"]) for one in attached(tmp_path)] == [
+    assert [(item["type"], item["content"]) for item in attached(tmp_path)] == [
         ("hook_success", "plain words"),
         ("hook_additional_context", ["json words"]),
     ]
 
 
 @requirement("hooks.prompt-submit")
-async def test_a_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
+async def test_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", says({"decision": "block", "reason": "not now"}))
 
     async with session(tmp_path, block) as made:
@@ -127,7 +126,7 @@ async def test_a_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
 
 
 @requirement("hooks.prompt-submit")
-async def test_a_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
+async def test_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
     async with session(tmp_path, at("UserPromptSubmit", command("exit 2"))) as made:
         with pytest.raises(ToolspanError, match="submit"):
             made.say("Go")
@@ -136,7 +135,7 @@ async def test_a_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
 
 
 @requirement("hooks.stop")
-async def test_a_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
+async def test_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
     once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > told.json"
 
     async with session(tmp_path, at("Stop", command(once))) as made:
@@ -153,7 +152,7 @@ async def test_a_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None
 
 
 @requirement("hooks.stop")
-async def test_the_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
+async def test_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
     refused = 0
 
     async with session(tmp_path, at("Stop", command("exit 2"))) as made:
@@ -166,7 +165,7 @@ async def test_the_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> No
 
 
 @requirement("hooks.stop")
-async def test_a_hook_can_stop_the_turn(tmp_path: Path) -> None:
+async def test_hook_can_stop_the_turn(tmp_path: Path) -> None:
     block = at("Stop", says({"continue": False, "stopReason": "enough"}))
 
     async with session(tmp_path, block) as made:
@@ -175,7 +174,7 @@ async def test_a_hook_can_stop_the_turn(tmp_path: Path) -> None:
             assert not await made.run(reply())
 
     assert made.stopped == "enough"
-    assert [one["type"] for one in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
+    assert [item["type"] for item in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
 
 
 @requirement("hooks.session")
@@ -197,7 +196,7 @@ async def test_hooks_run_when_a_session_begins_and_ends(tmp_path: Path) -> None:
 
 
 @requirement("hooks.defer")
-async def test_a_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
+async def test_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     block = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
 
@@ -217,7 +216,7 @@ async def test_a_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path
 
     assert put_off(made) is None
     assert made.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c0", "content": "later"}]
-    assert [one["type"] for one in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
+    assert [item["type"] for item in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
 
 
 @requirement("hooks.defer")
@@ -231,10 +230,10 @@ async def test_one_of_several_calls_cannot_be_deferred(tmp_path: Path) -> None:
 
 
 @requirement("hooks.permission-request")
-async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: Path) -> None:
+async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Path) -> None:
     def permit(**decision: object) -> dict[str, object]:
-        given = {"hookEventName": "PermissionRequest", "decision": decision}
-        return says({"hookSpecificOutput": given})
+        fields = {"hookEventName": "PermissionRequest", "decision": decision}
+        return says({"hookSpecificOutput": fields})
 
     yes = at("PermissionRequest", permit(behavior="allow", updatedInput={"word": "other"}))
     no = at("PermissionRequest", permit(behavior="deny", message="not this"))
@@ -243,7 +242,7 @@ async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: P
         with anyio.fail_after(20):
             await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["other"]
-    assert [one["decision"] for one in attached(tmp_path)] == ["allow"]
+    assert [item["decision"] for item in attached(tmp_path)] == ["allow"]
 
     async with session(tmp_path, no, permissions=ASK_ALWAYS, transcript=None) as made:
         with anyio.fail_after(20):
@@ -252,10 +251,10 @@ async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: P
 
 
 @requirement("hooks.permission-request")
-async def test_a_hooks_new_input_is_checked_against_deny_rules(tmp_path: Path) -> None:
+async def test_new_input_of_a_hook_is_checked_against_deny_rules(tmp_path: Path) -> None:
     decision = {"behavior": "allow", "updatedInput": {"word": "secret"}}
-    given = {"hookEventName": "PermissionRequest", "decision": decision}
-    block = at("PermissionRequest", says({"hookSpecificOutput": given}))
+    fields = {"hookEventName": "PermissionRequest", "decision": decision}
+    block = at("PermissionRequest", says({"hookSpecificOutput": fields}))
 
     def no_secrets(question: PermissionRequest) -> Deny | None:
         return Deny("not that word") if question.input["word"] == "secret" else None
@@ -268,11 +267,11 @@ async def test_a_hooks_new_input_is_checked_against_deny_rules(tmp_path: Path) -
 
 
 @requirement("hooks.permission-request")
-async def test_an_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
+async def test_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
     decision = {"behavior": "allow", "updatedPermissions": [{**rule, "destination": "session"}]}
-    given = {"hookEventName": "PermissionRequest", "decision": decision}
-    block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": given}))
+    fields = {"hookEventName": "PermissionRequest", "decision": decision}
+    block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": fields}))
 
     async with session(tmp_path, block, permissions=ASK_ALWAYS) as made:
         with anyio.fail_after(20):
@@ -300,7 +299,7 @@ async def test_batch_hooks_can_add_context_or_end_the_turn(tmp_path: Path) -> No
 
 
 @requirement("hooks.recorded")
-async def test_an_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Path) -> None:
+async def test_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Path) -> None:
     block = at("PostToolUse", says({"decision": "block", "reason": "look again"}))
 
     async with session(tmp_path, block) as made:
@@ -315,7 +314,7 @@ async def test_an_objection_after_a_call_is_recorded_with_its_handler(tmp_path: 
 
 
 @requirement("hooks.recorded")
-async def test_a_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
+async def test_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
     async with session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
@@ -333,17 +332,17 @@ async def test_a_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) 
 
 
 @requirement("hooks.recorded")
-async def test_a_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_path: Path) -> None:
+async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_path: Path) -> None:
     @tool()
     def facts() -> dict[str, int]:
         """Give some."""
         return {"a": 1}
 
     def replaced(value: object) -> Mapping[str, object]:
-        given = {"hookEventName": "PostToolUse", "updatedToolOutput": value}
-        return at("PostToolUse", says({"hookSpecificOutput": given}))
+        fields = {"hookEventName": "PostToolUse", "updatedToolOutput": value}
+        return at("PostToolUse", says({"hookSpecificOutput": fields}))
 
-    shown = []
+    displayed = []
     for number, value in enumerate(("a text", {"a": 2})):
         call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
         made = session(tmp_path, replaced(value))
@@ -351,10 +350,10 @@ async def test_a_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_
         async with made:
             with anyio.fail_after(20):
                 await made.run({"role": "assistant", "content": [call]})
-        shown.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
+        displayed.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
 
-    assert shown == ['{"a":1}', '{"a":2}']
-    kinds = [one["type"] for one in attached(tmp_path)]
+    assert displayed == ['{"a":1}', '{"a":2}']
+    kinds = [item["type"] for item in attached(tmp_path)]
     assert kinds == ["hook_success", "hook_error_during_execution", "hook_success"]
 
 
@@ -383,7 +382,7 @@ async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None
 
 
 @requirement("hooks.defer")
-async def test_a_function_can_defer_a_call(tmp_path: Path) -> None:
+async def test_function_can_defer_a_call(tmp_path: Path) -> None:
     functions, ready = Hooks(), list[str]()
     functions.pre_tool_use()(lambda call: PreToolDecision(defer=not ready))
 
@@ -400,17 +399,17 @@ async def test_a_function_can_defer_a_call(tmp_path: Path) -> None:
             ready.append("now")
             assert await made.run_deferred()
 
-    assert [one["type"] for one in attached(tmp_path)] == ["hook_deferred_tool"]
+    assert [item["type"] for item in attached(tmp_path)] == ["hook_deferred_tool"]
 
 
 @requirement("hooks.permission-request")
-async def test_a_functions_approval_can_set_the_input_and_change_the_rules(tmp_path: Path) -> None:
-    functions, asked = Hooks(), list[str]()
+async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp_path: Path) -> None:
+    functions, request = Hooks(), list[str]()
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
 
     @functions.permission_request("echo")
     def consent(call: Call) -> PreToolDecision:
-        asked.append(call.id)
+        request.append(call.id)
         allow = Allow(input={"word": "another"})
         return PreToolDecision(decision=allow, permission_updates=({**rule, "destination": "session"},))
 
@@ -421,11 +420,11 @@ async def test_a_functions_approval_can_set_the_input_and_change_the_rules(tmp_p
             await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
 
     assert first == [{"type": "tool_result", "tool_use_id": "c0", "content": "another"}]
-    assert asked == ["c0"]
+    assert request == ["c0"]
 
 
 @requirement("hooks.points")
-async def test_a_host_can_fire_hook_points_itself(tmp_path: Path) -> None:
+async def test_host_can_fire_hook_points(tmp_path: Path) -> None:
     block = at("Notification", command("cat > told.json"), matcher="idle_prompt")
     fields = {"message": "waiting", "notification_type": "idle_prompt"}
 
@@ -440,7 +439,7 @@ async def test_a_host_can_fire_hook_points_itself(tmp_path: Path) -> None:
 
 
 @requirement("hooks.points")
-async def test_a_function_at_a_point_without_a_call_can_object() -> None:
+async def test_function_at_a_point_without_a_call_can_object() -> None:
     functions = Hooks()
     functions.at("UserPromptSubmit")(lambda event: Deny("no prompts today"))
     functions.at("PreCompact", "manual")(lambda event: HookEffects(contexts=("keep it",)))
@@ -448,6 +447,6 @@ async def test_a_function_at_a_point_without_a_call_can_object() -> None:
         functions.at("PreToolUse")
 
     refused = await functions.run_session_event(SessionHookEvent(point="UserPromptSubmit"))
-    kept = await functions.run_session_event(SessionHookEvent(point="PreCompact", subject="manual"))
+    remaining = await functions.run_session_event(SessionHookEvent(point="PreCompact", subject="manual"))
 
-    assert (refused.feedback, kept.contexts) == (("no prompts today",), ("keep it",))
+    assert (refused.feedback, remaining.contexts) == (("no prompts today",), ("keep it",))

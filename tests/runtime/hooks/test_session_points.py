@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, says
+from tests.runtime.hooks.hook_sessions import at, command, says
 from toolspan.formats.claude.work_results import TaskUpdateResult
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookRunner, SessionHookEvent
@@ -67,7 +67,6 @@ class Talk:
         self._number = 0
 
     async def calls(self, *blocks: tuple[str, Mapping[str, object]]) -> list[tuple[object, bool]]:
-        """What the model reads of some calls, and whether that is an error."""
         content = []
         for name, arguments in blocks:
             self._number += 1
@@ -87,7 +86,7 @@ def rows(path: Path) -> list[dict[str, object]]:
 
 
 @requirement("hooks.task-created")
-async def test_a_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
+async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
     line = "cat >> told; echo too vague >&2; exit 2"
     with anyio.fail_after(30):
         talk = Talk(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
@@ -116,7 +115,7 @@ async def test_a_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path
 
 
 @requirement("hooks.task-completed")
-async def test_a_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
+async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
     block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
     with anyio.fail_after(30):
         talk = Talk(tmp_path, handlers(block))
@@ -125,7 +124,7 @@ async def test_a_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: P
             moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
             refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
             structured = talk.session.spans[-1].result
-            shown = await talk.call("TaskGet", taskId="1")
+            displayed = await talk.call("TaskGet", taskId="1")
             unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
 
     text = "TaskCompleted hook feedback:\ntests are red"
@@ -133,7 +132,7 @@ async def test_a_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: P
     assert refused == (text, False)
     assert structured is not None
     assert structured.structured == TaskUpdateResult(success=False, task_id="1", updated_fields=(), error=text)
-    assert shown == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
+    assert displayed == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
     assert unknown == ("Task not found", False)
 
 
@@ -159,7 +158,7 @@ async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path
 
 
 @requirement("hooks.moved")
-async def test_a_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -> None:
+async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     moved = anyio.Event()
     hooks = Hooks()
@@ -187,7 +186,7 @@ async def test_a_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path)
 
 
 @requirement("hooks.permission-denied")
-async def test_a_hook_may_allow_the_model_to_retry_a_call_that_was_denied(tmp_path: Path) -> None:
+async def test_hook_may_allow_the_model_to_retry_a_denied_call(tmp_path: Path) -> None:
     answer = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
     (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
     payloads = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
@@ -230,7 +229,7 @@ async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_
 
 
 @requirement("hooks.permission-request")
-async def test_a_permission_request_contains_suggested_rules(tmp_path: Path) -> None:
+async def test_permission_request_contains_suggested_rules(tmp_path: Path) -> None:
     hooks = handlers(at("PermissionRequest", command("cat >> told")), "2.1.325")
     mode = mode_policy("default", refusals=profile("2.1.325").refusals)
     outside = str(tmp_path.parent / "other" / "x")
@@ -249,7 +248,7 @@ async def test_a_permission_request_contains_suggested_rules(tmp_path: Path) -> 
 
 
 @requirement("hooks.files")
-async def test_a_changed_file_fires_hooks_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
+async def test_changed_file_fires_hooks_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
     watch = {"hookEventName": "SessionStart", "watchPaths": [str(tmp_path / "far" / "b.txt")]}
     env = 'cat >> told; cat .envrc >> "$CLAUDE_ENV_FILE"'
     block = {

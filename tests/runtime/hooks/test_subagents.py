@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 import toolspan
-from tests.integrations.mcp_client.stage import config
+from tests.integrations.mcp_client.connect import config
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, says
-from tests.session.crew import Play, troupe
+from tests.runtime.hooks.hook_sessions import at, command, says
+from tests.session.role_models import Play, troupe
 from toolspan import Permissions, Session
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.runtime.hooks.events import HookRunner
@@ -70,7 +70,7 @@ async def test_calls_of_subagents_run_the_same_hooks_with_the_agents_name(tmp_pa
 
 
 @requirement("hooks.tree")
-async def test_a_hook_can_deny_a_call_of_a_subagent_and_is_recorded(tmp_path: Path) -> None:
+async def test_hook_can_deny_a_call_of_a_subagent_and_is_recorded(tmp_path: Path) -> None:
     denies = {"hookEventName": "PreToolUse", "permissionDecision": "deny",
               "permissionDecisionReason": "not below"}  # fmt: skip
     block = at("PreToolUse", says({"hookSpecificOutput": denies}), matcher="echo")
@@ -116,7 +116,7 @@ async def test_background_commands_and_mcp_calls_run_hooks(tmp_path: Path) -> No
 
 
 @requirement("hooks.worktree")
-async def test_a_hook_can_create_the_worktree_of_a_subagent(tmp_path: Path) -> None:
+async def test_hook_can_create_the_worktree_of_a_subagent(tmp_path: Path) -> None:
     line = f"cat >> '{tmp_path}/told'; mkdir '{tmp_path}/copy'; echo noise; echo '{tmp_path}/copy'"
     play = Play({"Main": [[errand("Left", isolation="worktree")]], "Left": [[use("Bash", command="pwd")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
@@ -144,7 +144,7 @@ async def test_a_hook_can_create_the_worktree_of_a_subagent(tmp_path: Path) -> N
         ("echo /no/such", "WorktreeCreate hook returned a path that is not a directory: /no/such."),
     ],
 )
-async def test_a_subagent_is_not_started_without_its_worktree(tmp_path: Path, line: str, words: str) -> None:
+async def test_subagent_is_not_started_without_its_worktree(tmp_path: Path, line: str, words: str) -> None:
     play = Play({"Main": [[errand("Left", isolation="worktree")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
     async with troupe(tmp_path, play, version=VERSION, hooks=hooks) as agent:

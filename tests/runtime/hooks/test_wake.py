@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command
+from tests.runtime.hooks.hook_sessions import at, command
 from toolspan import Permissions, Session, tool
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.profiles import profile
@@ -33,14 +33,11 @@ async def echo(text: str) -> str:
 
 
 def waker(folder: Path) -> dict[str, object]:
-    """A handler that runs on until there is a file, and then objects."""
     line = f"until [ -e '{folder}/go' ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     return at("PostToolUse", command(line, asyncRewake=True), matcher="echo")
 
 
 def going(folder: Path) -> Callable[[object], object]:
-    """The model's last words of a turn; the handler ends after them."""
-
     def last(_messages: object) -> object:
         (folder / "go").touch()
         return say("Done.")
@@ -66,7 +63,6 @@ async def talking(folder: Path, script: ScriptedModel, block: dict[str, object],
 
 
 def wake_texts(session: Session) -> list[str]:
-    """What the model reads that is no result, from the second message on."""
     texts = []
     for message in session.messages[1:]:
         content = message["content"]
@@ -81,7 +77,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 @requirement("hooks.rewake")
-async def test_a_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
+async def test_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="a")], going(tmp_path), say("I mend it.")])  # type: ignore[list-item]
     async with talking(tmp_path, script, waker(tmp_path)) as agent:
         ended = await agent.run_to_completion("Go.")
@@ -94,7 +90,7 @@ async def test_a_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Pat
 
 
 @requirement("hooks.rewake")
-async def test_a_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path) -> None:
+async def test_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path) -> None:
     @tool()
     async def until_woken() -> str:
         """Return once the handler has ended."""
@@ -115,7 +111,7 @@ async def test_a_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Pa
 
 
 @requirement("hooks.rewake")
-async def test_a_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
+async def test_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
     done = {"role": "assistant", "content": [say("Done.")]}

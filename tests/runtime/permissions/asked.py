@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.made import asked_for
+from tests.runtime.calls import pending_call
 from toolspan.runtime.permissions import Permissions
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.types.decision import Allow, Decision
 
 
 def question(tool: str, folder: Path, **given: object) -> PermissionRequest:
-    return PermissionRequest(call=asked_for(tool, given), input=given, cwd=folder, project=folder)
+    return PermissionRequest(call=pending_call(tool, given), input=given, cwd=folder, project=folder)
 
 
 def line(command: str, folder: Path) -> PermissionRequest:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import call
+from tests.runtime.calls import call
 from toolspan.runtime.permissions import Permissions, PolicyStack, Rules
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile

@@ -1,4 +1,4 @@
-"""Commands for these tests, and a way to wait until they are up."""
+"""Commands for these tests, and a way to wait until they run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from toolspan.runtime.process import Command
 
 
 def sh(script: str, **more: object) -> Command:
-    """A shell script with a mark of its own, both streams in one."""
     return command(["/bin/sh", "-c", script], **more)
 
 
 def python(script: str, **more: object) -> Command:
-    """A Python program with a mark of its own, both streams in one."""
     return command([sys.executable, "-c", script], **more)
 
 
@@ -49,13 +47,11 @@ class Ups:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Until it holds; for what no event tells."""
     while not holds():
         await anyio.lowlevel.checkpoint()
 
 
 def zombies() -> list[int]:
-    """Our own children that ended and were not collected."""
     pids = []
     for child in psutil.Process().children(recursive=False):
         try:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.runtime.process.commands import Ups, command, python, sh, zombies
-from toolspan.runtime.process import ExitStatus, ProcessSupervisor, Spill, StartError, find_survivors, start_process
+from toolspan.runtime.process import (
+    Capture,
+    ExitStatus,
+    ProcessSupervisor,
+    Spill,
+    StartError,
+    find_survivors,
+    start_process,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +37,7 @@ pytestmark = pytest.mark.anyio
         ("kill -TERM $$", ExitStatus(None, 15), 143),
     ],
 )
-async def test_a_child_reports_its_exit_status(script: str, ended: ExitStatus, status: int) -> None:
+async def test_child_reports_its_exit_status(script: str, ended: ExitStatus, status: int) -> None:
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
             child = await supervisor.start(sh(script))
@@ -64,16 +75,16 @@ async def test_binary_output_and_an_unterminated_last_line_are_unchanged() -> No
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300 + b'no end')"
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
-            heard = bytearray()
-            child = await supervisor.start(python(script, on_output=heard.extend))
+            received = bytearray()
+            child = await supervisor.start(python(script, on_output=received.extend))
             await child.wait()
 
     assert child.stdout.data == every_byte + b"no end"
-    assert bytes(heard) == every_byte + b"no end"
+    assert bytes(received) == every_byte + b"no end"
 
 
 @requirement("process.bounded-memory")
-async def test_of_a_huge_output_both_ends_are_kept_and_all_bytes_counted() -> None:
+async def test_both_ends_of_a_huge_output_are_kept_and_all_bytes_counted() -> None:
     size = 200_000_000
     with anyio.fail_after(60):
         async with ProcessSupervisor() as supervisor:
@@ -88,7 +99,7 @@ async def test_of_a_huge_output_both_ends_are_kept_and_all_bytes_counted() -> No
 
 
 @requirement("process.spill")
-async def test_the_spill_file_is_created_when_memory_is_full_and_holds_everything(tmp_path: Path) -> None:
+async def test_spill_file_is_created_when_memory_is_full_and_contains_everything(tmp_path: Path) -> None:
     spill = Spill(lambda: tmp_path / "all.txt")
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
@@ -106,7 +117,7 @@ async def test_the_spill_file_is_created_when_memory_is_full_and_holds_everythin
 
 
 @requirement("process.spill")
-async def test_a_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -> None:
+async def test_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
             early = Spill(lambda: tmp_path / "early", from_start=True)
@@ -131,7 +142,7 @@ async def test_a_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path)
 
 
 @requirement("process.spill-trouble")
-async def test_a_spill_file_that_cannot_be_written_does_not_stop_the_command(tmp_path: Path) -> None:
+async def test_unwritable_spill_file_does_not_stop_the_command(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
@@ -148,7 +159,7 @@ async def test_a_spill_file_that_cannot_be_written_does_not_stop_the_command(tmp
 
 
 @requirement("process.stdin")
-async def test_a_child_reads_dev_null_unless_it_gets_input() -> None:
+async def test_child_reads_dev_null_unless_it_gets_input() -> None:
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
             nothing = await supervisor.start(sh("readlink /proc/self/fd/0; cat"))
@@ -163,7 +174,7 @@ async def test_a_child_reads_dev_null_unless_it_gets_input() -> None:
 
 
 @requirement("process.pass-fds")
-async def test_a_child_can_read_from_a_descriptor() -> None:
+async def test_child_can_read_from_a_descriptor() -> None:
     read_end, write_end = os.pipe()
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
@@ -190,7 +201,7 @@ async def test_a_child_can_read_from_a_descriptor() -> None:
         (["/bin/sh", "-c", "x" * 10_000_000], "", "/bin/sh", "Argument list too long"),
     ],
 )
-async def test_a_start_error_names_the_path_and_the_reason(
+async def test_start_error_names_the_path_and_the_reason(
     argv: list[str], cwd: str, path: str, reason: str, tmp_path: Path
 ) -> None:
     (tmp_path / "plain").write_text("not a program", encoding="utf-8")
@@ -212,20 +223,20 @@ async def test_a_start_error_names_the_path_and_the_reason(
 
 @requirement("process.start-error")
 @pytest.mark.parametrize("wrong", [lambda: sh(":", memory_limit=0), lambda: command([])])
-async def test_an_invalid_command_is_rejected_at_once(wrong: Callable[[], object]) -> None:
+async def test_invalid_command_is_rejected_at_once(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="must"):
         wrong()
 
 
 @requirement("process.mark")
 @pytest.mark.parametrize("mark", ["", "a:b", "a@b"])
-async def test_a_tag_with_a_separator_is_rejected(mark: str) -> None:
+async def test_tag_with_a_separator_is_rejected(mark: str) -> None:
     with pytest.raises(ValueError, match="a tag must not be empty"):
         await start_process(sh(":", tag=mark))
 
 
 @requirement("process.drain")
-async def test_an_orphan_that_holds_the_pipe_open_does_not_delay_wait() -> None:
+async def test_orphan_that_holds_the_pipe_open_does_not_delay_wait() -> None:
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
             command = sh("sleep 1000 & echo up")
@@ -238,7 +249,7 @@ async def test_an_orphan_that_holds_the_pipe_open_does_not_delay_wait() -> None:
 
 
 @requirement("process.drain")
-async def test_an_orphan_that_never_stops_writing_does_not_delay_wait() -> None:
+async def test_orphan_that_never_stops_writing_does_not_delay_wait() -> None:
     with anyio.fail_after(20):
         async with ProcessSupervisor() as supervisor:
             child = await supervisor.start(sh("yes & echo up", memory_limit=100))
@@ -258,22 +269,22 @@ async def test_later_output_of_an_orphan_is_dropped_without_breaking_it() -> Non
         "os.write(1, b'late')\n"
         f"os.write({late_write}, b'fine')\n"
     )
-    heard = bytearray()
+    received = bytearray()
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
-            child = await supervisor.start(python(script, pass_fds=(late_write, go_read), on_output=heard.extend))
+            child = await supervisor.start(python(script, pass_fds=(late_write, go_read), on_output=received.extend))
             await child.wait()
             os.write(go_write, b"!")
             await anyio.wait_readable(late_read)
 
             assert os.read(late_read, 100) == b"fine"
-    assert (child.stdout.data, bytes(heard)) == (b"", b"")
+    assert (child.stdout.data, bytes(received)) == (b"", b"")
     for descriptor in (late_read, late_write, go_read, go_write):
         os.close(descriptor)
 
 
 @requirement("process.orphans-live-on")
-async def test_orphans_are_terminated_with_the_command_if_it_must_not_leave_any() -> None:
+async def test_orphans_are_terminated_with_the_command_on_request() -> None:
     with anyio.fail_after(10):
         async with ProcessSupervisor() as supervisor:
             command = sh("sleep 1000 & setsid sleep 1000 & exit 4", leave_orphans=False)
@@ -292,13 +303,13 @@ async def test_fifty_children_at_once_end_without_a_zombie() -> None:
             ended = [await child.wait() for child in children]
 
             assert zombies() == []
-    assert [one.code for one in ended] == list(range(50))
+    assert [item.code for item in ended] == list(range(50))
     assert [child.stdout.data for child in children] == [b"%d\n" % n for n in range(50)]
     assert open_descriptors() == before
 
 
 @requirement("process.start-alone")
-async def test_a_child_without_a_supervisor_is_terminated_by_its_caller() -> None:
+async def test_child_without_a_supervisor_is_terminated_by_its_caller() -> None:
     ups = Ups()
     with anyio.fail_after(10):
         command = sh("echo up; sleep 1000", on_output=ups)
@@ -313,3 +324,25 @@ async def test_a_child_without_a_supervisor_is_terminated_by_its_caller() -> Non
 
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@requirement("process.bounded-memory")
+@given(st.lists(st.binary(max_size=30)), st.integers(2, 50))
+def test_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[bytes], limit: int) -> None:
+    whole = b"".join(pieces)
+    with TemporaryDirectory() as folder:
+        capture = Capture(limit, Spill(lambda: Path(folder) / "all"))
+        for piece in pieces:
+            capture.add(piece)
+        capture.finish()
+        capture.add(b"too late")
+        spilled = None if capture.path is None else capture.path.read_bytes()
+
+    fits = len(whole) <= limit
+    tail = limit - limit // 2
+    assert capture.total == len(whole)
+    assert capture.dropped == (0 if fits else len(whole) - limit)
+    assert capture.head == (whole if fits else whole[: limit // 2])
+    assert capture.tail == (b"" if fits else whole[-tail:])
+    assert capture.data == (whole if fits else whole[: limit // 2] + whole[-tail:])
+    assert spilled == (None if fits else whole)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 
 @requirement("process.daemon")
-def test_a_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) -> None:
+def test_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     command = f"{sys.executable} {HERE / 'daemon.py'} {pid_file}; until [ -e {pid_file} ]; do :; done"
     block = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": command}}
@@ -37,7 +37,7 @@ def test_a_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path
 
 
 @requirement("process.daemon")
-def test_a_daemon_of_a_cancelled_call_does_not_outlive_the_call(tmp_path: Path) -> None:
+def test_daemon_of_a_cancelled_call_does_not_outlive_the_call(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.runtime.process.cancelled_daemon", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.stdout == "gone\n", done.stderr

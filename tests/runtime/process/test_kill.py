@@ -90,10 +90,10 @@ async def started(command: Command, ups: Ups, system: ProcessPlatform | None = N
     ],
 )
 async def test_terminating_a_command_leaves_no_process(script: str, ups: int, system: ProcessPlatform) -> None:
-    heard = Ups(ups)
-    command = sh(script, on_output=heard)
+    received = Ups(ups)
+    command = sh(script, on_output=received)
     with anyio.fail_after(20):
-        before = await started(command, heard, system)
+        before = await started(command, received, system)
 
     assert len(before) >= ups
     assert find_survivors(command.tag) == []
@@ -102,7 +102,7 @@ async def test_terminating_a_command_leaves_no_process(script: str, ups: int, sy
 
 @requirement("process.ends-all")
 @pytest.mark.parametrize("system", SYSTEMS)
-async def test_a_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -> None:
+async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -> None:
     ups = Ups()
     command = python(DAEMON, on_output=ups)
     with anyio.fail_after(20):
@@ -122,7 +122,7 @@ async def test_a_daemon_that_forked_twice_is_terminated(system: ProcessPlatform)
         pytest.param("setsid env -i sh -c '{}' & wait", id="session of its own"),
     ],
 )
-async def test_a_process_without_its_tag_is_terminated_too(script: str) -> None:
+async def test_process_without_its_tag_is_terminated(script: str) -> None:
     ups = Ups()
     command = sh(script.format("echo $$ up; echo up; exec sleep 1000"), on_output=ups)
     with anyio.fail_after(20):
@@ -134,7 +134,7 @@ async def test_a_process_without_its_tag_is_terminated_too(script: str) -> None:
 
 @requirement("process.kill-after-grace")
 @pytest.mark.parametrize("system", SYSTEMS)
-async def test_a_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> None:
+async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> None:
     ups = Ups(2)
     command = sh("trap '' TERM; (echo up; sleep 1000) & echo up; wait", on_output=ups)
     with anyio.fail_after(20):
@@ -146,7 +146,7 @@ async def test_a_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) ->
 
 
 @requirement("process.asked-once")
-async def test_a_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> None:
+async def test_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> None:
     ups = Ups()
     script = "trap 'echo asked; sleep 0.1; echo clean; exit 7' TERM; echo up; sleep 1000 & wait"
     with anyio.fail_after(20):
@@ -163,7 +163,7 @@ async def test_a_command_gets_one_sigterm_and_may_clean_up_within_the_grace() ->
 @requirement("process.ends-all")
 @pytest.mark.parametrize("hurry", ["", "yes"])
 @pytest.mark.parametrize("script", [RUNS_AWAY, BREEDS])
-async def test_a_command_that_forks_forever_is_terminated(script: str, hurry: str) -> None:
+async def test_command_that_forks_forever_is_terminated(script: str, hurry: str) -> None:
     ups = Ups()
     read_end, write_end = os.pipe()
     env = {**os.environ, "HURRY": hurry}
@@ -181,7 +181,7 @@ async def test_a_command_that_forks_forever_is_terminated(script: str, hurry: st
 
 
 @requirement("process.ends-all")
-async def test_a_stopped_command_is_terminated() -> None:
+async def test_stopped_command_is_terminated() -> None:
     with anyio.fail_after(20):
         child = await start_process(sh("kill -STOP $$"))
         stopped = psutil.Process(child.pid)
@@ -205,8 +205,6 @@ async def test_output_before_the_termination_is_kept() -> None:
 @requirement("process.not-ended")
 async def test_processes_that_cannot_be_terminated_are_reported() -> None:
     class Haunted(ProcFs):
-        """As if one process of the command could not be killed: its number is nobody's."""
-
         def list_processes(self) -> dict[int, ProcessInfo]:
             ghost = ProcessInfo(2**22 + 1, child.pid, child.pid, child.pid, float("inf"), is_zombie=False)
             return {**super().list_processes(), ghost.pid: ghost}
@@ -241,7 +239,7 @@ async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
 
 
 @requirement("process.mark")
-async def test_a_nested_runner_keeps_the_outer_tag() -> None:
+async def test_nested_runner_keeps_the_outer_tag() -> None:
     ups = Ups()
     env = {**os.environ, "TOOLSPAN_CALL": "outer@1"}
     with anyio.fail_after(20):
@@ -261,12 +259,12 @@ async def test_both_process_tables_agree() -> None:
         child = await start_process(sh(UP_AND_STAY, on_output=ups))
         await ups.wait()
         proc, portable = ProcFs(), PsutilTable()
-        one, other = proc.get_process(child.pid), portable.get_process(child.pid)
+        first, other = proc.get_process(child.pid), portable.get_process(child.pid)
 
-        assert one is not None
+        assert first is not None
         assert other is not None
-        assert one._replace(started=0) == other._replace(started=0)
-        assert one == proc.list_processes()[child.pid]
+        assert first._replace(started=0) == other._replace(started=0)
+        assert first == proc.list_processes()[child.pid]
         assert other == portable.list_processes()[child.pid]
         assert proc.env_tags(child.pid) == portable.env_tags(child.pid) != frozenset()
         await child.terminate()

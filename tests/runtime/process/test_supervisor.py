@@ -34,7 +34,7 @@ async def test_leaving_a_supervisor_terminates_all_its_children() -> None:
 
 
 @requirement("process.custody")
-async def test_an_exception_leaves_no_process_behind() -> None:
+async def test_exception_leaves_no_process_behind() -> None:
     ups = Ups()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & wait", on_output=ups)
     with anyio.fail_after(20):
@@ -48,7 +48,7 @@ async def test_an_exception_leaves_no_process_behind() -> None:
 
 
 @requirement("process.custody")
-async def test_a_cancellation_leaves_no_process_behind() -> None:
+async def test_cancellation_leaves_no_process_behind() -> None:
     ups = Ups()
     command = sh("trap '' TERM; " + UP_AND_STAY, on_output=ups)
     with anyio.fail_after(20):
@@ -64,7 +64,7 @@ async def test_a_cancellation_leaves_no_process_behind() -> None:
 
 
 @requirement("process.custody")
-async def test_a_daemon_of_a_finished_command_is_terminated() -> None:
+async def test_daemon_of_a_finished_command_is_terminated() -> None:
     ups = Ups()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & exit", on_output=ups)
     with anyio.fail_after(20):
@@ -80,7 +80,7 @@ async def test_a_daemon_of_a_finished_command_is_terminated() -> None:
 
 
 @requirement("process.custody")
-async def test_a_supervisor_starts_nothing_outside_of_its_block() -> None:
+async def test_supervisor_starts_nothing_outside_its_block() -> None:
     supervisor = ProcessSupervisor()
     with anyio.fail_after(20):
         with pytest.raises(RuntimeError):
@@ -92,7 +92,7 @@ async def test_a_supervisor_starts_nothing_outside_of_its_block() -> None:
 
 
 @requirement("process.running")
-async def test_a_cancelled_wait_terminates_the_command_and_keeps_its_output() -> None:
+async def test_cancelled_wait_terminates_the_command_and_keeps_its_output() -> None:
     ups = Ups(2)
     command = sh(f"({UP_AND_STAY}) & {UP_AND_STAY}", on_output=ups)
     held: list[ChildProcess] = []
@@ -140,7 +140,7 @@ async def test_orphans_of_a_finished_command_run_until_the_supervisor_is_left() 
 
 
 @requirement("process.cancelled-start")
-async def test_a_cancelled_start_leaves_no_process_behind() -> None:
+async def test_cancelled_start_leaves_no_process_behind() -> None:
     command = sh("sleep 1000")
     with anyio.fail_after(20):
         async with ProcessSupervisor() as supervisor:

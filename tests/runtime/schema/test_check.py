@@ -33,18 +33,17 @@ def taken(schema: Mapping[str, Any], value: Mapping[str, object], *, coerce: boo
             assert out == recorded
             return out
         case Invalid(issues):
-            return [(one.code, one.path) for one in issues]
+            return [(issue.code, issue.path) for issue in issues]
 
 
 def field(schema: Mapping[str, Any], value: object, *, coerce: bool = False) -> Any:
-    """What becomes of a value of one field."""
     shape = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     out = taken(shape, {"x": value}, coerce=coerce)
     return out["x"] if isinstance(out, dict) else out
 
 
 @requirement("input.defaults-first")
-def test_what_has_a_default_comes_first_whether_given_or_not() -> None:
+def test_values_with_a_default_come_first_whether_given_or_not() -> None:
     absent = taken(EDIT, {"file": "a", "old": "b"})
     given_last = taken(EDIT, {"file": "a", "old": "b", "everywhere": True})
 
@@ -53,10 +52,10 @@ def test_what_has_a_default_comes_first_whether_given_or_not() -> None:
 
 
 @requirement("input.every-fault-found")
-def test_issues_come_in_the_order_of_the_schema_and_unknown_keys_last() -> None:
-    found = taken(EDIT, {"nope": 1, "limit": 0, "file": 5, "also": 2})
+def test_issues_come_in_schema_order_and_unknown_keys_last() -> None:
+    result = taken(EDIT, {"nope": 1, "limit": 0, "file": 5, "also": 2})
 
-    assert found == [
+    assert result == [
         ("type", ("file",)),
         ("missing", ("old",)),
         ("too_small", ("limit",)),
@@ -77,7 +76,7 @@ def test_issues_come_in_the_order_of_the_schema_and_unknown_keys_last() -> None:
         ({"type": "boolean"}, "false", False),
     ],
 )
-def test_numbers_and_booleans_are_taken_out_of_strings_where_the_client_does(
+def test_numbers_and_booleans_are_parsed_from_strings_where_the_client_does(
     schema: Mapping[str, Any], text: str, value: object
 ) -> None:
     assert field(schema, text, coerce=True) == value
@@ -86,7 +85,7 @@ def test_numbers_and_booleans_are_taken_out_of_strings_where_the_client_does(
 
 @requirement("input.coerced")
 @pytest.mark.parametrize("text", ["", "abc", "yes", "True", "1e5", " 1", "٣", "9" * 5_000])
-def test_other_strings_are_no_numbers_and_no_booleans(text: str) -> None:
+def test_other_strings_are_neither_numbers_nor_booleans(text: str) -> None:
     assert field({"type": "number"}, text, coerce=True) == [("type", ("x",))]
     assert field({"type": "boolean"}, text, coerce=True) == [("type", ("x",))]
 
@@ -119,12 +118,12 @@ def test_other_strings_are_no_numbers_and_no_booleans(text: str) -> None:
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, "union"),
     ],
 )
-def test_each_keyword_refuses_what_it_is_for(schema: Mapping[str, Any], value: object, code: str) -> None:
+def test_each_keyword_refuses_invalid_values(schema: Mapping[str, Any], value: object, code: str) -> None:
     assert field(schema, value) == [(code, ("x",))]
 
 
 @requirement("input.every-fault-found")
-def test_keys_that_a_schema_leaves_open_are_kept_or_checked() -> None:
+def test_undeclared_keys_are_kept_or_checked() -> None:
     assert taken({"type": "object"}, {"any": [1]}) == {"any": [1]}
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
     assert taken(texts, {"a": "b", "c": 1}) == [("type", ("c",))]
@@ -142,7 +141,7 @@ def test_keys_that_a_schema_leaves_open_are_kept_or_checked() -> None:
         {"type": "string", "minimum": 1},
     ],
 )
-def test_a_schema_that_cannot_be_checked_is_refused_when_it_is_compiled(schema: Mapping[str, Any]) -> None:
+def test_unsupported_schema_is_refused_when_it_is_compiled(schema: Mapping[str, Any]) -> None:
     with pytest.raises(BadTool, match=r"the schema\.x has .* cannot be checked"):
         compile_checker({"type": "object", "properties": {"x": schema}}, coerce=True)
 
@@ -160,7 +159,7 @@ def test_a_schema_that_cannot_be_checked_is_refused_when_it_is_compiled(schema: 
         ("", False),
     ],
 )
-def test_an_address_has_a_scheme_and_a_host(text: str, fits: bool) -> None:
+def test_url_needs_a_scheme_and_a_host(text: str, fits: bool) -> None:
     assert is_uri(text) is fits
 
 
@@ -186,19 +185,19 @@ def leaves() -> st.SearchStrategy[Case]:
 
 
 def arrays(items: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
-    return items.map(lambda one: ({"type": "array", "items": one[0]}, [one[1], one[1]]))
+    return items.map(lambda item: ({"type": "array", "items": item[0]}, [item[1], item[1]]))
 
 
 def objects(fields: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
     return st.dictionaries(NAMES, fields, min_size=1, max_size=4).map(
-        lambda found: (
+        lambda result: (
             {
                 "type": "object",
-                "properties": {name: one[0] for name, one in found.items()},
-                "required": list(found),
+                "properties": {name: item[0] for name, item in result.items()},
+                "required": list(result),
                 "additionalProperties": False,
             },
-            {name: one[1] for name, one in found.items()},
+            {name: item[1] for name, item in result.items()},
         )
     )
 
@@ -207,16 +206,15 @@ CASES = objects(st.recursive(leaves(), lambda inner: arrays(inner) | objects(inn
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place below the top."""
     inner: Any = ()
     if isinstance(value, dict):
         inner = value.items()
     elif isinstance(value, list):
         inner = enumerate(value)
-    found = [] if path == () else [path]
-    for step, one in inner:
-        found += places(one, (*path, step))
-    return found
+    result = [] if path == () else [path]
+    for step, item in inner:
+        result += places(item, (*path, step))
+    return result
 
 
 def at(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -226,7 +224,6 @@ def at(value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def changed(value: Any, path: tuple[str | int, ...], fault: Any) -> Any:
-    """A copy with another value at one place; `...` takes it out."""
     if not path:
         return fault
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
@@ -239,7 +236,7 @@ def changed(value: Any, path: tuple[str | int, ...], fault: Any) -> Any:
 
 @requirement("input.every-fault-found")
 @given(CASES, st.booleans())
-def test_an_input_that_fits_is_taken_as_it_is(case: Case, coerce: bool) -> None:
+def test_valid_input_is_accepted_unchanged(case: Case, coerce: bool) -> None:
     schema, value = case
 
     assert taken(schema, value, coerce=coerce) == value
@@ -247,7 +244,7 @@ def test_an_input_that_fits_is_taken_as_it_is(case: Case, coerce: bool) -> None:
 
 @requirement("input.every-fault-found")
 @given(CASES, st.data())
-def test_a_planted_fault_is_found_at_its_place_and_nothing_else(case: Case, data: st.DataObject) -> None:
+def test_planted_fault_is_found_at_its_path_and_nothing_else(case: Case, data: st.DataObject) -> None:
     schema, value = case
     path = data.draw(st.sampled_from(places(value)))
 
@@ -257,9 +254,9 @@ def test_a_planted_fault_is_found_at_its_place_and_nothing_else(case: Case, data
 
 @requirement("input.every-fault-found")
 @given(CASES, st.data())
-def test_a_key_taken_out_is_missed_and_a_key_put_in_is_seen(case: Case, data: st.DataObject) -> None:
+def test_removed_key_is_missing_and_added_key_is_unknown(case: Case, data: st.DataObject) -> None:
     schema, value = case
-    path = data.draw(st.sampled_from([one for one in places(value) if isinstance(one[-1], str)]))
+    path = data.draw(st.sampled_from([place for place in places(value) if isinstance(place[-1], str)]))
     beside = (*path[:-1], "ZZ")
 
     (missed,) = taken(schema, changed(value, path, ...))

@@ -1,4 +1,4 @@
-"""What the model reads, and what is recorded, when an input does not fit."""
+"""Validation errors: the text for the model and the recorded form."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ LATEST: Version = "2.1.325"
 OLDEST: Version = "2.0.65"
 
 
-def told(version: str, **given: object) -> InvalidInputText:
-    found = compile_checker(SCHEMA, coerce=True)(given)
-    assert isinstance(found, Invalid)
-    return explain_issues("Plant", found, style=profile(version).issues)
+def explanation(version: str, **fields: object) -> InvalidInputText:
+    result = compile_checker(SCHEMA, coerce=True)(fields)
+    assert isinstance(result, Invalid)
+    return explain_issues("Plant", result, style=profile(version).issues)
 
 
-def recorded(version: str, **given: object) -> Any:
-    record = told(version, **given).record
+def recorded(version: str, **fields: object) -> Any:
+    record = explanation(version, **fields).record
     head, _, body = record.partition(": ")
     assert head == "InputValidationError"
     issues = json.loads(body)
@@ -62,20 +62,20 @@ def recorded(version: str, **given: object) -> Any:
 
 @requirement("input.sentences")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_issue_is_told_in_one_sentence(version: str) -> None:
-    assert told(version).text == (
+def test_one_issue_is_one_sentence(version: str) -> None:
+    assert explanation(version).text == (
         "InputValidationError: Plant failed due to the following issue:\nThe required parameter `place` is missing"
     )
-    assert told(version, place="a", x=1).text.splitlines()[1:] == ["An unexpected parameter `x` was provided"]
-    assert told(version, place=["a"]).text.splitlines()[1:] == [
+    assert explanation(version, place="a", x=1).text.splitlines()[1:] == ["An unexpected parameter `x` was provided"]
+    assert explanation(version, place=["a"]).text.splitlines()[1:] == [
         "The parameter `place` type is expected as `string` but provided as `array`"
     ]
 
 
 @requirement("input.sentences")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_several_issues_are_told_missing_ones_first(version: str) -> None:
-    assert told(version, count="many", x=1, y=2, steps=[{}]).text == (
+def test_several_issues_list_missing_ones_first(version: str) -> None:
+    assert explanation(version, count="many", x=1, y=2, steps=[{}]).text == (
         "InputValidationError: Plant failed due to the following issues:\n"
         "The required parameter `place` is missing\n"
         "The required parameter `steps[0].name` is missing\n"
@@ -86,12 +86,12 @@ def test_several_issues_are_told_missing_ones_first(version: str) -> None:
 
 
 @requirement("input.sentences")
-def test_issues_without_a_sentence_are_told_as_they_are_recorded() -> None:
+def test_issues_without_a_sentence_are_shown_as_recorded() -> None:
     for version in VERSIONS:
-        only = told(version, place="a", mode="tall")
+        only = explanation(version, place="a", mode="tall")
         assert only.text == only.record
 
-    beside = {version: told(version, mode="tall").text.splitlines()[1:] for version in VERSIONS}
+    beside = {version: explanation(version, mode="tall").text.splitlines()[1:] for version in VERSIONS}
     assert beside["2.1.197"] == ["The required parameter `place` is missing"]
     assert beside[LATEST] == [
         "The required parameter `place` is missing",
@@ -187,7 +187,7 @@ def test_bounds_are_recorded() -> None:
 
 
 @requirement("input.issue-json")
-def test_a_fractional_count_is_told_as_no_whole_number() -> None:
+def test_fractional_count_is_not_an_integer() -> None:
     (new,) = recorded(LATEST, place="a", count=1.5)
     (old,) = recorded(OLDEST, place="a", count=1.5)
 
@@ -209,7 +209,7 @@ def test_alternatives_are_recorded_with_the_issues_of_each() -> None:
 
 
 @requirement("input.issue-json")
-def test_an_issue_that_no_client_has_a_code_for_is_recorded_as_custom() -> None:
+def test_issue_without_a_client_code_is_recorded_as_custom() -> None:
     invalid = Invalid((Issue("other", ("when",), "is in the past"),))
 
     assert explain_issues("Plan", invalid, style=profile().issues).record == (
@@ -219,27 +219,27 @@ def test_an_issue_that_no_client_has_a_code_for_is_recorded_as_custom() -> None:
 
 
 @requirement("input.unparsed")
-def test_an_input_that_is_no_json_is_told_with_its_first_bytes() -> None:
+def test_input_that_is_not_json_is_shown_with_its_first_bytes() -> None:
     carried = unparsed_input('{"place": "gard')
 
     assert carried == {"__unparsedToolInput": {"raw": '{"place": "gard', "len": 15}}
     assert unparsed_text(carried) == '{"place": "gard'
     assert unparsed_text({"place": "garden"}) is None
-    words = explain_unparsed("Plant", '{"place": "gard')
-    assert words.text.startswith(
+    text = explain_unparsed("Plant", '{"place": "gard')
+    assert text.text.startswith(
         "InputValidationError: Plant was called with input that could not be parsed as JSON.\n"
         'You sent (first 15 of 15 bytes): {"place": "gard\n'
     )
-    assert words.record == "InputValidationError: JSON parse failed (15 bytes)"
+    assert text.record == "InputValidationError: JSON parse failed (15 bytes)"
 
 
 @requirement("input.unparsed")
-def test_a_long_input_that_is_no_json_is_cut_between_characters() -> None:
+def test_long_input_that_is_not_json_is_cut_between_characters() -> None:
     text = explain_unparsed("Plant", "é" * 10_000 + "x").text
 
     assert "(first 200 of 20001 bytes): " + "é" * 100 + "\n" in text
 
 
 @requirement("input.sentences")
-def test_a_place_is_written_as_programs_write_it() -> None:
+def test_path_is_written_as_in_programs() -> None:
     assert format_path(("steps", 0, "name")) == "steps[0].name"

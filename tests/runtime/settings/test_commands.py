@@ -31,11 +31,11 @@ class World:
         return path
 
     def toolspan(self, *arguments: str, told: str = "") -> subprocess.CompletedProcess[str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE", "XDG"))}
+        remaining = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE", "XDG"))}
         return subprocess.run(
             [sys.executable, "-m", "toolspan", *arguments],
             cwd=self.project,
-            env={**kept, "HOME": str(self.home)},
+            env={**remaining, "HOME": str(self.home)},
             input=told,
             capture_output=True,
             encoding="utf-8",
@@ -44,7 +44,6 @@ class World:
         )
 
     def state(self, *options: str) -> tuple[str, str]:
-        """How a call ends, and what is said beside it."""
         line = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
         done = self.toolspan("exec", "--transcript", "none", *options, told=line)
         assert done.returncode == 0, done.stderr
@@ -77,13 +76,13 @@ def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> N
     hook = {"type": "command", "command": f"touch {ran}"}
     world.write("project/.claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
 
-    state, told = world.state()
+    state, output = world.state()
     assert (state, ran.exists()) == ("succeeded", False)
-    assert "untrusted folder" in told
+    assert "untrusted folder" in output
 
-    shown = world.toolspan("trust", told="n\n")
-    assert f"PreToolUse * [command] touch {ran}" in shown.stdout
-    assert "Not trusted." in shown.stdout
+    displayed = world.toolspan("trust", told="n\n")
+    assert f"PreToolUse * [command] touch {ran}" in displayed.stdout
+    assert "Not trusted." in displayed.stdout
     assert world.toolspan("trust", "--check").returncode == 1
 
     assert "Trusted until" in world.toolspan("trust", told="y\n").stdout
@@ -107,7 +106,7 @@ def test_control_characters_in_settings_are_escaped_for_the_terminal(world: Worl
 
 
 @requirement("settings.errors")
-def test_an_invalid_settings_file_ends_the_command_with_one_line(world: World) -> None:
+def test_invalid_settings_file_ends_the_command_with_one_line(world: World) -> None:
     named = world.write("bad.json", {"hooks": {"Stop": 3}})
 
     done = world.toolspan("exec", "--settings", str(named))
@@ -133,13 +132,13 @@ def test_exec_runs_hooks_for_prompts_and_ends_of_turns(world: World) -> None:
     once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }"
     block = {**at("UserPromptSubmit", "echo noted"), **at("Stop", once)}
     world.write(".claude/settings.json", {"hooks": block})
-    told = [
+    output = [
         {"type": "user", "message": {"content": "Go"}},
         {"type": "assistant", "message": {"content": "done"}},
         {"type": "assistant", "message": {"content": "really"}},
     ]
 
-    done = world.toolspan("exec", "--transcript", "none", told="".join(json.dumps(one) + "\n" for one in told))
+    done = world.toolspan("exec", "--transcript", "none", told="".join(json.dumps(item) + "\n" for item in output))
 
     noted = "UserPromptSubmit hook additional context: noted"
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
@@ -156,12 +155,12 @@ def test_exec_runs_hooks_for_prompts_and_ends_of_turns(world: World) -> None:
 def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: World) -> None:
     rules = {"alow": ["Read"], "deny": ["Bsah(rm:*)", "Agent(x)", "mcp__db__drop", "Foo*"]}
     world.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
-    told = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
+    output = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
 
     done = world.toolspan(
         *("exec", "--transcript", "none", "--tools", "Bash,mcp__db__drop"),
         *("--allowed-tools", "Wirte Bash(echo:*)"),
-        told=told,
+        told=output,
     )
 
     lines = [line.removeprefix("toolspan: ") for line in done.stderr.splitlines()]
@@ -181,7 +180,7 @@ def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: Worl
     [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
     ids=["exec", "mcp", "run"],
 )
-def test_an_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, command: tuple[str, ...]) -> None:
+def test_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, command: tuple[str, ...]) -> None:
     world.write("steps.json", [[{"type": "text", "text": "Done."}]])
 
     done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")

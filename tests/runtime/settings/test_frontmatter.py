@@ -9,7 +9,7 @@ from toolspan.runtime.settings.load import SettingsError, parse_frontmatter_fiel
 
 
 @requirement("hooks.heads")
-def test_a_hooks_block_is_read_as_in_a_settings_file() -> None:
+def test_hooks_block_is_read_as_in_a_settings_file() -> None:
     head = """\
 name: doit
 hooks:
@@ -94,7 +94,7 @@ def test_short_forms_of_a_hooks_block_are_read(head: str, block: object) -> None
         "hooks:\n    a: 1\n  b: 2\n",
     ],
 )
-def test_a_malformed_hooks_block_is_an_error(head: str) -> None:
+def test_malformed_hooks_block_is_an_error(head: str) -> None:
     with pytest.raises(SettingsError, match="hooks: not understood"):
         parse_frontmatter_hooks(head)
 
@@ -120,7 +120,7 @@ maxTurns: 7
 
 
 @requirement("hooks.heads")
-def test_an_error_names_the_line_of_the_file() -> None:
+def test_error_names_the_line_of_the_file() -> None:
     with pytest.raises(ValueError, match="line 5 cannot be parsed: 'no key'"):
         parse_frontmatter_fields("name: a\nhooks:\n  Stop: []\nno key\n")
 

@@ -1,4 +1,4 @@
-"""Several settings files: their precedence, and trust in a project."""
+"""Settings files: values, errors, precedence, and trust in a project."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.runtime.settings import (
     MergedSettings,
+    SettingsError,
     SettingsPaths,
     TrustStore,
     build_trust_request,
     load_layers,
+    load_settings,
     merge_settings,
 )
+from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec
 
 
 def make_paths(tmp_path: Path) -> SettingsPaths:
@@ -49,7 +52,7 @@ def write_scopes(tmp_path: Path, **files: object) -> SettingsPaths:
 
 
 def commands(merged: MergedSettings) -> list[str]:
-    return [str(getattr(handler, "command", None)) for one in merged.hooks for handler in one.group.hooks]
+    return [str(getattr(handler, "command", None)) for item in merged.hooks for handler in item.group.hooks]
 
 
 @requirement("settings.scopes")
@@ -78,7 +81,7 @@ def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
 
     merged = merge_settings(load_layers(paths), trusted=True)
 
-    assert [(one.scope, one.point) for one in merged.hooks] == [
+    assert [(item.scope, item.point) for item in merged.hooks] == [
         ("managed", "Stop"),
         ("project", "Stop"),
         ("user", "Stop"),
@@ -86,7 +89,7 @@ def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
 
 
 @requirement("settings.scopes")
-def test_a_file_that_is_named_and_also_the_projects_is_loaded_once_and_trusted(tmp_path: Path) -> None:
+def test_named_project_file_is_loaded_once_and_trusted(tmp_path: Path) -> None:
     paths = write_scopes(tmp_path, project=hook("p"))
 
     layers = load_layers(paths, named=paths.project / ".claude" / "settings.json")
@@ -118,7 +121,7 @@ def test_managed_settings_can_restrict_hooks_and_rules_to_their_own(tmp_path: Pa
 
 
 @requirement("settings.trust")
-def test_an_untrusted_project_can_only_deny_and_ask(tmp_path: Path) -> None:
+def test_untrusted_project_can_only_deny_and_ask(tmp_path: Path) -> None:
     wishes = {
         **hook("p"),
         "env": {"LD_PRELOAD": "x"},
@@ -169,7 +172,7 @@ def test_any_change_of_a_trust_request_revokes_the_trust(tmp_path: Path) -> None
 
 
 @requirement("settings.trust")
-def test_an_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
+def test_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
     paths = write_scopes(tmp_path, project={"permissions": {"deny": ["Bash"]}, "model": "x"})
 
     assert TrustStore(tmp_path / "none.json").is_trusted(build_trust_request(paths, load_layers(paths)))
@@ -177,7 +180,7 @@ def test_an_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
 
 @requirement("settings.trust")
 @pytest.mark.parametrize("text", ["{", "[]", '{"folders": 3}'])
-def test_an_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -> None:
+def test_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -> None:
     paths = write_scopes(tmp_path, project=hook("p"))
     store = TrustStore(tmp_path / "trust.json")
     store.path.write_text(text, encoding="utf-8")
@@ -190,11 +193,86 @@ def test_an_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -
 
 @requirement("settings.trust")
 def test_trust_in_one_folder_does_not_extend_to_another(tmp_path: Path) -> None:
-    one = write_scopes(tmp_path / "one", project=hook("p"))
+    first = write_scopes(tmp_path / "one", project=hook("p"))
     other = write_scopes(tmp_path / "other", project=hook("p"))
     store = TrustStore(tmp_path / "trust.json")
-    store.accept(build_trust_request(one, load_layers(one)))
+    store.accept(build_trust_request(first, load_layers(first)))
 
     assert not store.is_trusted(build_trust_request(other, load_layers(other)))
-    assert store.revoke(one.project)
-    assert not store.is_trusted(build_trust_request(one, load_layers(one)))
+    assert store.revoke(first.project)
+    assert not store.is_trusted(build_trust_request(first, load_layers(first)))
+
+
+def write_settings(tmp_path: Path, value: object) -> Path:
+    path = tmp_path / "settings.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+@requirement("settings.read")
+def test_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
+    settings = load_settings(
+        write_settings(
+            tmp_path,
+            {
+                "permissions": {"deny": ["Bash(rm *)"], "defaultMode": "plan"},
+                "env": {"A": "x", "B": 1, "C": True},
+                "hooks": {
+                    "PreToolUse": [
+                        {"matcher": "Bash", "hooks": [{"type": "command", "command": "guard"}]},
+                        {"hooks": [{"type": "http", "url": "http://x.test/"}]},
+                    ]
+                },
+                "disableAllHooks": True,
+                "somethingNew": {"a": 1},
+            },
+        )
+    )
+
+    assert settings.permissions.deny == ("Bash(rm *)",)
+    assert settings.permissions.default_mode == "plan"
+    assert settings.env == {"A": "x", "B": "1", "C": "true"}
+    assert settings.switches.disable_all_hooks is True
+    assert settings.hooks["PreToolUse"] == (
+        HandlerGroup((CommandSpec(command="guard"),), "Bash"),
+        HandlerGroup((HttpSpec(url="http://x.test/"),)),
+    )
+
+
+@requirement("settings.errors")
+@pytest.mark.parametrize(
+    ("value", "prefix"),
+    [
+        ({"permissions": {"allow": [1]}}, "`permissions.allow[0]`"),
+        ({"permissions": 3}, "`permissions`"),
+        ({"env": {"A": []}}, "`env"),
+        ({"disableAllHooks": "yes"}, "`disableAllHooks`"),
+        ({"hooks": []}, "`hooks`"),
+        ({"hooks": {"Stop": {}}}, "`hooks.Stop`"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "command"}]}]}}, "`hooks.Stop[0].hooks[0]`"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "magic"}]}]}}, "`hooks.Stop[0].hooks[0].type`"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": 1}]}]}}, "`hooks.Stop[0].hooks[0].command`"),
+    ],
+)
+def test_invalid_value_is_reported_with_file_and_key(tmp_path: Path, value: object, prefix: str) -> None:
+    path = write_settings(tmp_path, value)
+
+    with pytest.raises(SettingsError) as raised:
+        load_settings(path)
+
+    assert str(raised.value).startswith(f"{path}: {prefix}")
+
+
+@requirement("settings.errors")
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', "nul", "\ufeff{,}"])
+def test_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
+    path = write_settings(tmp_path, text)
+
+    with pytest.raises(SourceError, match=r"settings\.json: "):
+        load_settings(path)
+
+
+@requirement("settings.read")
+@pytest.mark.parametrize("text", ["", "  \n", "{}", "\ufeff{}"])
+def test_empty_file_has_no_settings(tmp_path: Path, text: str) -> None:
+    assert load_settings(write_settings(tmp_path, text)).hooks == {}

@@ -59,7 +59,7 @@ def test_permissions_are_appended_and_nothing_else_changes(tmp_path: Path) -> No
         ('{"permissions": {"allow": "Read"}}', "`permissions.allow` must be a list, not a string"),
     ],
 )
-def test_an_invalid_file_is_left_unchanged(tmp_path: Path, text: str, word: str) -> None:
+def test_invalid_file_is_left_unchanged(tmp_path: Path, text: str, word: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(text, encoding="utf-8")
 
@@ -70,7 +70,7 @@ def test_an_invalid_file_is_left_unchanged(tmp_path: Path, text: str, word: str)
 
 
 @requirement("settings.grant")
-def test_a_symbolic_link_cannot_lead_a_write_out_of_the_project(tmp_path: Path) -> None:
+def test_symbolic_link_cannot_lead_a_write_out_of_the_project(tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text("{}", encoding="utf-8")
     link = tmp_path / "project/.claude/settings.local.json"
@@ -105,7 +105,7 @@ def test_concurrent_writers_lose_no_rules(tmp_path: Path) -> None:
 
 
 @requirement("settings.grant-trust")
-def test_a_trusted_folder_stays_trusted_after_the_user_adds_a_rule(tmp_path: Path) -> None:
+def test_trusted_folder_stays_trusted_after_the_user_adds_a_rule(tmp_path: Path) -> None:
     paths = SettingsPaths(project=tmp_path / "p", user=tmp_path / "u", managed=tmp_path / "m")
     store = TrustStore(tmp_path / "trust.json")
 

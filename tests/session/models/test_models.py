@@ -1,4 +1,4 @@
-"""Models behind real servers: what the SDKs get becomes the same events, whoever serves it."""
+"""Models behind real servers: the SDK streams of all providers become the same events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def openai(url: str) -> Model:
 BOTH = pytest.mark.parametrize("make", [anthropic, openai])
 
 
-async def heard(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]:
+async def collect_events(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]:
     with anyio.fail_after(30):
         try:
             async with aclosing(model.stream(request)) as events:
@@ -61,7 +61,7 @@ async def heard(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]
 
 async def served(script: ScriptedModel, make: Make, request: ModelRequest = ASKED) -> list[ModelEvent]:
     async with ModelServer(script) as server:
-        return await heard(make(server.url), request)
+        return await collect_events(make(server.url), request)
 
 
 def blocks(events: list[ModelEvent]) -> list[dict[str, object]]:
@@ -75,9 +75,9 @@ def end(events: list[ModelEvent]) -> str:
 
 @requirement("model.stream")
 @BOTH
-async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None:
-    told = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
-    script = ScriptedModel([told])
+async def test_text_and_calls_stream_in_deltas_and_end_complete(make: Make) -> None:
+    output = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
+    script = ScriptedModel([output])
     events = await served(script, make)
 
     assert isinstance(events[0], said.ReplyBegan)
@@ -101,7 +101,7 @@ async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None
 
 @requirement("model.stream")
 @BOTH
-async def test_what_the_model_is_asked_arrives(make: Make) -> None:
+async def test_request_contains_system_messages_and_tools(make: Make) -> None:
     script = ScriptedModel([say("Done.")])
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     call = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
@@ -138,7 +138,7 @@ async def test_truncated_and_refused_replies_have_their_stop_reason(make: Make) 
 
 @requirement("model.malformed-input")
 @BOTH
-async def test_an_input_that_is_no_json_is_kept_as_it_came(make: Make) -> None:
+async def test_invalid_json_input_is_kept_unchanged(make: Make) -> None:
     script = ScriptedModel([testing.garble(use("Bash", description="x", command="ls"))])
     (block,) = blocks(await served(script, make))
 
@@ -148,7 +148,7 @@ async def test_an_input_that_is_no_json_is_kept_as_it_came(make: Make) -> None:
 
 
 @requirement("model.thinking")
-async def test_thinking_keeps_its_signature_or_is_only_shown() -> None:
+async def test_thinking_is_recorded_only_with_a_signature() -> None:
     script = [[testing.think("Hm, so."), say("Yes.")]]
     signed = await served(ScriptedModel(script), anthropic)
     unsigned = await served(ScriptedModel(script), openai)
@@ -162,7 +162,7 @@ async def test_thinking_keeps_its_signature_or_is_only_shown() -> None:
 
 @requirement("model.failures")
 @BOTH
-async def test_an_answer_that_is_an_error_says_whether_to_ask_again(make: Make) -> None:
+async def test_error_response_states_whether_to_retry(make: Make) -> None:
     for step, status, retry, after in (
         (fail(429, retry_after=7), 429, True, 7),
         (fail(529), 529, True, None),
@@ -179,7 +179,7 @@ async def test_an_answer_that_is_an_error_says_whether_to_ask_again(make: Make) 
 
 @requirement("model.failures")
 @BOTH
-async def test_a_stream_that_breaks_off_is_no_reply(make: Make) -> None:
+async def test_broken_stream_is_not_a_reply(make: Make) -> None:
     for step in (fail(529, after=[say("I was")]), testing.drop(say("I was")), testing.drop()):
         with pytest.raises(ModelFailed) as caught:
             await served(ScriptedModel([step]), make)
@@ -188,11 +188,11 @@ async def test_a_stream_that_breaks_off_is_no_reply(make: Make) -> None:
 
 @requirement("model.failures")
 @BOTH
-async def test_where_nobody_listens_there_is_no_connection(make: Make) -> None:
+async def test_refused_connection_is_a_connection_error(make: Make) -> None:
     async with ModelServer(ScriptedModel([])) as server:
         url = server.url
     with pytest.raises(ModelFailed, match="no connection") as caught:
-        await heard(make(url))
+        await collect_events(make(url))
     assert caught.value.retry
 
 
@@ -202,7 +202,7 @@ async def nothing(_seconds: float) -> None:
 
 @requirement("model.retries")
 @BOTH
-async def test_a_failed_request_is_made_again_and_what_came_before_does_not_count(make: Make) -> None:
+async def test_failed_request_is_retried_and_its_partial_reply_dropped(make: Make) -> None:
     waits: list[float] = []
 
     async def note(seconds: float) -> None:
@@ -211,7 +211,7 @@ async def test_a_failed_request_is_made_again_and_what_came_before_does_not_coun
     script = ScriptedModel([fail(429, retry_after=7), fail(529), testing.drop(say("I was")), say("Here I am.")])
     async with ModelServer(script) as server:
         model = RetryingModel(make(server.url), RetryOptions(sleep=note, jitter=lambda: 1.0))
-        events = await heard(model)
+        events = await collect_events(model)
 
     retries = [n for n, event in enumerate(events) if isinstance(event, said.Retrying)]
     assert waits == [7, 1.0, 2.0]
@@ -220,34 +220,34 @@ async def test_a_failed_request_is_made_again_and_what_came_before_does_not_coun
 
 
 @requirement("model.retries")
-async def test_after_a_whole_call_nothing_is_begun_anew() -> None:
+async def test_request_is_not_retried_after_a_complete_call() -> None:
     script = ScriptedModel([testing.drop(use("Read", path="a")), say("never")])
     with pytest.raises(ModelFailed):
-        await heard(RetryingModel(script, RetryOptions(sleep=nothing)))
+        await collect_events(RetryingModel(script, RetryOptions(sleep=nothing)))
     assert script.remaining_steps == 1
 
 
 @requirement("model.retries")
-async def test_patience_has_an_end() -> None:
+async def test_retries_are_limited() -> None:
     script = ScriptedModel([], then=fail(529))
     with pytest.raises(ModelFailed):
-        await heard(RetryingModel(script, RetryOptions(retries=3, sleep=nothing)))
+        await collect_events(RetryingModel(script, RetryOptions(retries=3, sleep=nothing)))
     assert len(script.requests) == 4
 
     script = ScriptedModel([fail(429, retry_after=86_400)])
     with pytest.raises(ModelFailed):
-        await heard(RetryingModel(script, RetryOptions(sleep=nothing)))
+        await collect_events(RetryingModel(script, RetryOptions(sleep=nothing)))
 
 
 @requirement("model.retries")
-async def test_a_stream_that_goes_silent_is_given_up() -> None:
+async def test_silent_stream_times_out() -> None:
     async def never(_messages: object) -> dict[str, object]:
         await anyio.sleep_forever()
         raise AssertionError
 
     script = ScriptedModel([never, say("Awake.")])
     patience = RetryOptions(idle_timeout_s=0.01, sleep=nothing)
-    events = await heard(RetryingModel(script, patience))
+    events = await collect_events(RetryingModel(script, patience))
 
     assert any(isinstance(e, said.Retrying) and e.failure.kind == "timeout" for e in events)
     assert [b["text"] for b in blocks(events)] == ["Awake."]
@@ -255,7 +255,7 @@ async def test_a_stream_that_goes_silent_is_given_up() -> None:
 
 @requirement("model.ids")
 @BOTH
-async def test_an_id_that_was_there_before_is_replaced(make: Make) -> None:
+async def test_repeated_call_id_is_replaced(make: Make) -> None:
     call = {"type": "tool_use", "id": "same", "name": "Read", "input": {}}
     request = ModelRequest(
         messages=[
@@ -271,9 +271,8 @@ async def test_an_id_that_was_there_before_is_replaced(make: Make) -> None:
     assert second["id"] == "odd_id"
 
 
-async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
-    """What is heard of a server that streams these chunks, and nothing but them."""
-    lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **one})}\n\n" for one in chunks]
+async def collect_stream(chunks: list[dict[str, object]]) -> list[ModelEvent]:
+    lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **chunk})}\n\n" for chunk in chunks]
 
     async def answer(stream: SocketStream) -> None:
         async with stream:
@@ -288,19 +287,19 @@ async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
         port = listener.extra(SocketAttribute.local_port)
         async with anyio.create_task_group() as group:
             group.start_soon(listener.serve, answer)
-            events = await heard(openai(f"http://127.0.0.1:{port}"))
+            events = await collect_events(openai(f"http://127.0.0.1:{port}"))
             group.cancel_scope.cancel()
     return events
 
 
 @requirement("model.accents")
-async def test_a_server_with_an_accent_is_understood() -> None:
+async def test_nonstandard_server_replies_are_parsed() -> None:
     def part(call_id: str | None, name: str, arguments: object) -> dict[str, object]:
         function = {"name": name, "arguments": arguments}
         called = {"index": 0, "id": call_id, "type": "function", "function": function}
         return {"choices": [{"index": 0, "delta": {"tool_calls": [called]}}]}
 
-    events = await spoken(
+    events = await collect_stream(
         [
             part("one", "Read", '{"path":"a"}'),
             part("two", "Read", {"path": "b"}),
@@ -318,20 +317,20 @@ async def test_a_server_with_an_accent_is_understood() -> None:
 
 
 @requirement("model.accents")
-async def test_a_call_without_an_id_gets_one() -> None:
+async def test_call_without_id_gets_one() -> None:
     called = {"index": 0, "function": {"name": "Read", "arguments": "{}"}}
     choice = {"index": 0, "delta": {"tool_calls": [called]}, "finish_reason": "tool_calls"}
-    (block,) = blocks(await spoken([{"choices": [choice]}]))
+    (block,) = blocks(await collect_stream([{"choices": [choice]}]))
 
     assert str(block["id"]).startswith("call_")
 
 
 @requirement("model.pictures")
-async def test_pictures_in_results_become_notes_where_they_have_no_place() -> None:
+async def test_image_in_a_result_becomes_text_where_images_are_not_supported() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [picture], "is_error": False}
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
-    told = to_chat_messages(
+    output = to_chat_messages(
         ModelRequest(
             messages=[
                 {"role": "user", "content": [{"type": "text", "text": "See"}, picture]},
@@ -341,12 +340,12 @@ async def test_pictures_in_results_become_notes_where_they_have_no_place() -> No
         )
     )
 
-    assert told[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
-    assert told[2] == {"role": "tool", "tool_call_id": "c", "content": "[image, image/png: not shown to this model]"}
+    assert output[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
+    assert output[2] == {"role": "tool", "tool_call_id": "c", "content": "[image, image/png: not shown to this model]"}
 
 
 @requirement("model.names")
-async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
+async def test_model_is_resolved_by_name(tmp_path: object) -> None:
     assert (parse_model_spec("claude-sonnet-4-5").provider, parse_model_spec("gpt-5").provider) == (
         "anthropic",
         "openai",
@@ -365,7 +364,7 @@ async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
 
 @requirement("model.address")
 @pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense", "http://", "http://h:x", "ftp://h"])
-def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
+def test_invalid_url_is_refused_at_once(url: str) -> None:
     for kind in ("anthropic", "openai"):
         with pytest.raises(ToolspanError, match="is not a server address"):
             make_model(f"{kind}:m", base_url=url, environment={})
@@ -374,22 +373,19 @@ def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
 
 
 @requirement("model.address")
-@pytest.mark.anyio
-async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+async def test_unreachable_server_is_named_without_its_password() -> None:
     patience = RetryOptions(retries=0)
     for word in ("anthropic:m", "openai:m"):
         url = "http://user:secret@127.0.0.1:9/v1"
         model = make_model(word, base_url=url, retry=patience, environment={})
-        with anyio.fail_after(30), pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as told:
+        with anyio.fail_after(30), pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as output:
             async for _ in model.stream(ModelRequest(messages=[{"role": "user", "content": "x"}])):
                 pass
-        assert "secret" not in str(told.value)
+        assert "secret" not in str(output.value)
         await model.close()
 
 
 class Repeating:
-    """A model that anybody may have written: one id for all its calls, with odd letters in it."""
-
     name = "repeating"
 
     def __init__(self) -> None:
@@ -414,7 +410,7 @@ class Repeating:
 
 
 @requirement("llm.own-ids")
-async def test_ids_that_no_server_takes_or_that_come_again_cost_nothing(tmp_path: Path) -> None:
+async def test_invalid_and_repeated_ids_cost_no_call(tmp_path: Path) -> None:
     model = Repeating()
     transcript = tmp_path / "s.jsonl"
     with anyio.fail_after(30):
@@ -439,23 +435,22 @@ class Piece(str):
 
 
 def deltas(kind: str, field: str, count: int) -> Iterator[object]:
-    """A block in pieces, as the SDK gives it."""
     begin = {"type": kind, "id": "a", "name": "Bash", "input": {}} if kind == "tool_use" else {}
     block = SimpleNamespace(model_dump=lambda **_: begin or {"type": kind, field: ""})
     yield SimpleNamespace(type="content_block_start", content_block=block)
-    told = {"text": "text_delta", "thinking": "thinking_delta"}.get(field, "input_json_delta")
+    output = {"text": "text_delta", "thinking": "thinking_delta"}.get(field, "input_json_delta")
     for _ in range(count):
-        delta = SimpleNamespace(type=told, **{field: Piece(" ")})
+        delta = SimpleNamespace(type=output, **{field: Piece(" ")})
         yield SimpleNamespace(type="content_block_delta", delta=delta)
     yield SimpleNamespace(type="content_block_stop")
 
 
 @requirement("llm.linear")
 @pytest.mark.parametrize(("kind", "field"), [("text", "text"), ("thinking", "thinking"), ("tool_use", "partial_json")])
-def test_a_block_in_many_pieces_is_put_together_once(kind: str, field: str) -> None:
+def test_long_block_is_joined_once(kind: str, field: str) -> None:
     reader = AnthropicReader(set(), None)
     pieces = cast("Iterator[RawMessageStreamEvent]", deltas(kind, field, 1_000))
-    (*_, done) = (told for event in pieces for told in reader.read_event(event))
+    (*_, done) = (output for event in pieces for output in reader.read_event(event))
 
     assert isinstance(done, BlockDone)
     whole = done.block.get(field, done.block.get("input"))
@@ -463,7 +458,7 @@ def test_a_block_in_many_pieces_is_put_together_once(kind: str, field: str) -> N
 
 
 @requirement("llm.linear")
-def test_arguments_in_many_pieces_are_put_together_once() -> None:
+def test_long_arguments_are_joined_once() -> None:
     def chunk(**delta: object) -> SimpleNamespace:
         choice = SimpleNamespace(
             delta=SimpleNamespace(**{"model_extra": None, "content": None, "refusal": None, **delta}),
@@ -472,12 +467,12 @@ def test_arguments_in_many_pieces_are_put_together_once() -> None:
         return SimpleNamespace(id="c", model="m", usage=None, choices=[choice])
 
     def part(text: str) -> SimpleNamespace:
-        given = SimpleNamespace(name="Bash", arguments=text)
-        return SimpleNamespace(index=0, id="a", function=given)
+        fields = SimpleNamespace(name="Bash", arguments=text)
+        return SimpleNamespace(index=0, id="a", function=fields)
 
     reader = OpenAIReader(set(), None)
     chunks = [chunk(tool_calls=[part(Piece(" "))]) for _ in range(1_000)]
-    told = [one for each in chunks for one in reader.read_chunk(cast("ChatCompletionChunk", each))]
+    output = [item for each in chunks for item in reader.read_chunk(cast("ChatCompletionChunk", each))]
 
-    assert len([one for one in told if isinstance(one, said.InputDelta)]) == 1_000
+    assert len([item for item in output if isinstance(item, said.InputDelta)]) == 1_000
     assert BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}}) in reader.finish_stream()

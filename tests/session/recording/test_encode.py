@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import toolspan
 from tests.requirement import requirement
-from tests.session.recording.story import finished, message, recorder, use
+from tests.session.recording.emitted import finished, message, recorder, use
 
 
 class Awkward:
@@ -21,7 +21,7 @@ def endless() -> list[object]:
 
 
 @requirement("record.any-value")
-def test_whatever_a_tool_gives_the_line_is_written_and_read(tmp_path: Path) -> None:
+def test_any_tool_output_is_written_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     values: list[object] = [
         {"half": "\ud83d", "\udc00": 1, "whole": "\ud83d\ude00"},
@@ -38,10 +38,10 @@ def test_whatever_a_tool_gives_the_line_is_written_and_read(tmp_path: Path) -> N
     for n, value in enumerate(values):
         recording.record_result(finished(f"toolu_{n}", "Any", "x", structured=value))
 
-    found = toolspan.read(path)
+    transcript = toolspan.read(path)
 
-    assert {span.state for span in found.spans} == {"succeeded"}
-    assert found.counts.malformed == 0
+    assert {span.state for span in transcript.spans} == {"succeeded"}
+    assert transcript.counts.malformed == 0
     written = [json.loads(line).get("toolUseResult") for line in path.read_bytes().split(b"\n")[:-1]]
     assert written[8] == {"half": "\ufffd", "\ufffd": 1, "whole": "\U0001f600"}
     assert written[9] == {"nul": "a\0b", "bytes": "/w==", "path": "/x", "set": [1]}
@@ -50,7 +50,7 @@ def test_whatever_a_tool_gives_the_line_is_written_and_read(tmp_path: Path) -> N
 
 
 @requirement("record.any-value")
-def test_half_a_character_does_not_spoil_the_conversation(tmp_path: Path) -> None:
+def test_lone_surrogate_does_not_damage_the_transcript(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     recording = recorder(path)
     recording.record_prompt("half \ud83d of one")
@@ -64,7 +64,7 @@ def test_half_a_character_does_not_spoil_the_conversation(tmp_path: Path) -> Non
 
 
 @requirement("record.any-value")
-def test_a_huge_result_is_one_line(tmp_path: Path) -> None:
+def test_huge_result_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Read")))

@@ -1,4 +1,4 @@
-"""Any conversation, recorded and read, is the same conversation."""
+"""Any recorded conversation is read back unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
-from tests.session.recording import story as made
+from tests.session.recording import emitted
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Recorder
 from toolspan.types.events import Finished, HookContext
@@ -35,14 +35,12 @@ class Plan(NamedTuple):
     fails: bool
     context: str | None
     rank: int
-    """When it ends, among those of its batch."""
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[tuple[str, list[Plan]]]:
-    """What the model says and asks for, message by message."""
     number = 0
-    found = []
+    items = []
     for _ in range(draw(st.integers(1, 4))):
         plans = []
         for _ in range(draw(st.integers(0, 4))):
@@ -58,8 +56,8 @@ def batches(draw: st.DrawFn) -> list[tuple[str, list[Plan]]]:
                     rank=draw(st.integers(0, 9)),
                 )
             )
-        found.append(("words " + draw(texts), plans))
-    return found
+        items.append(("words " + draw(texts), plans))
+    return items
 
 
 def _finish(plan: Plan, at: float) -> Finished:
@@ -67,28 +65,28 @@ def _finish(plan: Plan, at: float) -> Finished:
     if plan.context is not None:
         contexts = (HookContext(point="PostToolUse", name="PostToolUse", text=plan.context),)
     if plan.fails:
-        return made.error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
+        return emitted.error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
     content = f"fine: {plan.text}"
-    return made.finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
+    return emitted.finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
 
 
-def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
+def _record(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
     """Record a story; gives the ids of the calls in the order in which they ended."""
     ended: list[str] = []
     recording.record_prompt("words of a person")
-    for number, (words, plans) in enumerate(story):
-        at = made.START + number
+    for number, (text, plans) in enumerate(story):
+        at = emitted.START + number
         rest = plans
-        asked = [made.use(plan.id, plan.tool, **plan.input) for plan in plans]
-        whole = made.message(words, *asked, id=f"msg_{number}")
+        request = [emitted.use(plan.id, plan.tool, **plan.input) for plan in plans]
+        whole = emitted.message(text, *request, id=f"msg_{number}")
         if streamed and plans:
             early = plans[0]
             recording.record_reply_block(whole, whole["content"][0], last=False, at=at)  # type: ignore[index]
-            recording.record_reply_block(whole, asked[0], last=False, at=at)
-            recording.record_hook(made.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
+            recording.record_reply_block(whole, request[0], last=False, at=at)
+            recording.record_hook(emitted.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
             recording.record_result(_finish(early, at + 0.1))
-            for block in asked[1:]:
-                recording.record_reply_block(whole, block, last=block is asked[-1], at=at + 0.2)
+            for block in request[1:]:
+                recording.record_reply_block(whole, block, last=block is request[-1], at=at + 0.2)
             ended.append(early.id)
             rest = plans[1:]
         else:
@@ -102,47 +100,47 @@ def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bo
 
 @requirement("record.round-trip")
 @given(story=batches(), version=st.sampled_from(VERSIONS), streamed=st.booleans())
-def test_any_conversation_is_read_as_it_was_recorded(
+def test_any_conversation_is_read_back_as_recorded(
     story: list[tuple[str, list[Plan]]], version: str, streamed: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        ended = _tell(made.recorder(path, version=version), story, streamed)
-        found = toolspan.read(path)
+        ended = _record(emitted.recorder(path, version=version), story, streamed)
+        transcript = toolspan.read(path)
         plans = [plan for _, batch in story for plan in batch]
 
-        assert [(span.id, span.tool) for span in found.spans] == [(p.id, p.tool) for p in plans]
-        assert [json.loads(span.call.raw_input) for span in found.spans] == [plan.input for plan in plans]
-        assert [span.result and span.result.text for span in found.spans] == [
+        assert [(span.id, span.tool) for span in transcript.spans] == [(p.id, p.tool) for p in plans]
+        assert [json.loads(span.call.raw_input) for span in transcript.spans] == [plan.input for plan in plans]
+        assert [span.result and span.result.text for span in transcript.spans] == [
             f"failed: {plan.text}" if plan.fails else f"fine: {plan.text}" for plan in plans
         ]
-        assert [span.state for span in found.spans] == ["failed" if plan.fails else "succeeded" for plan in plans]
-        results = sorted(found.spans, key=lambda span: span.result.at if span.result else 0)
+        assert [span.state for span in transcript.spans] == ["failed" if plan.fails else "succeeded" for plan in plans]
+        results = sorted(transcript.spans, key=lambda span: span.result.at if span.result else 0)
         assert [span.id for span in results] == ended
-        assert [said.text for said in found.messages() if said.voice == "text"] == [words for words, _ in story]
-        assert found.counts.malformed == 0
-        assert made.wrong(path) == []
+        assert [reply.text for reply in transcript.messages() if reply.voice == "text"] == [text for text, _ in story]
+        assert transcript.counts.malformed == 0
+        assert emitted.wrong(path) == []
 
 
 @requirement("record.resume")
 @given(story=batches(), version=st.sampled_from(VERSIONS), data=st.data())
-def test_a_conversation_cut_anywhere_can_be_taken_up_again(
+def test_conversation_cut_at_any_byte_can_be_resumed(
     story: list[tuple[str, list[Plan]]], version: str, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        _tell(made.recorder(path, version=version), story, streamed=False)
+        _record(emitted.recorder(path, version=version), story, streamed=False)
         whole = path.read_bytes()
         path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
 
-        again = Recorder.resume(path, made.origin(path.parent, version=version), made.Failures())
+        again = Recorder.resume(path, emitted.origin(path.parent, version=version), emitted.Failures())
         for call_id in sorted(again.open_calls):
-            again.record_result(made.error(call_id, "Any", "was cut off"))
+            again.record_result(emitted.error(call_id, "Any", "was cut off"))
         again.record_prompt("where were we?")
         again.close()
 
-        found = toolspan.read(path)
-        assert {span.state for span in found.spans} <= {"succeeded", "failed"}
-        assert found.counts.malformed <= 1
-        codes = {finding.code for finding in made.wrong(path)}
+        transcript = toolspan.read(path)
+        assert {span.state for span in transcript.spans} <= {"succeeded", "failed"}
+        assert transcript.counts.malformed <= 1
+        codes = {finding.code for finding in emitted.wrong(path)}
         assert codes <= {"torn_line", "invalid_utf8"}  # a cut may go through a character

@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 
 import toolspan
 from tests.requirement import requirement
-from tests.session.recording.story import (
+from tests.session.recording.emitted import (
     SESSION,
     START,
     Failures,
@@ -36,7 +36,6 @@ BASH = {"stdout": "hi", "stderr": "", "interrupted": False, "isImage": False}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the session is recorded."""
     return tmp_path / "session.jsonl"
 
 
@@ -44,13 +43,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def told(path: Path) -> list[dict[str, Any]]:
-    """The lines of the conversation."""
+def conversation_lines(path: Path) -> list[dict[str, Any]]:
     return [line for line in lines(path) if "uuid" in line]
 
 
 def what(line: dict[str, Any]) -> str:
-    """A line in one word: which call it asks for or answers, or what is attached."""
     if line["type"] == "attachment":
         return str(line["attachment"]["type"])
     content = line.get("message", {}).get("content")
@@ -62,7 +59,7 @@ def what(line: dict[str, Any]) -> str:
 
 @requirement("record.round-trip")
 @every_version
-def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
+def test_recorded_conversation_is_read_back(path: Path, version: str) -> None:
     with_all = recorder(path, version=version)
     with_all.record_prompt("Look")
     with_all.record_reply(
@@ -90,38 +87,38 @@ def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
     with_all.record_reply(message("Done.", id="msg_02"))
     with_all.close()
 
-    found = toolspan.read(path)
+    transcript = toolspan.read(path)
 
-    assert [(span.id, span.tool, span.state, span.error_kind) for span in found.spans] == snapshot(
+    assert [(span.id, span.tool, span.state, span.error_kind) for span in transcript.spans] == snapshot(
         [
             ("toolu_a", "Read", "failed", "not_found"),
             ("toolu_b", "Bash", "succeeded", None),
             ("toolu_c", "Nope", "failed", "unknown_tool"),
         ]
     )
-    assert [span.result.text for span in found.spans if span.result] == ["File does not exist.", "hi", unknown]
-    assert json.loads(found.spans[1].call.raw_input) == {"command": "echo hi"}
-    assert [span.result.is_error for span in found.spans if span.result] == [True, False, True]
-    assert {span.call.message_id for span in found.spans} == {"msg_01"}
+    assert [span.result.text for span in transcript.spans if span.result] == ["File does not exist.", "hi", unknown]
+    assert json.loads(transcript.spans[1].call.raw_input) == {"command": "echo hi"}
+    assert [span.result.is_error for span in transcript.spans if span.result] == [True, False, True]
+    assert {span.call.message_id for span in transcript.spans} == {"msg_01"}
     assert wrong(path) == []
 
 
 @requirement("record.one-line-per-block")
-def test_each_block_of_a_message_is_a_line_with_the_message_around_it(path: Path) -> None:
+def test_each_block_of_a_message_is_one_record(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message("a", use("toolu_a", "Read"), use("toolu_b", "Read")), request_id="r1")
 
-    found = lines(path)
+    result = lines(path)
 
-    assert [what(line) for line in found] == ["text", "toolu_a", "toolu_b"]
-    assert {line["message"]["id"] for line in found} == {"msg_01"}
-    assert {line["requestId"] for line in found} == {"r1"}
-    assert [line["apiBlockIndex"] for line in found] == [0, 1, 2]
-    assert [line["message"]["stop_reason"] for line in found] == ["tool_use"] * 3
+    assert [what(line) for line in result] == ["text", "toolu_a", "toolu_b"]
+    assert {line["message"]["id"] for line in result} == {"msg_01"}
+    assert {line["requestId"] for line in result} == {"r1"}
+    assert [line["apiBlockIndex"] for line in result] == [0, 1, 2]
+    assert [line["message"]["stop_reason"] for line in result] == ["tool_use"] * 3
 
 
 @requirement("record.one-line-per-block")
-def test_older_clients_tell_the_stop_reason_only_with_the_last_block(path: Path) -> None:
+def test_older_clients_record_the_stop_reason_with_the_last_block_only(path: Path) -> None:
     recorder(path, version="2.1.80").record_reply(message("a", use("toolu_a", "Read")))
 
     assert [line["message"]["stop_reason"] for line in lines(path)] == [None, "tool_use"]
@@ -129,7 +126,7 @@ def test_older_clients_tell_the_stop_reason_only_with_the_last_block(path: Path)
 
 @requirement("record.tree")
 @every_version
-def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(path: Path, version: str) -> None:
+def test_result_follows_its_call_and_the_reply_the_last_result(path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")))
@@ -137,7 +134,7 @@ def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(path: P
     recording.record_result(finished("toolu_a", "Read", "a"))
     recording.record_reply(message("done", id="msg_02"))
 
-    prompt, call_a, call_b, result_b, result_a, reply = told(path)
+    prompt, call_a, call_b, result_b, result_a, reply = conversation_lines(path)
 
     assert prompt["parentUuid"] is None
     assert call_a["parentUuid"] == prompt["uuid"]
@@ -150,7 +147,7 @@ def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(path: P
 
 
 @requirement("record.completion-order")
-def test_a_result_may_stand_between_two_blocks_of_one_message(path: Path) -> None:
+def test_result_may_come_between_two_blocks_of_a_message(path: Path) -> None:
     recording = recorder(path)
     whole = message(use("toolu_a", "Read"), use("toolu_b", "Read"))
     recording.record_reply_block(whole, use("toolu_a", "Read"), last=False)
@@ -158,16 +155,16 @@ def test_a_result_may_stand_between_two_blocks_of_one_message(path: Path) -> Non
     recording.record_reply_block(whole, use("toolu_b", "Read"), last=True)
     recording.record_result(finished("toolu_b", "Read", "b"))
 
-    found = told(path)
+    result = conversation_lines(path)
 
-    assert [line["type"] for line in found] == ["assistant", "user", "assistant", "user"]
-    assert found[2]["parentUuid"] == found[1]["uuid"]
-    assert found[2]["apiBlockIndex"] == 1
+    assert [line["type"] for line in result] == ["assistant", "user", "assistant", "user"]
+    assert result[2]["parentUuid"] == result[1]["uuid"]
+    assert result[2]["apiBlockIndex"] == 1
     assert wrong(path) == []
 
 
 @requirement("record.is-error-as-told")
-def test_the_error_flag_is_written_only_as_it_was_told(path: Path) -> None:
+def test_error_flag_is_recorded_only_if_set(path: Path) -> None:
     recording = recorder(path)
     recording.record_result(finished("toolu_a", "Read", "x"))
     recording.record_result(finished("toolu_b", "Bash", "x", is_error=False))
@@ -184,7 +181,7 @@ def test_the_error_flag_is_written_only_as_it_was_told(path: Path) -> None:
 
 
 @requirement("record.consent")
-def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
+def test_permission_decisions_are_recorded_and_read_back(path: Path) -> None:
     recording = recorder(path)
     ids = ("toolu_a", "toolu_b", "toolu_c")
     recording.record_reply(message(*(use(name, "Bash", command="x") for name in ids)))
@@ -205,7 +202,7 @@ def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
     )
 
     beside = [line for line in lines(path) if line["type"] == "user"]
-    found = toolspan.read(path)
+    transcript = toolspan.read(path)
 
     assert [line["permissionDecision"] for line in beside] == [
         {"decision": "accept", "source": "user_temporary", "grantScope": "once"},
@@ -213,12 +210,12 @@ def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
         {"decision": "reject", "source": "hook", "reasonType": "hook", "reasonCode": "hook:PreToolUse"},
     ]
     assert [line.get("toolDenialKind") for line in beside] == [None, "permission-rule", "permission-rule"]
-    assert [span.state for span in found.spans] == ["succeeded", "denied", "blocked_by_hook"]
+    assert [span.state for span in transcript.spans] == ["succeeded", "denied", "blocked_by_hook"]
 
 
 @requirement("record.consent")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197"])
-def test_older_clients_do_not_tell_of_consent(path: Path, version: str) -> None:
+def test_older_clients_do_not_record_permission_decisions(path: Path, version: str) -> None:
     no = decided("toolu_a", allowed=False)
     refused = error("toolu_a", "Bash", "no", denial_kind="permission-rule", decision=no)
     recorder(path, version=version).record_result(refused)
@@ -227,7 +224,7 @@ def test_older_clients_do_not_tell_of_consent(path: Path, version: str) -> None:
 
 
 @requirement("record.hooks")
-def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(path: Path) -> None:
+def test_hook_records_before_and_after_the_call_surround_its_result(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "success", text="ok", stdout="ok\n", exit_code=0))
@@ -246,9 +243,9 @@ def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(pa
         )
     )
 
-    found = told(path)
+    result = conversation_lines(path)
 
-    assert [what(line) for line in found] == [
+    assert [what(line) for line in result] == [
         "toolu_a",
         "hook_success",
         "hook_additional_context",
@@ -265,13 +262,13 @@ def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(pa
         ("PostToolUse", "PostToolUse:Bash", "error", "boom"),
         ("PostToolUse", "PostToolUse:Bash", "context", "after it"),
     ]
-    assert found[2]["rendered"] == [
+    assert result[2]["rendered"] == [
         {"content": "<system-reminder>\nPreToolUse:Bash hook additional context: before it\n</system-reminder>"}
     ]
 
 
 @requirement("record.hooks")
-def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_own(path: Path) -> None:
+def test_silent_and_denying_hooks_leave_no_record(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "success"))
@@ -282,7 +279,7 @@ def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_ow
 
 
 @requirement("record.hooks")
-def test_each_way_a_hook_can_end_has_its_attachment(path: Path) -> None:
+def test_each_hook_outcome_has_its_attachment(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "message", text="to the user"))
@@ -338,7 +335,7 @@ def test_each_way_a_hook_can_end_has_its_attachment(path: Path) -> None:
 
 
 @requirement("record.hooks")
-def test_2_1_80_tells_of_hooks_by_progress_and_2_0_65_not_at_all(tmp_path: Path) -> None:
+def test_2_1_80_records_hooks_as_progress_and_2_0_65_not_at_all(tmp_path: Path) -> None:
     kinds = {}
     for version in ("2.0.65", "2.1.80"):
         path = tmp_path / f"{version}.jsonl"
@@ -354,21 +351,21 @@ def test_2_1_80_tells_of_hooks_by_progress_and_2_0_65_not_at_all(tmp_path: Path)
 
 @requirement("record.companions")
 @every_version
-def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(path: Path, version: str) -> None:
+def test_notes_after_a_result_are_not_prompts(path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("look")
     recording.record_reply(message(use("toolu_a", "Read", file_path="x.png")))
     recording.record_result(finished("toolu_a", "Read", "x", companions=("[Image: displayed small]",)))
 
-    last = told(path)[-1]
+    last = conversation_lines(path)[-1]
 
     assert last["isMeta"] is True
     assert last["message"] == {"role": "user", "content": "[Image: displayed small]"}
-    assert last["parentUuid"] == told(path)[-2]["uuid"]
+    assert last["parentUuid"] == conversation_lines(path)[-2]["uuid"]
 
 
 @requirement("record.interrupt")
-def test_an_interrupted_turn_ends_with_the_words_of_the_client(path: Path) -> None:
+def test_interrupted_turn_ends_with_the_marker_of_the_client(path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Bash", command="sleep 9")))
@@ -394,7 +391,7 @@ def test_an_interrupted_turn_ends_with_the_words_of_the_client(path: Path) -> No
 
 
 @requirement("record.prompt")
-def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) -> None:
+def test_records_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("one")
     recording.record_reply(message(use("toolu_a", "Read")))
@@ -416,7 +413,7 @@ def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) ->
 
 
 @requirement("record.prompt")
-def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path, path: Path) -> None:
+def test_last_record_names_the_session(tmp_path: Path, path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("a\nlong " + "word " * 60)
     recording.close()
@@ -435,7 +432,7 @@ def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path, path: Pat
 
 
 @requirement("record.thinking")
-def test_thinking_is_recorded_only_with_its_signature(path: Path) -> None:
+def test_thinking_without_a_signature_is_not_recorded(path: Path) -> None:
     signed = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
     recorder(path).record_reply(message({"type": "thinking", "thinking": "hm"}, signed, "said"))
 
@@ -443,7 +440,7 @@ def test_thinking_is_recorded_only_with_its_signature(path: Path) -> None:
 
 
 @requirement("record.message-defaults")
-def test_a_bare_message_gets_what_readers_need(path: Path) -> None:
+def test_bare_message_gets_the_required_fields(path: Path) -> None:
     recorder(path).record_reply({"role": "assistant", "content": "hello", "container": {"id": "c"}})
 
     recorded = lines(path)[0]["message"]
@@ -455,7 +452,7 @@ def test_a_bare_message_gets_what_readers_need(path: Path) -> None:
 
 
 @requirement("record.place")
-def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Path, path: Path) -> None:
+def test_records_name_the_working_folder_and_its_branch(tmp_path: Path, path: Path) -> None:
     repository = tmp_path / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / ".git" / "HEAD").write_text("ref: refs/heads/topic/one\n")
@@ -482,7 +479,7 @@ def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Pat
 
 
 @requirement("record.place")
-def test_a_branch_that_changes_is_told_from_the_next_prompt_on(tmp_path: Path, path: Path) -> None:
+def test_changed_branch_is_recorded_from_the_next_prompt(tmp_path: Path, path: Path) -> None:
     head = tmp_path / ".git" / "HEAD"
     head.parent.mkdir()
     head.write_text("ref: refs/heads/one\n")
@@ -495,7 +492,7 @@ def test_a_branch_that_changes_is_told_from_the_next_prompt_on(tmp_path: Path, p
 
 
 @requirement("record.files")
-def test_a_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> None:
+def test_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> None:
     project = tmp_path / "my_project.x"
     project.mkdir()
     config = tmp_path / "config"
@@ -510,7 +507,7 @@ def test_a_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> 
 
 
 @requirement("record.files")
-def test_a_very_long_folder_name_is_cut_and_found_again(tmp_path: Path) -> None:
+def test_long_folder_name_is_shortened_and_found(tmp_path: Path) -> None:
     cwd = tmp_path / ("x" * 120) / ("y" * 120)
     first = transcript_path(SESSION, cwd, tmp_path)
     first.parent.mkdir(parents=True)
@@ -522,7 +519,7 @@ def test_a_very_long_folder_name_is_cut_and_found_again(tmp_path: Path) -> None:
 
 @requirement("record.agents")
 @every_version
-def test_a_subagent_has_a_file_of_its_own(tmp_path: Path, version: str) -> None:
+def test_subagent_is_recorded_in_a_separate_file(tmp_path: Path, version: str) -> None:
     path = tmp_path / f"{SESSION}.jsonl"
     recording = recorder(path, version=version)
     recording.record_prompt("go")
@@ -550,7 +547,7 @@ def test_a_subagent_has_a_file_of_its_own(tmp_path: Path, version: str) -> None:
 
 
 @requirement("record.sink")
-def test_a_recorder_takes_the_runners_events(path: Path) -> None:
+def test_recorder_accepts_the_events_of_a_runner(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     done = finished("toolu_a", "Bash", "hi", is_error=False)
@@ -568,7 +565,7 @@ def test_a_recorder_takes_the_runners_events(path: Path) -> None:
 
 @requirement("record.resume")
 @every_version
-def test_a_resumed_transcript_goes_on_where_it_ended(tmp_path: Path, path: Path, version: str) -> None:
+def test_resumed_transcript_continues_after_its_last_record(tmp_path: Path, path: Path, version: str) -> None:
     first = recorder(path, version=version)
     first.record_prompt("go")
     first.record_reply(message(use("toolu_a", "Read", file_path="a"), use("toolu_b", "Read")))
@@ -581,17 +578,17 @@ def test_a_resumed_transcript_goes_on_where_it_ended(tmp_path: Path, path: Path,
     again.record_prompt("more")
     again.close()
 
-    *_, answer, prompt = told(path)
+    *_, answer, prompt = conversation_lines(path)
     assert prompt["parentUuid"] == answer["uuid"]
     if version == "2.1.325":
-        assert answer["parentUuid"] == told(path)[1]["uuid"]
+        assert answer["parentUuid"] == conversation_lines(path)[1]["uuid"]
         assert prompt["turnPosition"]["turnIndex"] == 2
     assert [span.state for span in toolspan.read(path).spans] == ["succeeded", "succeeded"]
     assert wrong(path) == []
 
 
 @requirement("times.edge")
-def test_what_goes_on_after_the_last_instant_there_is_has_times_of_its_own(tmp_path: Path) -> None:
+def test_resume_after_the_latest_representable_time_still_gets_times(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     Recorder.resume(path, origin(tmp_path), Failures()).record_prompt("first")
     late = b'"timestamp":"9999-12-31T23:59:59.999Z"'
@@ -604,7 +601,7 @@ def test_what_goes_on_after_the_last_instant_there_is_has_times_of_its_own(tmp_p
 
 
 @requirement("record.resume")
-def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
+def test_resuming_a_missing_transcript_creates_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "session.jsonl"
     Recorder.resume(path, origin(tmp_path), Failures()).record_prompt("first")
 
@@ -613,7 +610,7 @@ def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
 
 @requirement("record.times")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80"])
-def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, path: Path, version: str) -> None:
+def test_times_increase_for_clients_that_resume_by_time(tmp_path: Path, path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")), at=START + 70)
@@ -622,13 +619,13 @@ def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, path: Path, 
     again = Recorder.resume(path, origin(tmp_path, version=version), Failures())
     again.record_prompt("more")
 
-    times = [line["timestamp"] for line in told(path)]
+    times = [line["timestamp"] for line in conversation_lines(path)]
 
     assert times == sorted(set(times))
 
 
 @requirement("record.bytes")
-def test_lines_are_compact_and_in_the_clients_order_of_keys(path: Path) -> None:
+def test_records_are_compact_with_the_key_order_of_the_client(path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("é\u2028")
 

@@ -1,0 +1,157 @@
+"""Parallel and serial reads return the same facts in the same order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.analysis.errors import file_recovery
+from toolspan.errors import ToolspanError
+from toolspan.reading import parallel as module
+from toolspan.reading.parallel import fork_map, scan_files
+from toolspan.testing import TranscriptBuilder, claude_results
+
+
+def archive(root: Path) -> list[Path]:
+    paths = []
+    for n in range(28):
+        builder = TranscriptBuilder(session_id=f"s{n:02}").prompt("go")
+        for m in range(n):
+            call = builder.call("Bash", {"command": f"echo {m}"}, after_ms=5)
+            builder.result(call, claude_results.exited(m) if m % 3 else claude_results.ran("x"), after_ms=n)
+        if n % 5 == 0:
+            builder.raw(b'{"torn').call("Read", {"file_path": "/a"})
+        paths.append(builder.write(root / f"s{n:02}.jsonl"))
+    (root / "empty.jsonl").touch()
+    (root / "broken.jsonl.zst").write_bytes(b"no frame")
+    return [*paths[:9], root / "empty.jsonl", root / "broken.jsonl.zst", *paths[9:]]
+
+
+@requirement("survey.cores-change-nothing")
+def test_parallel_and_serial_reads_give_the_same_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = archive(tmp_path)
+    alone = list(scan_files(paths))
+    monkeypatch.setattr(module, "_SERIAL_LIMIT_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+
+    together = list(scan_files(paths))
+
+    assert together == alone
+    assert [Path(facts.file) for facts in together] == paths
+
+
+@requirement("survey.progress")
+@pytest.mark.parametrize("alone", [0, 1 << 40])
+def test_every_byte_is_counted_once(alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = archive(tmp_path)
+    monkeypatch.setattr(module, "_SERIAL_LIMIT_BYTES", alone)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    output: list[int] = []
+
+    list(scan_files(paths, advance=output.append))
+
+    assert output == [path.stat().st_size for path in paths]
+
+
+@requirement("survey.unreadable-files-are-told")
+def test_unreadable_file_is_reported_and_does_not_raise(tmp_path: Path) -> None:
+    paths = [*archive(tmp_path), tmp_path / "gone.jsonl"]
+
+    problems = {Path(facts.file).name: facts.problem for facts in scan_files(paths) if facts.problem}
+
+    assert set(problems) == {"broken.jsonl.zst", "gone.jsonl"}
+
+
+@requirement("survey.failures")
+def test_failures_and_successes_are_all_calls(tmp_path: Path) -> None:
+    paths = archive(tmp_path)
+
+    for whole, part in zip(scan_files(paths), map(file_recovery, map(str, paths)), strict=True):
+        assert part.facts.calls == [row for row in whole.calls if row.state != "succeeded"]
+        assert len(part.facts.calls) + len(part.facts.successes) == len(whole.calls)
+
+
+def test_no_files_give_no_facts() -> None:
+    assert list(scan_files([])) == []
+
+
+@requirement("survey.cores-change-nothing")
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_answers_keep_the_order_of_the_files(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processes)
+    sizes = [(7 * n) % 11 for n in range(500)]
+
+    result = list(fork_map(sizes, lambda n: b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999}))
+
+    assert result == [b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999} for n in range(len(sizes))]
+
+
+@requirement("survey.cores-change-nothing")
+def test_work_continues_without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "fork", refuse)
+
+    assert list(fork_map([1, 1, 1], lambda n: n)) == [0, 1, 2]
+
+
+@requirement("survey.processes-end")
+def test_killed_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    me = os.getpid()
+
+    def work(n: int) -> bytes:
+        if n == 3 and os.getpid() != me:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return b"x"
+
+    with pytest.raises(ToolspanError, match="was killed"):
+        list(fork_map([1] * 8, work))
+
+
+@requirement("survey.processes-end")
+def test_error_in_a_worker_is_raised_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+    def work(n: int) -> bytes:
+        if n == 5:
+            raise KeyError("five")
+        return b"x"
+
+    answers = fork_map([1] * 8, work)
+    with pytest.raises(KeyError, match="five"):
+        list(answers)
+
+
+@requirement("survey.processes-end")
+def test_early_exit_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    parent = os.getpid()
+
+    def work(n: int) -> bytes:
+        if n:
+            signal.pause()  # until somebody ends it
+        assert os.getpid() != parent
+        return b"%d" % os.getpid()
+
+    answers = fork_map([1] * 64, work)
+    pid = next(answers)
+    assert isinstance(pid, bytes)
+    assert _is_there(int(pid))
+    answers.close()
+
+    assert not _is_there(int(pid))
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

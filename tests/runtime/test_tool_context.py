@@ -1,0 +1,224 @@
+"""The tool context: paths, files, rules and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.calls import EventLog, call
+from toolspan.errors import BadTool
+from toolspan.formats.claude.results import BashResult
+from toolspan.runtime.authorization import apply_permission_updates
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.permissions.rules import Rules
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import Output, ToolOptions, Toolset, tool
+from toolspan.tools import coding_tools
+from toolspan.types.events import Duplicate, Progressed
+from toolspan.types.ids import CallId
+from toolspan.types.inputs import BashInput
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def halve(n: int) -> str:
+    """Half of it."""
+    return str(n / 2)
+
+
+@requirement("consent.updates")
+async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
+    runner = Runner([halve])
+    allow = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Read"}, "odd"]}
+    deny = {
+        "type": "addRules",
+        "behavior": "deny",
+        "rules": [{"toolName": "Bash", "ruleContent": "rm *"}],
+        "destination": "session",
+    }
+
+    output = apply_permission_updates([allow, deny, {"type": "setMode", "mode": "plan"}], runner.runner_context)
+
+    assert output == []
+    first, second = runner.runner_context.policies
+    assert isinstance(first, Rules)
+    assert isinstance(second, Rules)
+    assert [rule.text for rule in first.allow] == ["Read"]
+    assert [rule.text for rule in second.deny] == ["Bash(rm *)"]
+    assert runner.context.values["permission_mode"] == "plan"
+
+
+@requirement("consent.updates")
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        (
+            {"type": "addRules", "behavior": "allow", "destination": "userSettings"},
+            "addRules: only the session is changed, not userSettings",
+        ),
+        ({"type": "setMode", "mode": "bypassPermissions"}, "setMode: not done"),
+        ({"type": "addRules", "behavior": "perhaps"}, "addRules: not done"),
+        ({"type": "addDirectories"}, "addDirectories: not done"),
+        ({}, "None: not done"),
+    ],
+)
+async def test_refused_permission_update_is_reported(update: Mapping[str, object], words: str) -> None:
+    runner = Runner([halve])
+
+    assert apply_permission_updates([update], runner.runner_context) == [words]
+    assert (runner.runner_context.policies, dict(runner.context.values)) == ((), {})
+
+
+@requirement("consent.updates")
+async def test_invalid_rule_is_reported_and_not_added() -> None:
+    runner = Runner([halve])
+    odd = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash("}]}
+
+    (output,) = apply_permission_updates([odd], runner.runner_context)
+
+    assert output.startswith("addRules: ")
+    assert runner.runner_context.policies == ()
+
+
+@requirement("tools.context-injected")
+async def test_tool_resolves_paths(tmp_path: Path) -> None:
+    actual: list[Path] = []
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        actual.extend(ctx.resolve(name) for name in ("a/../b.txt", "/x/y", "~/z", "~"))
+        return f"{ctx.session_id} {ctx.agent_id} {ctx.tracking.chain_id}"
+
+    runner = Runner([look], cwd=tmp_path)
+    home = runner.runner_context.workspace.environment.get("HOME", "~")
+    with anyio.fail_after(10):
+        (result,) = await runner.run([call("a", "look")])
+
+    assert actual == [tmp_path / "b.txt", Path("/x/y"), Path(home) / "z", Path(home)]
+    assert result.text == "None None main"
+
+
+@requirement("run.bodies")
+async def test_live_span_has_input_and_result_like_a_read_one() -> None:
+    @tool(name="Bash")
+    async def structured(command: str) -> Output:
+        return Output([{"type": "text", "text": "a\nb"}], structured={"stdout": "a\nb"})
+
+    @tool(name="mcp__x__plain")
+    async def plain(command: str) -> str:
+        return "words"
+
+    with anyio.fail_after(10):
+        first, two = await Runner([structured, plain]).finish(
+            [call("a", "Bash", command="ls"), call("b", "mcp__x__plain", command="ls")]
+        )
+
+    assert first.span.input == BashInput(command="ls")
+    assert first.span.call.raw_input == b'{"command":"ls"}'
+    assert first.span.call.arguments == {"command": "ls"}
+    with pytest.raises(TypeError):
+        first.span.call.arguments["command"] = "rm"  # type: ignore[index]  # others go by it too
+    assert first.span.result is not None
+    assert first.span.result.text == "a\nb"
+    assert first.span.result.content == [{"type": "text", "text": "a\nb"}]
+    assert first.span.result.structured == BashResult(stdout="a\nb")
+    assert two.span.result is not None
+    assert (two.span.result.text, two.span.result.content) == ("words", "words")
+
+
+@requirement("tools.sync-in-threads")
+async def test_tool_in_a_thread_can_query_and_report() -> None:
+    seen: list[object] = []
+    log = EventLog()
+
+    @tool
+    def sync(ctx: ToolContext) -> str:
+        ctx.progress("half", done=1)
+        seen.extend([ctx.cancelled, ctx.in_progress, [item.name for item in ctx.services.tools]])
+        seen.append(dict(ctx.decisions))
+        return "done"
+
+    with anyio.fail_after(10):
+        await Runner([sync, halve], direct=[log]).run([call("a", "sync")])
+
+    assert seen == [False, frozenset({"a"}), ["sync", "halve"], {}]
+    assert [(item.kind, item.data) for item in log.of(Progressed)] == [("half", {"done": 1})]
+
+
+@requirement("tools.bad-definitions")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"colour": "red"}, "has no option 'colour'"),
+        ({"grace": -1}, "must not be negative"),
+        ({"grace": float("nan")}, "must not be negative"),
+        ({"interrupt": "maybe"}, "`cancel` or `block`"),
+    ],
+)
+async def test_invalid_option_is_refused_at_once(options: ToolOptions, words: str) -> None:
+    async def look() -> str:
+        """Look."""
+        return ""
+
+    with pytest.raises(BadTool, match=words):
+        tool(**options)(look)
+
+
+@requirement("tools.bad-definitions")
+async def test_toolset_accepts_only_tools() -> None:
+    def look() -> str:
+        return ""
+
+    with pytest.raises(BadTool, match="is not a tool; put @tool on a function"):
+        Toolset([look])  # type: ignore[list-item]
+
+
+@requirement("runner.alone")
+async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
+    runner = Runner([halve])
+
+    with pytest.raises(RuntimeError, match="the runner is not entered"):
+        runner.start_soon(anyio.sleep_forever)
+    with anyio.fail_after(10):
+        await runner.__aexit__(None, None, None)  # nobody entered: nothing to leave
+        async with runner:
+            done = anyio.Event()
+
+            async def work() -> None:
+                done.set()
+
+            runner.start_soon(work)
+            await done.wait()
+
+
+@requirement("run.duplicate")
+async def test_repeated_call_is_not_run_unless_forgotten() -> None:
+    output, again = EventLog(), CallId("a")
+    runner = Runner([halve], direct=[output])
+    runner.mark_seen(again)
+    with anyio.fail_after(10):
+        async with runner:
+            assert await runner.run([call("a", "halve", n=4)]) == []
+            runner.forget_call(again)
+            (result,) = await runner.run([call("a", "halve", n=4)])
+
+    assert result.text == "2.0"
+    assert [item.call_id for item in output.of(Duplicate)] == [again]
+
+
+@requirement("run.deferred-tools")
+async def test_deferred_tools_are_marked_only_if_they_can_be_found() -> None:
+    tools = coding_tools()
+    with_search = Runner(tools).schemas(defer=True)
+    marked = [item["name"] for item in with_search if item.get("defer_loading")]
+    without = Runner([item for item in tools if item.name != "ToolSearch"]).schemas(defer=True)
+
+    assert marked
+    assert "Bash" not in marked
+    assert not any("defer_loading" in item for item in without)
+    assert not any("defer_loading" in item for item in Runner(tools).schemas())
