@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from toolspan.cli import select
-from toolspan.cli.output import make_redactor, print_redaction, redaction_options, warn, write_output
+from toolspan.cli.output import make_redactor, print_json, print_redaction, redaction_options, warn, write_output
 from toolspan.errors import NotFound, SourceError
-from toolspan.export.redact import Redactor
+from toolspan.export.redact import Redactor, SecretRedactor
 from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportFormat, SessionExport, load_writer
 
 
@@ -22,10 +22,11 @@ from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportF
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @select.last_option
 @redaction_options
+@click.option("--preview", is_flag=True, help="With --redact: print every replacement as JSON, and no export.")
 @select.filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, redact: bool,
-    report: bool, skeleton: bool, call_filter: select.CallFilter,
+    report: bool, skeleton: bool, preview: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -36,7 +37,9 @@ def command(
     --tool, --state, --error and --agent select calls and leave out messages; the other filters
     select sessions and times.
     """
-    redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
+    if preview and not redact:
+        raise click.UsageError("--preview needs --redact")
+    redactor = make_redactor(redact=redact, skeleton=skeleton, report=report or preview)
     selection = select.read_selection(names, last=last)
     calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
     files = {file for file, _ in calls}
@@ -51,6 +54,11 @@ def command(
         include_message=lambda message: has_messages and call_filter.accepts_time(message.at),
     )
     write = load_writer("json" if as_json else form)
+    if preview:
+        for _ in write(_session_exports(sessions, redactor, export_filter)):
+            pass
+        print_json(*(redactor.replacements if isinstance(redactor, SecretRedactor) else ()))
+        return
     write_output(write(_session_exports(sessions, redactor, export_filter)), output)
     print_redaction(redactor, report=report, output=output)
 

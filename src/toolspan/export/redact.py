@@ -80,6 +80,7 @@ perf: they are always new, so remembering words does not help.
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 64
+_CONTEXT_CHARS = 80
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -108,6 +109,8 @@ class Redaction(Struct, frozen=True, kw_only=True):
     placeholder: str
     rule: str
     """The rule that recognized the value."""
+    context: str = ""
+    """The text around the placeholder, redacted."""
 
 
 class SecretRedactor:
@@ -258,13 +261,22 @@ class SecretRedactor:
             order[id(union)] = order[id(named_by)]
             merged[-1] = union
         pieces: list[str] = []
-        at = 0
+        places: list[int] = []
+        at = length = 0
         for start, end, kind, rule in merged:
             placeholder = self._placeholder(kind, text[start:end])
             self._note(kind, placeholder, rule, text.count("\n", 0, start) + 1 if self._keep_report else 0)
             pieces += (text[at:start], placeholder)
+            places.append(length + start - at)
+            length += start - at + len(placeholder)
             at = end
-        return "".join((*pieces, text[at:]))
+        redacted = "".join((*pieces, text[at:]))
+        if self._keep_report and places:
+            self.replacements[-len(places) :] = [
+                replace(item, context=_line_around(redacted, place))
+                for item, place in zip(self.replacements[-len(places) :], places, strict=True)
+            ]
+        return redacted
 
     def _placeholder(self, kind: str, value: str) -> str:
         if kind in ("user", "person"):
@@ -374,6 +386,12 @@ class SecretRedactor:
                 placeholder = self._placeholder_for("secret", str(value))
                 self._note("secret", placeholder, "name " + ".".join(self._path[-1:]))
                 return placeholder
+
+
+def _line_around(text: str, place: int) -> str:
+    """Return the line at a place, shortened around it."""
+    start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT_CHARS)
+    return text[start : place + _CONTEXT_CHARS].partition("\n")[0]
 
 
 def _is_random_text(value: object) -> bool:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolspan.web.answers import Answers
+from toolspan.web.live import Live
 from toolspan.web.worker import Answer, Question
 
 _SESSION_FILTERS = ("project", "dialect", "since", "until")
@@ -63,7 +64,7 @@ def api_routes(answers: Answers) -> list[Route]:
         Route("/api/call/{id}", api.call),
         Route("/api/call/{id}/why", api.why),
         Route("/api/compare", api.compare),
-        Route("/api/live", api.live),
+        *Live(answers).routes(),
     ]
 
 
@@ -145,20 +146,6 @@ class _Api:
             row = await self._find_session(check_id(request.query_params.get(side, "")))
             files.append(row["files"][0])
         return respond(await self._answers.ask(Question("compare", tuple(arguments), tuple(files))), single=True)
-
-    async def live(self, _: Request) -> Response:
-        """Send the live sessions as an event `sessions` now and after each change of a transcript."""
-
-        async def events() -> AsyncIterator[str]:
-            question = Question("sessions", ("--live",), self._answers.roots)
-            count: int | None = self._answers.change
-            while count is not None:
-                answer = await self._answers.ask(question)
-                data = b"[" + b",".join(map(bytes, answer.rows)) + b"]"
-                yield f"id: {count}\nevent: sessions\ndata: {data.decode()}\n\n"
-                count = await self._answers.next_change(count)
-
-        return StreamingResponse(events(), media_type="text/event-stream")
 
     async def _find_session(self, session: str) -> dict[str, list[str]]:
         """Return the row of a session of the served transcripts, whose files may then be read."""
