@@ -36,6 +36,8 @@ class Answers:
         """The number of changes seen; an answer is valid for one value."""
         self._status_changes = 0
         self._address = address
+        self.scratch = Path(address).parent
+        """A private folder for files that commands write."""
         self._kept: OrderedDict[Question, tuple[Version, Answer]] = OrderedDict()
         self._asked: dict[tuple[Version, Question], asyncio.Task[Answer]] = {}
         self._limit = asyncio.Semaphore(_MAX_PARALLEL)
@@ -64,13 +66,14 @@ class Answers:
             task = self._asked[key] = asyncio.create_task(self._ask_worker(key))
         return await asyncio.shield(task)
 
-    async def run(self, question: Question) -> Answer:
-        """Run a command that changes something, and forget all answers."""
+    async def run(self, question: Question, *, changes: bool = True) -> Answer:
+        """Run a command and do not keep the answer. If it `changes` something, forget all answers."""
         try:
             return await self._ask_worker(((self.change, 0), question), keep=False)
         finally:
-            self.change += 1
-            await self._notify()
+            if changes:
+                self.change += 1
+                await self._notify()
 
     async def _ask_worker(self, key: tuple[Version, Question], *, keep: bool = True) -> Answer:
         version, question = key

@@ -103,7 +103,8 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     from starlette.staticfiles import StaticFiles
 
     from toolspan.web.answers import watching
-    from toolspan.web.api import ApiError, api_routes, respond_to_error
+    from toolspan.web.api import api_routes
+    from toolspan.web.requests import ApiError, respond_to_error
     from toolspan.web.security import Guard
 
     loader = PackageLoader("toolspan.web")

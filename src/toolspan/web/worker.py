@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import signal
 import socket
@@ -31,6 +32,8 @@ class Question(msgspec.Struct, frozen=True):
     """The transcripts to read; only the server's own paths and checked ids."""
     fields: tuple[str, ...] = ()
     """The only fields of each row to return; all if empty."""
+    as_json: bool = True
+    """False for a command that writes a file."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -54,7 +57,8 @@ def run_command(question: Question) -> Answer:
     rows: list[bytes] = []
     warnings: list[str] = []
     error, status = None, 200
-    with collect_json(rows, warnings):
+    printed = io.StringIO()
+    with collect_json(rows, warnings), contextlib.redirect_stderr(printed if not question.as_json else sys.stderr):
         try:
             if question.command == "overview":
                 from toolspan.cli.overview import print_overview
@@ -63,12 +67,13 @@ def run_command(question: Question) -> Answer:
             else:
                 command = app.get_command(click.Context(app), question.command)
                 assert command is not None
-                words = ["--json", *question.arguments, "--", *question.names]
+                words = [*(["--json"] if question.as_json else []), *question.arguments, "--", *question.names]
                 command.main(words, prog_name=f"toolspan {question.command}", standalone_mode=False)
         except NotFound as problem:
             error, status = str(problem), 404
         except (ToolspanError, click.ClickException) as problem:
             error, status = problem.format_message() if isinstance(problem, click.ClickException) else str(problem), 400
+    warnings += filter(None, printed.getvalue().splitlines())
     if question.fields:
         rows = [_select_fields(row, question.fields) for row in rows]
     return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
