@@ -32,7 +32,7 @@ const COLUMNS = [
   { key: "errors", title: "Errors", width: "5rem", align: "right", cell: (row) => (row.errors ? html`<span class="tone-bad">${number(row.errors)}</span>` : html`<span class="faint">0</span>`), value: (row) => row.errors },
   { key: "client", title: "The client", width: "9rem", hide: "narrow", cell: (row) => html`<span class="tone-${CLIENT[row.client][1]}">${CLIENT[row.client][0]}</span>`, value: (row) => row.client },
   { key: "lines", title: "Lines", width: "5.5rem", align: "right", hide: "narrow", cell: (row) => number(row.lines), value: (row) => row.lines },
-  { key: "ended", title: "Last active", width: "10rem", hide: "phone", newest: true, cell: (row) => dateTime(row.ended), value: (row) => row.ended?.getTime() },
+  { key: "ended", title: "Last active", width: "11rem", hide: "phone", newest: true, cell: (row) => dateTime(row.ended), value: (row) => row.ended?.getTime() },
 ];
 const phoneRow = (row) => html`<a class="title" href=${rowHref(row)}>${row.about}</a><${Facts} className="faint" items=${[html`<${Health} healthy=${row.healthy} />`, row.errors > 0 && plural(row.errors, "error"), dateTime(row.ended)]} />`;
 
@@ -178,7 +178,7 @@ function Replacements({ rows, session }) {
   if (!rows.length) return html`<${Empty}>Nothing was recognized as secret or personal.<//>`;
   return html`<div class="card"><h2 data-test="replacements">${plural(rows.length, "replacement")} of ${plural(groups.length, "value")}</h2>
     ${groups.map((group) => html`<details key=${group.placeholder} class="replaced"><summary><b class="mono">${group.placeholder}</b> <span class="faint">${group.rule}</span><span class="count">${number(group.places.length)}×</span></summary>
-      <ul>${group.places.slice(0, 100).map((place, n) => html`<li key=${n}><code>${mark(place.context || place.placeholder, place.placeholder)}</code>
+      <ul>${group.places.slice(0, 100).map((place, n) => html`<li key=${n}><code>${mark(place.context || place.placeholder, place.placeholder)}</code>${" "}
         <span class="faint">${place.field}${place.line ? `, line ${place.line}` : ""}</span>${place.call ? html` <a href=${href("/call/:id", { id: place.call }, { session })}>${shortId(place.call)}</a>` : ""}</li>`)}
         ${group.places.length > 100 ? html`<li class="faint">and ${number(group.places.length - 100)} more</li>` : null}</ul></details>`)}</div>`;
 }
