@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,9 +18,13 @@ import msgspec
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import config_dir
 from toolspan.reading.discovery import default_roots
-from toolspan.web.worker import FRAME_HEAD, Answer, Question, decode_answer, encode_frame, frame_length
+from toolspan.web.worker import FRAME_HEAD, Answer, Question, Request, decode_answer, encode_frame, frame_length
 
 _MAX_KEPT_BYTES = 32 << 20
+_LARGE_BYTES = 1 << 20
+_MAX_GROWING = 4
+_REST = 2.0
+_MAX_REST_SECONDS = 15.0
 _MAX_PARALLEL = 2
 """Commands read on all cores themselves."""
 Version = tuple[int, int]
@@ -43,6 +48,8 @@ class Answers:
         self._limit = asyncio.Semaphore(_MAX_PARALLEL)
         self._changed = asyncio.Condition()
         self._closed = asyncio.Event()
+        self._busy_seconds = 0.0
+        self._growing: OrderedDict[str, None] = OrderedDict()
         self._waking: set[asyncio.Task[None]] = set()
 
     @property
@@ -79,15 +86,17 @@ class Answers:
         version, question = key
         try:
             async with self._limit:
+                started = time.monotonic()
                 reader, writer = await asyncio.open_unix_connection(self._address)
                 try:
-                    writer.write(encode_frame(msgspec.msgpack.encode(question)))
+                    writer.write(encode_frame(msgspec.msgpack.encode(Request(question, tuple(self._growing)))))
                     length = frame_length(await reader.readexactly(FRAME_HEAD))
                     answer = decode_answer(await reader.readexactly(length))
                 except asyncio.IncompleteReadError:
                     return Answer(error="the command ended without an answer", status=500)
                 finally:
                     writer.close()
+                    self._busy_seconds += time.monotonic() - started
             if keep and answer.status != 500:
                 self._keep(question, version, answer)
             return answer
@@ -118,8 +127,28 @@ class Answers:
             if all(Path(path).parent == statuses for _, path in changes):
                 self.count_status_change()
             else:
+                self._note_growing(path for _, path in changes)
                 self.change += 1
+                self._busy_seconds = 0.0
                 await self._notify()
+                await asyncio.sleep(0)  # the pages that wait for changes ask now
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Let a change that takes long to answer be the last one for a while, so that the machine has rest."""
+        while self._asked:
+            await asyncio.wait(list(self._asked.values()))
+        await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
+
+    def _note_growing(self, paths: Iterable[str]) -> None:
+        """Remember the large files that changed last."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                if path.endswith(".jsonl") and Path(path).stat().st_size >= _LARGE_BYTES:
+                    self._growing[path] = None
+                    self._growing.move_to_end(path)
+        while len(self._growing) > _MAX_GROWING:
+            self._growing.popitem(last=False)
 
     async def wait_for(self, is_reached: Callable[[], bool]) -> bool:
         """Wait for a condition, which is checked after each change. Return False when the server stops."""

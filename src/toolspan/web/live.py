@@ -34,7 +34,7 @@ class Live:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._question_count = 0
-        self.questions = Questions(self._on_question)
+        self.questions = Questions(self._on_question, lambda: answers.wait_for(lambda: False))
         self._watched_processes: dict[int, int] = {}
         """File descriptors of processes, by process id."""
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import msgspec
 from starlette.requests import Request
@@ -33,12 +33,16 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Questions:
-    """The open questions. `on_change` is called when one comes or goes."""
+    """The open questions."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, on_change: Callable[[], None], wait_for_stop: Callable[[], Coroutine[None, None, object]]
+    ) -> None:  # fmt: skip
+        """Call `on_change` when a question comes or goes; `wait_for_stop` returns when the server stops."""
         self.pages = 0
         """The number of open pages."""
         self._on_change = on_change
+        self._wait_for_stop = wait_for_stop
         self._numbers = itertools.count(1)
         self._open: dict[str, tuple[OpenQuestion, asyncio.Future[PageAnswer]]] = {}
 
@@ -72,14 +76,15 @@ class Questions:
         answer: asyncio.Future[PageAnswer] = asyncio.get_running_loop().create_future()
         self._open[name] = (OpenQuestion(id=name, asked=time.time(), question=question), answer)
         self._on_change()
-        gone = asyncio.create_task(_disconnected(request))
+        ends = [asyncio.create_task(_disconnected(request)), asyncio.create_task(self._wait_for_stop())]
         try:
-            await asyncio.wait([answer, gone], timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answer, *ends], timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED)
             return Response(
                 msgspec.json.encode(answer.result() if answer.done() else None), media_type="application/json"
             )
         finally:
-            gone.cancel()
+            for end in ends:
+                end.cancel()
             answer.cancel()
             del self._open[name]
             self._on_change()

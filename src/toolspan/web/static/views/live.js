@@ -43,7 +43,8 @@ export default function Live({ setTitle }) {
   useEffect(() => onLive(setSessions), []);
   useEffect(() => onQuestions(setQuestions), []);
   const asking = new Set(questions.map(({ question }) => question.session));
-  const sorted = useMemo(() => [...(sessions ?? [])].sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status)), [sessions]);
+  const sorted = useMemo(() => (sessions ?? []).map((session) => (asking.has(session.id) ? { ...session, status: "waiting" } : session))
+    .sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status)), [sessions, questions]);
   const count = (status) => sorted.filter((session) => session.status === status).length;
   const waiting = questions.length + sorted.filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
   const now = useNow(questions.length > 0 || sorted.some(({ status }) => status === "running" || status === "waiting"));
