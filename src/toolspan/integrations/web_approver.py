@@ -6,7 +6,6 @@ over loopback and waits for the answer; `WebApprover` does so for a session.
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -101,6 +100,8 @@ def running_servers() -> list[RunningServer]:
 
 
 def _is_answering(server: RunningServer) -> bool:
+    import http.client  # perf: most starts find no state file
+
     try:
         os.kill(server.pid, 0)  # another program may have the port now, and must not see the token
     except ProcessLookupError:
@@ -121,11 +122,15 @@ class PageConnection:
     """A connection that asks one question."""
 
     def __init__(self, server: RunningServer) -> None:
+        import http.client
+
         self.server = server
         self._connection = http.client.HTTPConnection(server.local_host, server.port)
 
     def ask(self, question: PermissionQuestion) -> PageAnswer | None:
         """Wait for the answer. Return None if there was none, or if the server stopped."""
+        import http.client
+
         headers = {
             "Authorization": f"Bearer {self.server.token}",
             "X-Toolspan-Token": self.server.page_token,

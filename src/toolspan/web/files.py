@@ -78,9 +78,9 @@ class FileRoutes:
         path = await self._check_path(body.path)
         if body.side not in ("before", "after"):
             raise ApiError(400, "side is `before` or `after`")
-        arguments = (f"--{body.side}={check_id(body.call)}", "--dry-run" if body.dry_run else "--yes")
-        arguments += ("--force",) if body.force else ()
-        question = Question("restore", arguments, (path, *self._answers.roots))
+        arguments = [f"--{body.side}={check_id(body.call)}", "--dry-run" if body.dry_run else "--yes"]
+        arguments += ["--force"] if body.force else []
+        question = Question("restore", tuple(arguments), (path, *self._answers.roots))
         return respond(await self._answers.run(question, changes=not body.dry_run), single=True)
 
     async def _check_path(self, path: str) -> str:

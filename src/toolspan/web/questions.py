@@ -11,6 +11,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -76,9 +77,12 @@ class Questions:
         answer: asyncio.Future[PageAnswer] = asyncio.get_running_loop().create_future()
         self._open[name] = (OpenQuestion(id=name, asked=time.time(), question=question), answer)
         self._on_change()
-        ends = [asyncio.create_task(_disconnected(request)), asyncio.create_task(self._wait_for_stop())]
+        ends: list[asyncio.Future[Any]] = [
+            asyncio.create_task(_disconnected(request)), asyncio.create_task(self._wait_for_stop())
+        ]  # fmt: skip
         try:
-            await asyncio.wait([answer, *ends], timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED)
+            waits: list[asyncio.Future[Any]] = [answer, *ends]
+            await asyncio.wait(waits, timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED)
             return Response(
                 msgspec.json.encode(answer.result() if answer.done() else None), media_type="application/json"
             )
