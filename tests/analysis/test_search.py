@@ -79,6 +79,23 @@ def test_a_search_can_be_restricted_to_one_side(tmp_path: Path, side: MatchSide,
     assert names(search_folder(tmp_path, "lantern", sides=[side]).matches) == expected
 
 
+@requirement("search.structured")
+@pytest.mark.parametrize("program", [RIPGREP, None])
+def test_text_that_is_only_in_tool_use_result_is_found_and_marked(tmp_path: Path, program: str | None) -> None:
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    only = builder.call("Bash", {"command": "ls"}, id="only")
+    builder.result(only, "cut", structured={"stdout": "a lantern", "stderr": "", "lines": ["x", {"deep": "lantern"}]})
+    both = builder.call("Bash", {"command": "ls"}, id="both")
+    builder.result(both, "a lantern", structured={"stdout": "a lantern and oil"})
+    write(tmp_path, builder)
+
+    matches = search_folder(tmp_path, "lantern", program=program).matches
+    assert [(match.call, match.sides) for match in matches] == [("both", ("result",)), ("only", ("toolUseResult",))]
+    (match,) = search_folder(tmp_path, "lantern", "oil", program=program).matches
+    assert (match.call, match.sides) == ("both", ("result", "toolUseResult"))
+    assert names(search_folder(tmp_path, "lantern", sides=["result"], program=program).matches) == ["both"]
+
+
 @requirement("search.all-words")
 def test_all_words_must_occur_in_the_same_call_or_message(tmp_path: Path) -> None:
     write(tmp_path, make_session())

@@ -460,6 +460,29 @@ def test_a_long_gap_between_the_records_of_a_subagent_is_not_tool_time(version: 
 
 
 @requirement("time.nothing-recorded")
+def test_a_call_that_stops_reporting_progress_is_not_tool_time(tmp_path: Path) -> None:
+    minute = 60_000
+    builder = TranscriptBuilder(session_id="s", version="2.1.80").prompt("go")
+    task = builder.call("Task", {"prompt": "look"}, id="task", after_ms=1_000)
+    for _ in range(3):  # the computer sleeps after the third record
+        builder.wait(minute).progress(task, "agent_progress", agentId="a1")
+    builder.wait(600 * minute).progress(task, "agent_progress", agentId="a1")
+    builder.result(task, claude_results.ran("seen"), after_ms=minute)
+    for name, pause in (("first", 0), ("silent", 60), ("last", 0)):
+        call = builder.call("Bash", {"command": "make"}, id=name, after_ms=1_000)
+        if not pause:
+            builder.wait(1_000).progress(call, "bash_progress", output="")
+        builder.result(call, claude_results.ran("a"), after_ms=pause * minute or 1_000)
+    long = builder.call("Grep", {"pattern": "x"}, id="other", after_ms=1_000)  # this tool never reports progress
+    builder.result(long, claude_results.ran("a"), after_ms=20 * minute)
+
+    found = sheet(builder.write(tmp_path / "s.jsonl"))
+
+    expected = {"model": 5_000, "tools": 24 * minute + 4_000, "nothing_recorded": 660 * minute}
+    assert parts(found.split) == expected
+
+
+@requirement("time.nothing-recorded")
 def test_a_long_command_or_a_busy_subagent_is_tool_time(tmp_path: Path) -> None:
     minute = 60_000
     builder = TranscriptBuilder(session_id="s").prompt("go")

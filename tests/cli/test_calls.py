@@ -226,11 +226,23 @@ def test_a_time_that_is_none_is_refused(time: str, tmp_path: Path) -> None:
 def test_the_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
     path = asked("one", *(f"toolu_{n}" for n in range(60))).write(tmp_path / "one.jsonl")
 
-    assert listed(path).count("Bash") == 50
-    assert "60 calls, the last 50 shown" in listed(path)
-    assert listed(path, "--limit", "0").count("Bash") == 60
+    assert listed(path, "--unfold").count("Bash") == 50
+    assert "60 calls, the last 50 shown" in listed(path, "--unfold")
+    assert listed(path, "--limit", "0", "--unfold").count("Bash") == 60
     assert "shown" not in listed(path, "--limit", "0")
     assert len(ids(path)) == 60
+
+
+@requirement("cli.fold")
+def test_a_run_of_equal_rows_is_folded(tmp_path: Path) -> None:
+    path = asked("one", *(f"toolu_{n}" for n in range(657))).write(tmp_path / "one.jsonl")
+
+    folded = listed(path)
+    assert folded.count("Bash") == 1
+    assert "657 × the same, --unfold" in folded
+    assert "657 calls\n" in folded
+    assert "7 × the same" in listed(path, "--limit", "7")
+    assert len(listed(path, "--json").splitlines()) == 657
 
 
 def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:

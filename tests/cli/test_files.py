@@ -56,7 +56,8 @@ def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int
     assert first[first.index("2") :][:3] == ["2", "+4", "−1"]
     assert "b.md" in told[3]
     assert second[second.index("+1") :][:3] == ["+1", "−0", "1"]
-    assert told[-2:] == ["2 files, +5 −1 lines", "Times in UTC."]
+    assert "2 files, +5 −1 lines" in told
+    assert any("--path FILE" in line for line in told)
 
 
 @requirement("files.command")
@@ -68,7 +69,6 @@ def test_programs_get_one_object_per_file(desk: Desk) -> None:
     assert (second["errors"], second["created"]) == (1, 1)
     edited = rows(transcript(desk), "--tool", "edit")
     assert {row["path"]: row["changes"] for row in edited} == {desk.path("a.py"): 1, desk.path("b.md"): 0}
-    assert rows(transcript(desk), "--path", desk.folder, "--agent", "nobody") == []
 
 
 @requirement("files.command")

@@ -76,15 +76,19 @@ def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Pat
         (["--until", "2026-11-02T09:00:30Z"], ["prompt"]),
         (["--project", "harbour", "--tool", "Read"], ["c2"]),
         (["--project", "/home/dev/pro", "--tool", "Read"], ["c2"]),  # where the session worked
-        (["--project", "elsewhere"], []),
         (["--session", "5e55", "--tool", "Read"], ["c2"]),
-        (["--agent", "a"], []),
         (["--dialect", "codex"], []),
         (["--dialect", "claude", "--tool", "Read"], ["c2"]),
     ],
 )
 def test_the_filters_of_all_commands_hold(archive: Path, options: list[str], expected: list[str]) -> None:
     assert calls("lantern", archive, *options) == expected
+
+
+@requirement("cli.filters")
+@pytest.mark.parametrize("option", ["--project", "--agent", "--tool"])
+def test_a_filter_that_names_nothing_is_an_error(archive: Path, option: str) -> None:
+    assert "elsewhere" in search("lantern", archive, option, "elsewhere", code=2).output
 
 
 @requirement("search.command")

@@ -16,6 +16,7 @@ from tests.cli.command import CWD, home_at, rows, run, saved
 from tests.requirement import requirement
 from toolspan.diffs.codex_patch import AddFile, PatchChunk, UpdateFile
 from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing.codex_builder import RolloutBuilder
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -447,3 +448,64 @@ def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> 
         assert [line.split()[2] for line in told] == ["Edit", "Read", "Edit"]
         assert row(output.partition("── around")[0], "◂ this").endswith(f"{call} ◂ this")
     assert json.loads(shown(path, failed, "--json"))["recovery"]["outcome"] == "recovered"
+
+
+@requirement("show.line")
+@pytest.mark.parametrize("side", ["message", "thinking", "subagent", "rollout"])
+def test_the_address_of_a_search_hit_opens_the_session_there(side: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="5e550001").prompt("first")
+    for number in range(20):
+        story.text(f"step {number} " + "x" * 300, after_ms=1_000)
+    needle = "needle " + "y" * 200 + " the end"
+    if side == "rollout":
+        RolloutBuilder().prompt("first").text(needle).write(tmp_path / ".codex")
+    elif side == "subagent":
+        call = story.call("Task", {"prompt": "look"}, id="starter")
+        agent = story.agent(call).prompt("look").text(needle)
+        story.until(agent).result(call, "seen")
+    elif side == "thinking":
+        story.thinking(needle)
+    else:
+        story.text(needle)
+    story.text("later").write(tmp_path / ".claude" / "projects" / "-p" / "5e550001.jsonl")
+
+    hit = run("search", "needle", tmp_path, "--in", "message", env={"COLUMNS": "100"}).stdout.splitlines()[0]
+    output = shown(hit.split()[-1], tmp_path, "--width", "100")
+
+    (target,) = (line for line in output.splitlines() if "▶" in line)
+    assert "needle" in target
+    assert "the end" in output  # in full
+    assert "step 5" not in output
+    assert ("later" in output) == (side in ("message", "thinking"))
+
+
+@requirement("show.line")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("5e550001:99", "has 2 lines; there is no line 99"), ("5e550001:0", "no line 0"), ("c1:2", "is a call")],
+)
+def test_a_line_that_is_not_there_is_an_error(name: str, words: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="5e550001").prompt("go")
+    story.call("Bash", {"command": "ls"}, id="c1")
+    story.write(tmp_path / "projects" / "-p" / "5e550001.jsonl")
+
+    done = run("show", name, tmp_path, code=2)
+
+    assert words in done.output
+
+
+@requirement("cli.fold")
+def test_a_run_of_equal_calls_is_folded(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go")
+    for _ in range(40):
+        call = story.call("Bash", {"command": "git status"}, after_ms=1_000)
+        story.result(call, claude_results.exited(1, "no"), after_ms=500)
+    path = story.text("done").write(tmp_path / "s.jsonl")
+
+    folded = shown(path)
+    assert folded.count("git status") == 1
+    assert "40 × the same, --unfold" in folded
+    assert "done" in folded
+    assert shown(path, "--unfold").count("git status") == 40
+    (item,) = json.loads(shown(path, "--json"))["turns"]
+    assert sum(entry["type"] == "batch" for entry in item["items"]) == 40

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
 
 PATIENCE = 30  # seconds; only a test that fails waits so long
+LONG_AGO = datetime(2026, 11, 2, 9, tzinfo=UTC)
+NOW = datetime.now(UTC)
 START = "from toolspan.cli import main; main()"
 
 
@@ -89,9 +92,9 @@ def append(path: Path, *lines: bytes) -> None:
         stream.write(b"".join(line + b"\n" for line in lines))
 
 
-def two_calls(session_id: str = "5e550001") -> list[bytes]:
+def two_calls(session_id: str = "5e550001", start: datetime = LONG_AGO) -> list[bytes]:
     """A prompt, `c1` that succeeds, `c2` that fails: five lines."""
-    session = TranscriptBuilder(session_id=session_id).prompt("Go on.")
+    session = TranscriptBuilder(session_id=session_id, start=start).prompt("Go on.")
     session.call("Read", {"file_path": "/w/a.py"}, id="c1")
     session.result("c1", "text", after_ms=1500)
     session.call("Bash", {"command": "make all"}, id="c2")
@@ -148,10 +151,12 @@ def test_a_session_that_begins_later_is_waited_for_with_its_subagents(tmp_path: 
 
 def test_every_session_below_a_folder_is_watched(tmp_path: Path) -> None:
     lines = two_calls()
-    append(tmp_path / "p" / "one.jsonl", *lines[:2])
-    os.utime(tmp_path / "p" / "one.jsonl", (1_000, 1_000))  # not read before it changes
+    append(tmp_path / "p" / "one.jsonl", *lines[:2])  # just copied, but its records are old
+    append(tmp_path / "q" / "now.jsonl", *two_calls("now", NOW)[:2])
 
     with watching(tmp_path, "--json") as seen:
+        row = json.loads(seen.line())
+        assert (Path(row["file"]).name, row["was"], row["state"]) == ("now.jsonl", None, "requested")
         append(tmp_path / "q" / "two.jsonl", *lines[:2])
         row = json.loads(seen.line())
         assert (Path(row["file"]).name, row["was"], row["state"]) == ("two.jsonl", None, "requested")
@@ -215,8 +220,7 @@ def test_without_a_name_all_sessions_of_both_clients_are_watched(projects: Path,
     (user / ".codex" / "sessions").mkdir(parents=True)
     lines = two_calls()
     append(projects / "p" / "old.jsonl", *lines[:2])
-    os.utime(projects / "p" / "old.jsonl", (1_000, 1_000))
-    append(projects / "p" / "new.jsonl", *two_calls("new")[:2])
+    append(projects / "p" / "new.jsonl", *two_calls("new", NOW)[:2])
     rollout = RolloutBuilder().prompt("Go on.")
     rollout.call("shell", {"command": ["ls"]}, id="r1")
 
@@ -273,7 +277,7 @@ def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(proj
     for n in range(300):
         append(projects / f"p{n % 20}" / f"s{n}.jsonl", *two_calls(f"s{n}"))
     big = projects / "p0" / "big.jsonl"
-    lines = two_calls("big")
+    lines = two_calls("big", NOW)
     append(big, *lines[:1], b'{"type":"user","pad":"' + b"x" * 3_000_000 + b'"}', lines[1])
 
     with watching("--json") as seen:

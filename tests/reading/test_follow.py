@@ -7,6 +7,7 @@ import queue
 import tempfile
 import threading
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -420,10 +421,10 @@ def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
     prompt, call, result = one_call()
     old, young = tmp_path / "p" / "old.jsonl", tmp_path / "p" / "young.jsonl"
     append(old, prompt + call)
-    os.utime(old, (1_000, 1_000))
-    append(young, prompt + call)
+    append(young, (prompt + call).replace(b"2026-", b"2027-"))
+    os.utime(young, (1_000, 1_000))  # the records' own times count
     append(tmp_path / "p" / "packed.jsonl.zst", b"")
-    follower = FolderFollower(tmp_path, asleep_before=young.stat().st_mtime - 60)  # after the times of all records
+    follower = FolderFollower(tmp_path, asleep_before=datetime(2027, 1, 1, tzinfo=UTC).timestamp())
 
     assert [(u.file, u.span.state) for u in follower.catch_up() if isinstance(u, CallAppeared)] == [
         (str(young), "requested")

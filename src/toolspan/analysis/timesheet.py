@@ -15,7 +15,17 @@ from msgspec.structs import replace
 
 from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.stats import percentile
-from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSlice, TimeSplit, clip_slices
+from toolspan.analysis.timing import (
+    CALL_GAP_MS,
+    GAP_MS,
+    AgentTime,
+    CallTime,
+    Certainty,
+    FileTime,
+    TimeSlice,
+    TimeSplit,
+    clip_slices,
+)
 from toolspan.reading.lineage import CopyTracker, Lineages, SessionFiles, group_sessions, merge_copies, row_keys
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
@@ -130,17 +140,13 @@ class Timesheet:
         return [call for session in self.sessions for call in session.calls]
 
 
-_GAP_MS = 5 * 60_000
-"""The shortest gap between two records of a subagent in which nothing was recorded."""
-_CALL_GAP_MS = 15 * 60_000
-"""The same while a call of the subagent is open. The longest command that clients allow takes 10 minutes."""
 _MAX_DEPTH = 16
 
 _Interval = tuple[int, int]
 
 
 class _GapFinder:
-    """A finder for long gaps in calls that report progress: a subagent writes records while its call runs.
+    """A finder for long gaps in calls that report progress, by records of their own or by those of a subagent.
 
     A machine that sleeps, or a client that was stopped, leaves a gap of minutes to hours, which is not work.
     """
@@ -167,40 +173,42 @@ class _GapFinder:
         return self._mark_gaps(self._lineages.group_of(file.file), agent, is_subagent=is_subagent, depth=0)
 
     def _mark_gaps(self, group: Hashable, agent: AgentTime, *, is_subagent: bool, depth: int) -> AgentTime:
-        if depth > _MAX_DEPTH or not any(end - start >= _GAP_MS for start, end, _ in agent.slices):
+        if depth > _MAX_DEPTH or not any(end - start >= GAP_MS for start, end, _ in agent.slices):
             return agent
         runs = [(*interval, call) for call in agent.calls if (interval := _run_interval(call))]
         slices: list[TimeSlice] = []
         for part in agent.slices:
             length = part.end - part.start
-            if length < _GAP_MS or part.part not in ("tools", "model", "idle"):
+            if length < GAP_MS or part.part not in ("tools", "model", "idle"):
                 slices.append(part)
                 continue
             open_calls = [call for start, end, call in runs if start < part.end and end > part.start]
             if part.part != "tools":
                 gaps = [(part.start, part.end)] if is_subagent else []
-            elif any((group, call.call.id) in self._subagents for call in open_calls):
+            elif any(call.pauses or (group, call.call.id) in self._subagents for call in open_calls):
                 gaps = [(part.start, part.end)]
                 for call in open_calls:  # all of them must be silent
                     gaps = _intersect(gaps, self._gaps_of_call(group, call, part, depth))
             else:
-                is_gap = is_subagent and length >= _CALL_GAP_MS
+                is_gap = is_subagent and length >= CALL_GAP_MS
                 is_gap = is_gap and all(call.certainty == "unknown" for call in open_calls)
                 gaps = [(part.start, part.end)] if is_gap else []
             slices += _cut_gaps(part, gaps)
         return replace(agent, slices=tuple(slices))
 
     def _gaps_of_call(self, group: Hashable, call: CallTime, window: TimeSlice, depth: int) -> list[_Interval]:
-        """Return the gaps between the records of the subagents that a call started; none if it started none."""
+        """Return the gaps between the records of the subagents that a call started, or in its own progress."""
         subagents = self._subagents.get((group, call.call.id), ())
+        if not subagents:
+            return list(call.pauses)
         marked = [self._mark_gaps(group, agent, is_subagent=True, depth=depth + 1) for agent in subagents]
         parts = [part for agent in marked for part in agent.slices]
         records = [(at, at) for part in parts for at in (part.start, part.end)]
         active = sorted([*records, *((part.start, part.end) for part in parts if part.part != "nothing_recorded")])
         gaps: list[_Interval] = []
         last = window.start
-        for start, end in [*active, (window.end, window.end)] if subagents else ():
-            if min(start, window.end) - last >= _GAP_MS:
+        for start, end in [*active, (window.end, window.end)]:
+            if min(start, window.end) - last >= GAP_MS:
                 gaps.append((last, min(start, window.end)))
             last = max(last, end)
         return gaps
@@ -213,7 +221,7 @@ def _run_interval(call: CallTime) -> _Interval | None:
 
 def _intersect(first: Sequence[_Interval], second: Sequence[_Interval]) -> list[_Interval]:
     pairs = ((max(a, c), min(b, d)) for a, b in first for c, d in second)
-    return [(start, end) for start, end in pairs if end - start >= _GAP_MS]
+    return [(start, end) for start, end in pairs if end - start >= GAP_MS]
 
 
 def _cut_gaps(part: TimeSlice, gaps: Iterable[_Interval]) -> Iterator[TimeSlice]:

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import hook_log_path
@@ -25,7 +26,7 @@ from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
 from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import MessageAuthor, SessionInfo
-from toolspan.types.span import Hook, Permission, Span, parse_timestamp, to_epoch_ms
+from toolspan.types.span import Hook, Permission, Progress, Span, parse_timestamp, to_epoch_ms
 
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]
@@ -36,6 +37,10 @@ _MIN_WAIT_MS = 1_000
 """The shortest gap that counts as a wait. No user can read and answer a prompt faster, so shorter gaps
 are client overhead.
 """
+GAP_MS = 5 * 60_000
+"""The shortest gap between two records of a subagent, or of the progress of a call, in which nothing was recorded."""
+CALL_GAP_MS = 15 * 60_000
+"""The same while a command runs that may be silent. The longest command that clients allow takes 10 minutes."""
 _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
@@ -268,11 +273,11 @@ def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
                 same = (name for name in waiting if open_notes[name].input == note.input)
                 call = next(same, waiting[0] if waiting else None)
             if call is not None:
-                timings[call] = msgspec.structs.replace(timings[call], prompted=at)
+                timings[call] = replace(timings[call], prompted=at)
         elif note.event in _END_EVENTS and call in timings:
             open_notes.pop(call, None)
             ran = None if note.duration_ms is None else round(note.duration_ms)
-            timings[call] = msgspec.structs.replace(timings[call], ended=at, ran_ms=ran)
+            timings[call] = replace(timings[call], ended=at, ran_ms=ran)
     return timings
 
 
@@ -313,6 +318,8 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
+    pauses: tuple[tuple[int, int], ...] = ()
+    """Intervals without progress records, in milliseconds since the epoch, if the call reported progress."""
 
     @classmethod
     def from_phases(
@@ -330,7 +337,43 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
             certainty=phases.certainty,
             hooks_ms=lengths.get("hooks", 0),
             run_ms=lengths.get("run"),
+            pauses=tuple(_progress_pauses(span)),
         )
+
+
+def _progress_pauses(span: Span) -> Iterator[tuple[int, int]]:
+    """Yield the minutes or hours in which a call that reports progress did not."""
+    reports = [event for event in span.events if isinstance(event, Progress)] if span.events else []
+    end = to_epoch_ms(span.finished)
+    last = to_epoch_ms(span.requested)
+    if not reports or last is None or end is None:
+        return
+    active: list[tuple[int, int]] = []
+    for report in reports:
+        edges = [report.first_at, *chain.from_iterable(report.pauses), report.last_at]
+        times = [to_epoch_ms(parse_timestamp(at)) for at in edges]
+        active += [(a, b) for a, b in zip(times[::2], times[1::2], strict=True) if a is not None and b is not None]
+    for first, until in (*sorted(active), (end, end)):
+        if min(first, end) - last >= GAP_MS:
+            yield last, min(first, end)
+        last = max(last, until)
+
+
+def _silent_calls(spans: Sequence[Span]) -> dict[str, tuple[int, int]]:
+    """Return the long calls without progress of tools that reported some both before and after, by id."""
+    reports: dict[str, list[int]] = {}
+    candidates: list[tuple[Span, int, int]] = []
+    for span in spans:
+        start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
+        if start is not None and any(isinstance(event, Progress) for event in span.events):
+            reports.setdefault(span.tool, []).append(start)
+        elif start is not None and end is not None and end - start >= CALL_GAP_MS:
+            candidates.append((span, start, end))
+    return {
+        span.id: (start, end)
+        for span, start, end in candidates
+        if (times := reports.get(span.tool)) and min(times) < start < end < max(times)
+    }
 
 
 class AgentTime(Struct, frozen=True, kw_only=True):
@@ -366,7 +409,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     hooks_ms: int = 0
     idle_ms: int = 0
     nothing_recorded_ms: int = 0
-    """Long gaps in calls that otherwise report progress, such as subagents."""
+    """Long gaps in calls that otherwise report progress, such as subagents and commands."""
 
     @classmethod
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
@@ -434,14 +477,14 @@ def measure_transcript(transcript: Transcript) -> FileTime:
     content = read_content(transcript)
     timeline = build_timeline([content])
     timings = read_hook_timings(Path(path))
-    agent_times = [msgspec.structs.replace(measure_agent(timeline, timings), starter=content.starter_call)]
+    agent_times = [replace(measure_agent(timeline, timings), starter=content.starter_call)]
     for parent in timeline.iter_timelines():
         linked = {id(agent) for placed in parent.calls for agent in placed.agents}
         items = chain.from_iterable(turn.items for turn in parent.turns)
         unlinked = [item for item in items if isinstance(item, AgentTimeline) and id(item) not in linked]
         agent_times += [measure_agent(agent, timings) for agent in unlinked]
         agent_times += [
-            msgspec.structs.replace(measure_agent(agent, timings), starter=placed.span.id)
+            replace(measure_agent(agent, timings), starter=placed.span.id)
             for placed in parent.calls
             for agent in placed.agents
         ]
@@ -465,10 +508,12 @@ def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = 
     marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
     slices = _slice_time([interval for entry in span_phases for interval in entry.intervals], marks)
     busy = _BusyTime(slices)
+    silent_calls = _silent_calls(spans)
     calls = [
-        CallTime.from_phases(span, timeline.file, phases, busy.busy_within)
+        replace(time, pauses=(silent_calls[span.id],)) if span.id in silent_calls else time
         for span, phases in zip(spans, span_phases, strict=True)
         if span.state != "orphan_result"
+        for time in [CallTime.from_phases(span, timeline.file, phases, busy.busy_within)]
     ]
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
 

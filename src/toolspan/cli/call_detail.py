@@ -43,6 +43,7 @@ from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
 from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.error_kinds import KIND_WORDS
+from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
 from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Call, Event, Hook, Note, Notification, Permission, Progress, Span, parse_timestamp
@@ -83,6 +84,14 @@ class RowFormat(NamedTuple):
     messages: bool = True
     thinking: bool = False
     full: bool = False
+    unfold: bool = False
+    file: str = ""
+    line: int | None = None
+    """The line of `file` that the user named."""
+
+    def is_target(self, place: SourceLocation) -> bool:
+        """Return whether a record is on the line that the user named."""
+        return place.line == self.line and place.file == self.file
 
     def includes_message(self, message: Message) -> bool:
         """Return whether a message is shown."""

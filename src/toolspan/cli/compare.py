@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from toolspan.analysis.compare import (
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.timing import TIME_PARTS
 from toolspan.cli.dates import parse_time
+from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
     escape_markup,
     format_duration,
@@ -33,8 +35,9 @@ from toolspan.cli.output import (
     plain_line,
     print_json,
     print_table,
+    shorten_target,
 )
-from toolspan.cli.select import CallFilter, complete_session, filter_options, read_filtered_files
+from toolspan.cli.select import CallFilter, complete_session, explain_nothing, filter_options, read_filtered_files
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
@@ -78,6 +81,7 @@ def command(
         if call_filter.until is not None and call_filter.until <= at:
             raise click.UsageError("--until must be later than --at")
         files = read_filtered_files(names, _JOB, call_filter, last=False)
+        sides = [files]
         comparison = compare_sides(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
@@ -92,10 +96,15 @@ def command(
             for name, files in zip(names, sides, strict=True)
         )
         comparison = compare_sides(a, b, _parting_of(*sides))
+    if not comparison.a.calls and not comparison.b.calls:
+        compared = [file.file for side in sides for file in side]
+        explain_nothing(call_filter._replace(since=None, until=None), compared)
     if as_json:
         print_json(msgspec.to_builtins(comparison))
     else:
         _print_comparison(comparison, limit)
+        if at is None:
+            print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
 
 
 def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting | None:
@@ -115,7 +124,7 @@ def _print_comparison(comparison: Comparison, limit: int) -> None:
             text = f"{format_time(side.since) or 'the beginning'} to {format_time(side.until) or 'now'}"
         else:
             text = side.name
-        out.print(Text(f"{letter}  ", style="bold").append(plain_line(text, out.width - 3)))
+        out.print(Text(f"{letter}  ", style="bold").append(shorten_target(text, out.width - 3)))
     numbers = ("A", "B", "change")
     table = make_table("", *numbers, right=numbers)
     for section in _table_sections(comparison, limit):
@@ -144,7 +153,7 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
         yield [_count_row(f"  {label}", before, after) for label, before, after in counts]
     yield [
         _duration_row(label, a.time.part_ms(part), b.time.part_ms(part))
-        for part, label in ((part, f"time: {part}") for part in TIME_PARTS)
+        for part, label in ((part, f"time: {part.replace('_', ' ')}") for part in TIME_PARTS)
     ]
     token_rows = [
         _count_row(label, getattr(a.tokens, name), getattr(b.tokens, name)) for name, label in _TOKEN_LABELS.items()

@@ -17,7 +17,7 @@ from toolspan.analysis.errors import (
     recovery_by_call,
 )
 from toolspan.analysis.recovery import CHAIN_WORDS
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -32,16 +32,19 @@ from toolspan.reading.parallel import FileJob
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
 
+_NARROW_WIDTH = 90
+_INDENT = "\n       "
+
 
 @click.command("errors")
 @select.names_argument
 @select.last_option
-@select.limit_option(15, "groups")
-@select.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
+@lists.limit_option(15, "groups")
+@lists.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, limit: int, sort: select.SortOrder | None, as_json: bool,
+    names: tuple[str, ...], *, last: bool, limit: int, sort: lists.SortOrder | None, as_json: bool,
     call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Group failed calls by cause: the program that failed and the line that tells why.
@@ -72,10 +75,10 @@ def command(
     else:
         call_count = succeeded + sum(row.state not in ("orphan_result", "succeeded") for row in rows)
         call_count += 0 if succeeded else sum(row.state == "succeeded" for row in rows)
-    _print_groups(groups, limit, call_count, select.call_hint(names))
+    _print_groups(groups, limit, call_count, names)
 
 
-def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:
+def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: Sequence[str]) -> None:
     out = make_console()
     causes = [group for group in groups if group.kind != "nothing_found"]
     lines = list(_headline(causes, calls))
@@ -91,7 +94,7 @@ def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: st
     # perf: one print is much faster. Not wrapped, so that commands can be copied.
     out.print("\n".join(lines), soft_wrap=True)
     if groups:
-        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # not wrapped, so that it can be copied
+        lists.print_hints(names, lists.CALL_HINT, wrap=False)
 
 
 def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:
@@ -124,13 +127,12 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
     who = group.program or group.tool
     first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
     when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
-    yield (
-        f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
-        f"  [dim]{format_count(group.sessions, 'session')}, {when}[/]"
-    )
+    gap = _INDENT if width < _NARROW_WIDTH else " "  # a narrow screen has room for one part per line
+    what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
+    yield f"{what}{' ' if gap == ' ' else ''}{gap}[dim]{format_count(group.sessions, 'session')}, {when}[/]"
     if text := group.text or example.message:
         yield f"       {markup_line(text, width - 8)}"
-    yield f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]"
+    yield f"       [dim]{group.cause}.[/]{gap}[green]{group.solution}.[/]"
     if group.background:
         yield f"       {group.background:,} of these failed later, in the background"
     recovery = "not recovered"
@@ -139,5 +141,6 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
         how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways[:3])
         recovery = f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}"
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
-    yield f"       {recovery} [dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    separator = gap if group.recovered else " "
+    yield f"       {recovery}{separator}[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
     yield f"       [dim]{escape_markup(group.command)}[/]"

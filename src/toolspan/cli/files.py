@@ -25,8 +25,9 @@ from toolspan.analysis.file_history.changes import FileChange
 from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, FileContent, RecoveredContent
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import (
+    TargetCell,
     diff_line,
     escape_markup,
     format_count,
@@ -82,8 +83,8 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
     metavar="CALL CALL",
     help="Print the difference between its contents after two calls; before:CALL is just before a call.",
 )
-@select.limit_option(40, "rows")
-@select.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
+@lists.limit_option(40, "rows")
+@lists.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @select.filter_options
 def command(
@@ -98,7 +99,7 @@ def command(
     contents: bool,
     between: tuple[str, str] | None,
     limit: int,
-    sort: select.SortOrder | None,
+    sort: lists.SortOrder | None,
     as_json: bool,
     call_filter: select.CallFilter,
 ) -> None:
@@ -113,7 +114,7 @@ def command(
     if len(paths) > 1:
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
     path = paths[0] if paths else None
-    options = _FilesOptions(path, call_filter, limit, as_json, with_diff, sort)
+    options = _FilesOptions(path, call_filter, limit, as_json, with_diff, sort, transcripts)
     files, _ = select.locate_files(transcripts, last=last)
     if call_filter.dialect is not None:
         files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
@@ -153,7 +154,8 @@ class _FilesOptions(NamedTuple):
     limit: int
     as_json: bool
     full_diff: bool
-    sort: select.SortOrder | None
+    sort: lists.SortOrder | None
+    names: Sequence[str]
 
 
 def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
@@ -312,7 +314,7 @@ def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOp
     attempts = sum(
         change.path == path and _accepts_change(options.call_filter, change) for change in archive.failed_changes
     )
-    more = select.limit_note(len(visible_changes), len(changes))
+    more = lists.limit_note(len(visible_changes), len(changes))
     failed = f"; {format_count(attempts, 'further call')} failed" if attempts else ""
     out.print(f"{format_count(len(changes), 'change')}{more}{failed}", highlight=False)
     for disagreement in archive.timeline_of(path).disagreements:
@@ -355,9 +357,11 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                     totals.add(change)
     rows = totals.rows()
+    if not rows:
+        select.explain_nothing(options.call_filter, [file.path for file in files])
     if options.sort is not None:
         rows = options.sort.sort(rows, getattr)
-    visible_rows = select.limit_rows(rows, options.limit, options.sort)
+    visible_rows = lists.limit_rows(rows, options.limit, options.sort)
     if options.as_json:
         print_json(*visible_rows)
         return
@@ -369,25 +373,27 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    more = select.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
+    more = lists.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
+    if rows:
+        lists.print_hints(
+            options.names, ("files PATHS --path FILE", "shows its changes"), ("restore FILE PATHS", "gets it back")
+        )
 
 
-def _totals_cells(row: FileTotals, width: int) -> dict[str, str]:
+def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:
     path = row.path
     for folder, prefix in ((select.current_folder(), ""), (Path.home(), "~/")):
         if is_within(path, str(folder)) and path != str(folder):
             path = prefix + str(PurePath(path).relative_to(folder))
             break
     note = " (deleted)" if row.deleted else " (new)" if row.created else ""
-    path_width = max(width - (60 if width >= _WIDE else 48), 20) - len(note)
-    path = path if len(path) <= path_width else "…" + path[-(path_width - 1) :]
     mark = "" if row.known else " ?"
     sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
     agents = f" ↳ {len(row.agents)}" if row.agents else ""
     return {
-        "file": f"{escape_markup(path)}[dim]{note}[/]",
+        "file": TargetCell(path, note),
         "changes": str(row.changes),
         "lines": f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else "",
         "errors": f"[red]{row.errors}[/]" if row.errors else "",

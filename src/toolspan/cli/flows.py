@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
 from toolspan.analysis.recovery import CHAIN_NAMES, CHAIN_WORDS, ChainLink, RecoveryChain
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -23,6 +23,7 @@ from toolspan.cli.output import (
     print_json,
     print_table,
     shorten_line,
+    shorten_target,
 )
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
@@ -30,7 +31,6 @@ from toolspan.reading.rows import CallRow
 from toolspan.types.span import parse_timestamp
 
 _STEP_SEPARATOR = " → "
-_MAX_EXAMPLES = 3
 
 
 class _FlowReport(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--length", default=3, show_default=True, type=click.IntRange(2, 8),
               help="Number of calls in a sequence.")  # fmt: skip
 @click.option("--every", is_flag=True, help="Count repeated calls of one tool as separate steps.")
-@select.limit_option(10, "rows per table")
+@lists.limit_option(10, "rows per table")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
 @select.filter_options
 def command(
@@ -73,7 +73,8 @@ def command(
         )
 
     job = FileJob(file_flows, FileFlows)
-    flows = Flows(select.read_filtered_files(names, job, call_filter, last=last, predicate=is_in_period))
+    files = select.read_filtered_files(names, job, call_filter, last=last)
+    flows = Flows([file for file in files if is_in_period(file)])
     rest = call_filter.without_file_filters()
     in_time = call_filter.accepts_time
     report = _FlowReport(
@@ -84,6 +85,8 @@ def command(
         missed=[item for item in flows.missed if in_time(item.requested)],
         steps=flows.count_sequences(length, runs=not every),
     )
+    if not report.chains:
+        select.explain_nothing(call_filter, [file.file for file in files])
     if as_json:
         _print_json_rows(report, limit, only_chains=bool(chain))
     elif chain:
@@ -92,6 +95,12 @@ def command(
         _print_chains(report.chains, limit)
     else:
         _print_report(report, limit)
+    if not as_json and (report.chains or report.missed):
+        hints = [lists.CALL_HINT]
+        if not chain and report.chains:
+            hints.append(("flows PATHS --chain NAME", "lists the recoveries of one kind"))
+        make_console().print()
+        lists.print_hints(names, *hints)
 
 
 def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> None:
@@ -168,9 +177,11 @@ def _print_chains(chains: Sequence[RecoveryChain], limit: int) -> None:
             name = markup_line(call.tool or "?", 40)
             steps.append(f"{name}({note})" if note else name)
         style = {"recovered": "green", "abandoned": "red", "blocked": "yellow"}[chain.outcome]
-        out.print(f"  [{style}]{chain.outcome:9}[/] {_join_steps(steps)}  [dim]{format_duration(chain.wall_ms)}[/]")
-        about = markup_line(start.target, max(out.width - 46, 20))
-        line = f"            [dim]{escape_markup(start.id)}  {about}[/]"
+        took = f"[dim]{format_duration(chain.wall_ms):>7}[/]"
+        line = f"  [{style}]{chain.outcome:9}[/] {took}  {_join_steps(steps)}"
+        out.print(line, no_wrap=True, overflow="ellipsis")
+        about = escape_markup(shorten_target(start.target, max(out.width - 55, 20)))
+        line = f"                     [dim]{escape_markup(start.id)}  {about}[/]"
         out.print(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -192,13 +203,13 @@ def _print_missed(missed: Sequence[MissedBatch], limit: int) -> None:
         f"in parallel they would have taken up to [bold]{format_duration(saved)}[/] less"
     )
     ranked = sorted(missed, key=lambda batch: -batch.saved_ms)
-    for batch in ranked[: min(limit, _MAX_EXAMPLES)] if limit else ranked:
+    for batch in ranked[: limit or None]:
         pairs = zip(batch.tools, batch.targets, strict=True)
-        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 24)
+        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 22)
         call = escape_markup(short_id(batch.calls[0])[:8])
         out.print(f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {call:<8}  {escape_markup(summary)}")
-    if limit and len(missed) > _MAX_EXAMPLES:
-        out.print("[dim]--limit 0 lists all; toolspan show CALL shows the first call of one.[/]")
+    if limit and (hidden := len(missed) - limit) > 0:
+        out.print(f"  {hidden:,} more (--limit 0: all)")
 
 
 def _shorten_target(target: str | None) -> str:

@@ -22,7 +22,8 @@ from toolspan.reading.rows import encode_json_line
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
-    from rich.console import Console, JustifyMethod, OverflowMethod
+    from rich.console import Console, ConsoleOptions, JustifyMethod, OverflowMethod
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
@@ -165,6 +166,43 @@ def shorten_line(text: str | None, width: int) -> str:
     """Shorten text to one line of at most `width` characters, without control characters."""
     line = replace_unprintable(" ".join((text or "").split()))
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+_PATH_PATTERN = re.compile(r"(?:/|~/|[A-Za-z]:[\\/])[^\"'|;&<>]*|[^\s\"'|;&<>]*[/\\][^\s\"'|;&<>]*")
+
+
+def shorten_target(text: str | None, width: int) -> str:
+    """Shorten text like `shorten_line`, but cut a path at the front, so that its end remains."""
+    line = replace_unprintable(" ".join((text or "").split()))
+    is_path = len(line) > width > 1 and " -" not in line and "://" not in line and _PATH_PATTERN.fullmatch(line)
+    return "…" + line[1 - width :] if is_path else shorten_line(line, width)
+
+
+class TargetCell:
+    """A table cell that `shorten_target` fits into its column."""
+
+    def __init__(self, text: str | None, note: str = "", shorten: Callable[[str, int], str] = shorten_target) -> None:
+        self._text, self._note, self._shorten = replace_unprintable(" ".join((text or "").split())), note, shorten
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Yield the text for a column of this width."""
+        from rich.text import Text
+
+        text = self._shorten(self._text, max(options.max_width - len(self._note), 1))
+        yield Text(text, no_wrap=True, overflow="ellipsis").append(self._note, style="dim")
+
+    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
+        """Return the smallest and the largest width."""
+        from rich.measure import Measurement
+
+        length = len(self._text) + len(self._note)
+        return Measurement(min(length, _MIN_CUT_WIDTH), length).with_maximum(options.max_width)
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """Shorten a name in the middle, so that its beginning and its end remain."""
+    tail = max(width // 2, 1)
+    return text if len(text) <= width else f"{text[: max(width - tail - 1, 0)]}…{text[-tail:]}"
 
 
 def replace_unprintable(text: str) -> str:

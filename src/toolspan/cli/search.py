@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.errors import SourceError
+from toolspan.formats.registry import parse_file_name
 from toolspan.reading.discovery import default_roots, find_all_transcripts
 from toolspan.types.span import parse_timestamp
 
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 
 _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
+_SHORT_ADDRESS = 13
+"""Ids of sessions that began within a minute may have the same first eight digits."""
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
-    "result": ("result",),
+    "result": ("result", "toolUseResult"),
     "message": ("message",),
-    "all": ("input", "result", "message"),
+    "all": ("input", "result", "toolUseResult", "message"),
 }
 
 
@@ -48,7 +51,7 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
     help="Ignore upper and lower case, or do not. By default, words in lower case match both.",
 )  # fmt: skip
 @click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
-@select.limit_option(20, "matches")
+@lists.limit_option(20, "matches")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match.")
 @select.filter_options
 def command(
@@ -83,13 +86,23 @@ def command(
         raise
     for problem in result.problems:
         warn(problem)
-    if call_filter.session is not None and not result.matches:
-        select.require_session(call_filter.session, find_all_transcripts(paths or None))
+    if not result.matches:
+        files = find_all_transcripts(paths or None)
+        if not files:
+            warn(f"{' and '.join(locations) or 'your home folder'}: no transcripts there")
+        select.explain_nothing(call_filter, [file.path for file in files])
     visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
         print_json(*visible_matches)
     else:
-        _print_matches(visible_matches, result, select.call_hint(locations))
+        hints = {
+            "call": lists.CALL_HINT,
+            "message": ("show SESSION:LINE PATHS", "opens a session there"),
+        }
+        kinds = {match.kind for match in visible_matches}
+        _print_matches(visible_matches, result)
+        for hint in lists.deeper_hints(locations, *(text for kind, text in hints.items() if kind in kinds)):
+            click.secho(hint, dim=True)
         if not result.matches:
             _print_location_hint(terms)
 
@@ -151,7 +164,7 @@ def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False
     return complete_matches(number_lines(matches, calls=all_lines), select.scan_with_cache)
 
 
-def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:
+def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults) -> None:
     # perf: the same as `shutil.get_terminal_size`, which is slow to import
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() else 0
@@ -171,8 +184,6 @@ def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults
         click.echo(f"{summary}, {newest})" if count < total else summary)
     if result.passed:
         click.echo(f"{format_count(result.passed, 'line')} too long to search")
-    if any(match.kind == "call" for match in visible_matches):
-        click.secho(hint, dim=True)
 
 
 def _format_headline(match: SearchMatch, width: int) -> str:
@@ -180,8 +191,9 @@ def _format_headline(match: SearchMatch, width: int) -> str:
     session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
     if match.kind == "message":
-        place = f"{Path(match.file).name}:{match.line}"
-        parts: list[tuple[str, dict[str, Any]]] = [(str(match.voice), {"bold": True}), (f"  {place}", {"dim": True})]
+        parts: list[tuple[str, dict[str, Any]]] = [(f"{match.voice}  ", {"bold": True})]
+        room = width - len(when) - len(parts[0][0])
+        parts.append((_line_address(match, room), {"fg": "cyan"}))
     else:
         state = f" {match.state}" if match.state and match.state != "succeeded" else ""
         parts = [
@@ -198,6 +210,14 @@ def _format_headline(match: SearchMatch, width: int) -> str:
     remaining_width = width - len(when) - sum(len(text) for text, _ in parts) - 2
     about = match.target if "input" not in match.sides and remaining_width > _MIN_TARGET_WIDTH else None
     return line + click.style(f"  {shorten_line(about, remaining_width)}" if about else "", dim=True)
+
+
+def _line_address(match: SearchMatch, width: int) -> str:
+    """Return the address of a message for `toolspan show`: the session, or the file of a subagent, and the line."""
+    name = parse_file_name(Path(match.file))
+    owner = name.stem if name.role == "agent" else name.session_id or name.stem
+    line = f":{match.line}"
+    return (owner if len(owner) + len(line) <= width else owner[:_SHORT_ADDRESS]) + line
 
 
 def _format_excerpt(match: SearchMatch, width: int) -> str:

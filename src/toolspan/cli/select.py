@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from toolspan.types.session import SessionInfo
 
 
-_MAX_HINT_PATHS = 3
 _HEAD_BYTES = 1 << 16
+_MAX_EXAMPLES = 3
 MIN_CACHED_BYTES = 4 << 20
 """Reading fewer bytes than this is faster than opening the cache."""
 _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
@@ -160,74 +160,6 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
 
 names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
-
-
-def limit_option(default: int, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--limit` to a command that has `--json`. By default, JSON output is not limited."""
-
-    def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        @wraps(command)
-        def with_limit(*args: Any, limit: int | None, as_json: bool, **values: Any) -> R:
-            if limit is None:
-                limit = 0 if as_json else default
-            return command(*args, limit=limit, as_json=as_json, **values)
-
-        help_text = f"Show at most this many {what}; 0 for all.  [default: {default}; all with --json]"
-        return click.option("--limit", type=click.IntRange(min=0), help=help_text)(with_limit)
-
-    return decorate
-
-
-class SortOrder(NamedTuple):
-    """The value of `--sort`: a column and a direction."""
-
-    column: str
-    descending: bool
-
-    def sort(self, rows: Iterable[R], value_of: Callable[[R, str], Any]) -> list[R]:
-        """Return the rows in this order; rows without a value come last."""
-        valued: list[tuple[Any, R]] = []
-        empty: list[R] = []
-        for row in rows:
-            value = value_of(row, self.column)
-            valued.append((value, row)) if value is not None else empty.append(row)
-        valued.sort(key=lambda pair: pair[0], reverse=self.descending)
-        return [row for _, row in valued] + empty
-
-
-def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--sort` to a command; `aliases` maps table headings to columns."""
-
-    def parse(_: click.Context, __: click.Parameter, text: str | None) -> SortOrder | None:
-        if text is None:
-            return None
-        name = text.removeprefix("-").replace(" ", "_")
-        column = aliases.get(name, name)
-        if column not in columns:
-            raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
-        return SortOrder(column, text.startswith("-"))
-
-    help_text = f"Sort by a column, the largest first with -COLUMN: {', '.join(columns)}."
-    return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)
-
-
-def limit_rows(rows: Sequence[R], limit: int, sort: SortOrder | None) -> Sequence[R]:
-    """Return the first rows of a sorted list, or the last of a list in order of time; all if the limit is 0."""
-    return rows[: limit or None] if sort else rows[-limit:]
-
-
-def limit_note(visible_count: int, total: int, end: str = "last") -> str:
-    """Return a note to append to a count if `--limit` hides some rows."""
-    return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
-
-
-def call_hint(names: Sequence[str]) -> str:
-    """Return a hint on how to show one of the listed calls."""
-    import shlex
-
-    paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
-    more = " …" if len(paths) > _MAX_HINT_PATHS else ""
-    return f"{shlex.join(['toolspan', 'show', 'CALL', *paths[:_MAX_HINT_PATHS]])}{more} shows one call in detail."
 
 
 # Find files
@@ -463,22 +395,13 @@ def warn_about_skipped(count: int) -> None:
         warn(f"{format_count(count, 'file')} skipped: {'it' if count == 1 else 'they'} {verb} of {format_titles()}")
 
 
-def read_filtered_files(
-    names: Sequence[str],
-    job: FileJob[S],
-    call_filter: CallFilter,
-    *,
-    last: bool,
-    predicate: Callable[[S], bool] = lambda _: True,
-) -> list[S]:
-    """Run a job on each named file and return the results that the filter and the predicate accept."""
+def read_filtered_files(names: Sequence[str], job: FileJob[S], call_filter: CallFilter, *, last: bool) -> list[S]:
+    """Run a job on each named file and return the results that the filter accepts."""
     results, _ = read_selected_files(names, job, last=last)
-    accepted = (result for result in results if call_filter.accepts_file(result.file, result.info))
-    matching = list(filter(predicate, accepted))
+    matching = [result for result in results if call_filter.accepts_file(result.file, result.info)]
     if not matching:
         check_project(call_filter.project, [(result.file, result.info) for result in results])
-    if call_filter.session is not None and not matching:
-        raise NotFound(f"no session begins with {call_filter.session!r}")
+        check_session(call_filter.session, (result.info for result in results))
     return matching
 
 
@@ -524,6 +447,15 @@ def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[Call
     return accepted
 
 
+def explain_nothing(call_filter: CallFilter, paths: Sequence[str | Path]) -> None:
+    """Raise or warn like `explain_empty_result` if no call in these files passes the filter."""
+    from toolspan.reading.history import CallTable
+
+    if paths and call_filter != CallFilter():
+        call_table = CallTable(scan_with_cache([Path(path) for path in paths]))
+        filter_calls(CallSelection(call_table, is_joined=True), call_filter)
+
+
 def explain_empty_result(
     call_filter: CallFilter, rows: Sequence[CallRow], files: Sequence[tuple[str, SessionInfo]]
 ) -> None:
@@ -552,9 +484,11 @@ def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn
     by_end = {name.casefold().rpartition("/")[2]: name for name in sorted(known)}
     wanted = [name.casefold().rpartition("/")[2] for name in names]
     near = [by_end[match] for name in wanted for match in get_close_matches(name, by_end, n=3, cutoff=0.5)]
-    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
-    count = f"{len(known)} {what}{'' if len(known) == 1 else 's'}" if known else f"no {what}s"
-    raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {count}{hint}")
+    more = ", …" if len(known) > _MAX_EXAMPLES else ""
+    hint = f": {', '.join(sorted(known)[:_MAX_EXAMPLES])}{more}" if known else ""
+    if near:
+        hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {format_count(len(known), what)}{hint}")
 
 
 def filter_sessions(

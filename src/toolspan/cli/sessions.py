@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import asdict
 
 from toolspan.analysis.live_sessions import live_sessions
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.dates import parse_time
 from toolspan.cli.output import (
+    TargetCell,
     escape_markup,
     format_count,
     format_duration,
@@ -23,6 +25,7 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
     shorten_line,
+    shorten_target,
     utc_option,
     warn,
 )
@@ -39,6 +42,7 @@ _STATUS_LABELS = {
     "dead": "[bold red]dead[/]",
 }
 _NARROW_WIDTH = 100
+_COLUMNS = ("session", "started", "lasted", "calls", "wrong", "agents", "project", "about")
 _WIDE_COLUMNS = ("agents", "project")
 
 
@@ -49,8 +53,9 @@ _WIDE_COLUMNS = ("agents", "project")
 @click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
 @click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
-@select.limit_option(30, "sessions")
-@select.sort_option("started", "ended", "lasted", "calls", "wrong", "agents", "project", "title", "id", session="id")
+@lists.limit_option(30, "sessions")
+@lists.sort_option("started", "ended", "lasted", "calls", "wrong", "agents", "project", "title", "id", session="id")
+@lists.unfold_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
 @utc_option
 def command(
@@ -62,7 +67,8 @@ def command(
     since: datetime | None,
     until: datetime | None,
     limit: int,
-    sort: select.SortOrder | None,
+    sort: lists.SortOrder | None,
+    unfold: bool,
     as_json: bool,
 ) -> None:
     """List sessions, the newest last.
@@ -84,24 +90,31 @@ def command(
     if starts and not sessions and (since or until):
         warn(f"no sessions in this period; there are sessions from {starts[0][:10]} to {starts[-1][:10]}")
     if sort is not None:
-        sessions = sort.sort(sessions, lambda session, column: _sort_value(session, call_table, column))
-    visible_sessions = select.limit_rows(sessions, limit, sort)
+        sessions = sort.sort(sessions, lambda session, column: _sort_values(session, call_table)[column])
     if as_json:
-        print_json(*(_session_row(session, call_table) for session in visible_sessions))
-    else:
-        _print_sessions(visible_sessions, call_table, len(sessions), sort)
+        print_json(*(_session_row(session, call_table) for session in lists.limit_rows(sessions, limit, sort)))
+        return
+    rows = [_SessionLine(session, _sort_values(session, call_table)) for session in sessions]
+    _print_sessions(rows, names, limit, sort, unfold=unfold)
 
 
-def _sort_value(session: SessionFiles[FileSummary], call_table: CallTable, column: str) -> object:
+class _SessionLine(NamedTuple):
+    session: SessionFiles[FileSummary]
+    values: dict[str, Any]
+
+    def equal_key(self) -> tuple[object, ...]:
+        return tuple(self.values[name] for name in ("calls", "wrong", "agents", "project", "title"))
+
+
+def _sort_values(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, Any]:
     info, states = session.file.info, _count_states(session, call_table)
     calls = states.total() - states["orphan_result"]
     start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
-    values: dict[str, object] = {
+    return {
         "started": start, "ended": end, "lasted": end - start if start and end else None, "calls": calls,
         "wrong": _count_wrong(session, call_table), "agents": len(session.agents), "id": session.id,
         "project": select.session_project(session), "title": info.title or info.first_prompt,
     }  # fmt: skip
-    return values[column]
 
 
 def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> Counter[str]:
@@ -144,41 +157,35 @@ def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> d
 
 
 def _print_sessions(
-    visible_sessions: Sequence[SessionFiles[FileSummary]],
-    call_table: CallTable,
-    total: int,
-    sort: select.SortOrder | None,
+    lines: Sequence[_SessionLine], names: Sequence[str], limit: int, sort: lists.SortOrder | None, *, unfold: bool
 ) -> None:
     out = make_console()
-    columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
-    column_indexes = [n for n, name in enumerate(columns) if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
-    table = make_table(
-        *(columns[n] for n in column_indexes), right=("lasted", "calls", "wrong", "agents"), cut=("project", "about")
-    )
-    for session in visible_sessions:
-        info = session.file.info
-        states = _count_states(session, call_table)
-        calls = states.total() - states["orphan_result"]
-        wrong = _count_wrong(session, call_table)
-        start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
-        lasted = (end - start).total_seconds() * 1000 if start and end else None
-        row = (
-            escape_markup(session.id[:8]),
-            format_time(start),
-            format_duration(lasted),
-            f"{calls:,}",
-            f"[red]{wrong:,}[/]" if wrong else "",
-            str(len(session.agents) or ""),
-            markup_line(select.session_project(session), 34),
-            markup_line(info.title or info.first_prompt, 50),
-        )
-        table.add_row(*(row[n] for n in column_indexes))
-    if visible_sessions:
+    visible_lines = lists.visible_rows(lines, limit, sort, _SessionLine.equal_key, unfold=unfold)
+    columns = [name for name in _COLUMNS if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
+    table = make_table(*columns, right=("lasted", "calls", "wrong", "agents"), cut=("project", "about"))
+    for (session, values), count in visible_lines:
+        lasted, wrong = values["lasted"], values["wrong"]
+        cells: dict[str, str | TargetCell] = {
+            "session": escape_markup(session.id[:8]),
+            "started": format_time(values["started"]),
+            "lasted": format_duration(lasted.total_seconds() * 1000 if lasted is not None else None),
+            "calls": f"{values['calls']:,}",
+            "wrong": f"[red]{wrong:,}[/]" if wrong else "",
+            "agents": str(values["agents"] or ""),
+            "project": TargetCell(values["project"]),
+            "about": markup_line(values["title"], 200),
+        }
+        table.add_row(*(cells[column] for column in columns))
+        if count > 1:
+            table.add_row(*[""] * (len(columns) - 1), f"[dim]{lists.fold_note(count)}[/]")
+    if visible_lines:
         out.print(table)
-    note = select.limit_note(len(visible_sessions), total, "first" if sort else "last")
-    out.print(format_count(total, "session") + note)
-    if visible_sessions:
-        out.print("[dim]toolspan show SESSION shows one session; toolspan calls SESSION lists its calls.[/]")
+    note = lists.limit_note(sum(count for _, count in visible_lines), len(lines), "first" if sort else "last")
+    out.print(format_count(len(lines), "session") + note)
+    if visible_lines:
+        lists.print_hints(
+            names, ("show SESSION PATHS", "shows one session"), ("calls PATHS --session SESSION", "lists its calls")
+        )
 
 
 def _print_live_sessions(
@@ -199,7 +206,7 @@ def _print_live_sessions(
     for session in visible_sessions:
         status = _STATUS_LABELS[session.status] + _format_age(session.since, now)
         process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
-        folder = f"{markup_line(session.cwd, 50)}[dim]{process}[/]"
+        folder = f"{escape_markup(shorten_target(session.cwd, 50))}[dim]{process}[/]"
         out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {folder}")
         if session.title:
             out.print(f"    {markup_line(session.title, out.width - 4)}")
@@ -207,7 +214,7 @@ def _print_live_sessions(
             text = shorten_line(f"{call.tool} {shorten_line(call.target, 60)}", out.width - 18)
             out.print(f"    {escape_markup(text)}[dim]{_format_age(call.requested, now)}[/]")
         out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
-    more = select.limit_note(len(visible_sessions), len(sessions), "first")
+    more = lists.limit_note(len(visible_sessions), len(sessions), "first")
     dead = sum(session.status == "dead" for session in sessions)
     out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
     if dead:

@@ -1,54 +1,35 @@
 """`toolspan show`: a session as a timeline, or one call in detail.
 
-`call_detail.py` formats a single call. `_lane_marks` draws the lanes of calls that ran at the same time.
+`timeline.py` formats a session, `call_detail.py` a single call.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 from msgspec import Struct
-from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
-from toolspan.cli import select
-from toolspan.cli.call_detail import (
-    AUTHOR_STYLES,
-    CallDetail,
-    RowFormat,
-    build_call_detail,
-    call_json,
-    call_lines,
-    call_text,
-    event_note,
-    format_period,
-    result_summary,
-)
+from toolspan.cli import lists, select
+from toolspan.cli.call_detail import CallDetail, RowFormat, build_call_detail, call_json, call_lines, format_period
 from toolspan.cli.output import (
-    MIN_BODY_WIDTH,
     STATE_STYLES,
-    TIME_COLUMN_WIDTH,
-    cell_width,
     fact_lines,
     format_count,
-    format_duration,
-    format_time,
     join_parts,
     make_console,
     make_redactor,
-    plain_line,
-    plain_lines,
     print_json,
     print_lines,
     print_redaction,
@@ -56,43 +37,29 @@ from toolspan.cli.output import (
     utc_option,
     write_output,
 )
+from toolspan.cli.timeline import timeline_lines
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.registry import parse_file_name
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts, recency
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
-from toolspan.reading.timeline import (
-    AgentTimeline,
-    OverlapGroup,
-    TimelineBatch,
-    TimelineCall,
-    TimelineItem,
-    TimelineMessage,
-    Turn,
-    build_timeline,
-    display_text,
-    starts_turn,
-    turn_rows,
-)
+from toolspan.reading.timeline import AgentTimeline, build_timeline, turn_rows
 from toolspan.reading.transcript import Transcript, read, read_content
-from toolspan.types.error_kinds import KIND_WORDS
-from toolspan.types.span import Event, Hook, Permission, Span, parse_timestamp
+from toolspan.types.span import Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 
 if TYPE_CHECKING:
     from toolspan.export.redact import Redactor
 
 _EARLIEST_TIME = datetime.min.replace(tzinfo=UTC)
-_GAP_THRESHOLD = timedelta(minutes=5)
-_MAX_LANES = 8
-_BAR_WIDTH = 10
-_NARROW_WIDTH = 96
-_SUMMARY_WIDTH = 60
+_LINE_ADDRESS = re.compile(r"(.+):(\d+)")
 
 
 @click.command("show")
-@click.argument("names", nargs=-1, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
+@click.argument(
+    "names", nargs=-1, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION[:LINE]|CALL]..."
+)
 @click.option("--last", is_flag=True, help="Show the session that was written to last (the default).")
 @click.option("--session", help="Look for the call in the session whose id begins with this.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -100,6 +67,7 @@ _SUMMARY_WIDTH = 60
 @click.option("--thinking", is_flag=True, help="Also show the model's thinking.")
 @click.option("--width", type=click.IntRange(40), help="Width in columns; by default that of the terminal.")
 @click.option("--full", is_flag=True, help="Do not shorten texts.")
+@lists.unfold_option
 @utc_option
 @click.option("--html", "as_html", is_flag=True, help="Write one HTML page that works offline.")
 @redaction_options
@@ -121,15 +89,19 @@ def command(
 
     Name a session by its file or by the beginning of its id; its subagents are shown below the
     calls that started them. Name a call by the beginning of its id; it is looked for in the files
-    and folders you name with it, or in all of your transcripts.
+    and folders you name with it, or in all of your transcripts. SESSION:LINE or FILE:LINE, as search
+    prints it, begins at that line of the session's file and shows its text in full.
 
     Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were requested together and ran one
-    after another; ┊ marks what a rewind left behind. Times are UTC.
+    after another; ┊ marks what a rewind left behind.
     """
     if as_json and as_html:
         raise click.UsageError("use either --json or --html")
+    names, line = _split_line(names)
     target = _resolve_names(names, last=last, session=session)
     if as_html:
+        if line is not None:
+            raise click.UsageError("--html writes a whole session; name it without a line")
         redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
         _write_page(target, output, redactor)
         print_redaction(redactor, report=report, output=output)
@@ -141,7 +113,8 @@ def command(
         out.width = os.get_terminal_size(sys.stderr.fileno()).columns or out.width
     out.width = width or out.width
     detail = SessionDetail.from_files(target) if isinstance(target, list) else target
-    row_format = RowFormat(out.width, detail.cwd, **flags)
+    file = "" if line is None else _check_line(detail, line)
+    row_format = RowFormat(out.width, detail.cwd, file=file, line=line, **flags)
     if as_json:
         print_json(_session_json(detail, row_format) if isinstance(detail, SessionDetail) else call_json(detail))
     elif isinstance(detail, SessionDetail):
@@ -161,6 +134,25 @@ def _write_page(target: list[TranscriptFile] | CallDetail, output: Path | None, 
     write_output((text.encode("utf-8", "replace"),), output)
     if output is not None:
         click.echo(f"{output}: {len(text) / 1e6:.1f} MB", err=True)
+
+
+def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
+    """Return the names without the line number of `SESSION:LINE`, and that number."""
+    for n, name in enumerate(names):
+        address = None if select.path_exists(Path(name)) else _LINE_ADDRESS.fullmatch(name)
+        if address is not None:
+            return (*names[:n], address[1], *names[n + 1 :]), int(address[2])
+    return names, None
+
+
+def _check_line(detail: SessionDetail | CallDetail, line: int) -> str:
+    """Return the main file of a session that has this line."""
+    if not isinstance(detail, SessionDetail):
+        raise NotFound(f"{detail.span.id} is a call; a line number needs a session or a file")
+    file, count = detail.main.file, detail.main.counts.lines
+    if not 1 <= line <= count:
+        raise NotFound(f"{Path(file).name} has {format_count(count, 'line')}; there is no line {line:,}")
+    return file
 
 
 def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
@@ -218,6 +210,9 @@ def _find_by_id(
     except Ambiguous:
         raise
     except NotFound:
+        agents = [file for file in files if file.name.role == "agent" and file.name.stem.startswith(prefix)]
+        if len(agents) == 1:
+            return agents
         transcripts = list(select.transcripts_containing(prefix, files))
         recorded = select.files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
         return recorded or _find_call_detail(prefix, transcripts)
@@ -333,223 +328,9 @@ def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, obj
         "concurrency": detail.max_concurrency,
         "tokens": sum_tokens(transcript.message_tokens for transcript in detail.files),
     }
-    return {"session": session, "turns": turn_rows(detail.timeline, row_format.includes_message)}
-
-
-class TimelineRow(NamedTuple):
-    """The parts of one line before layout: time, lanes, main text and right column."""
-
-    at: datetime | None
-    gutter: str
-    body: Text
-    right: Text = Text()
-
-
-def timeline_lines(timeline: AgentTimeline, row_format: RowFormat) -> Iterator[Text]:
-    """Yield a session's lines, truncated to the width: every turn with its messages, calls and subagents."""
-    last_time: str | None = None
-    day = timeline.start_time.date() if timeline.start_time else None
-    for row in _agent_rows(timeline, "", row_format):
-        if row is None:
-            last_time = None  # each turn shows its time
-            yield Text()
-            continue
-        if row.at is not None and day is not None and row.at.date() > day:
-            day = row.at.date()
-            yield Text(f"{'':{TIME_COLUMN_WIDTH}}── {day.isoformat()}", style="dim")
-        time = format_time(row.at, date=False)
-        yield _lay_out(row, "" if time == last_time else time, row_format.width)
-        last_time = time or last_time
-
-
-def _lay_out(row: TimelineRow, time: str, width: int) -> Text:
-    line = Text().append(f"{time:{TIME_COLUMN_WIDTH}}", style="dim").append(row.gutter, style="blue")
-    available = width - cell_width(line.plain) - 1
-    right_width = cell_width(row.right.plain)
-    right, right_width = (row.right, right_width) if available - right_width >= MIN_BODY_WIDTH else (Text(), 0)
-    available = max(available - right_width, 8)
-    body = row.body.copy()
-    taken = cell_width(body.plain)
-    if taken > available:
-        body.truncate(available, overflow="ellipsis")
-    elif right.plain:
-        body.append(" " * (available - taken))
-    return line.append_text(body).append(" " if right.plain else "").append_text(right)
-
-
-def _agent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
-    """Yield one agent's rows. None stands for an empty line."""
-    was_abandoned = False
-    ended: datetime | None = None
-    for turn in timeline.turns:
-        if turn.prompt is not None and row_format.messages and not prefix:
-            yield None
-        for item in turn.items:
-            if ended and item.start_time and item.start_time - ended > _GAP_THRESHOLD:
-                gap = format_duration((item.start_time - ended).total_seconds() * 1000)
-                yield TimelineRow(None, prefix, Text(f"┄ {gap} later", style="dim"))
-            is_abandoned = not isinstance(item, AgentTimeline) and item.branch == "abandoned"
-            if is_abandoned and not was_abandoned:
-                yield TimelineRow(None, prefix, Text("┊ left behind by a rewind:", style="yellow"))
-            was_abandoned = is_abandoned
-            for row in _item_rows(item, turn, prefix + "┊ " * is_abandoned, row_format):
-                if is_abandoned and row:
-                    row.body.stylize("dim")
-                yield row
-            ended = max((time for time in (ended, item.end_time) if time), default=None)
-
-
-def _item_rows(item: TimelineItem, turn: Turn, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
-    match item:
-        case TimelineMessage():
-            if row_format.includes_message(item.message):
-                right = Text()
-                calls = sum(placed.span.state != "orphan_result" for placed in turn.calls)
-                if item.message is turn.prompt and not prefix and calls and turn.start_time and turn.end_time:
-                    took = format_duration((turn.end_time - turn.start_time).total_seconds() * 1000)
-                    right = Text(f"{format_count(calls, 'call')} {took:>8}", style="dim")
-                yield from _message_rows(item, prefix, row_format, right)
-        case TimelineBatch():
-            yield from _batch_rows(item, prefix, row_format)
-        case AgentTimeline():
-            yield from _subagent_rows(item, prefix, row_format)
-
-
-def _message_rows(item: TimelineMessage, prefix: str, row_format: RowFormat, right: Text) -> Iterator[TimelineRow]:
-    mark, style = AUTHOR_STYLES[item.message.voice]
-    if item.message.voice == "command" and not starts_turn(item.message):
-        mark, style = AUTHOR_STYLES["text"]  # the output of a command
-    text = display_text(item.message)
-    if item.message.voice == "summary" and not row_format.full:
-        text = f"summary for the model, {len(text):,} characters"
-    if not text.strip():
-        return
-    if not row_format.full:
-        body = Text(mark + plain_line(text, row_format.width), style=style)
-        yield TimelineRow(item.start_time, prefix, body, right)
-        return
-    width = max(row_format.width - TIME_COLUMN_WIDTH - len(prefix) - len(mark) - 1, 20)
-    measure = Console(width=width)
-    at = item.start_time
-    for line in plain_lines(text.strip("\n")):
-        parts = [line]
-        if cell_len(line) > width:
-            parts = [part.plain.rstrip() for part in Text(line).wrap(measure, width)]
-        for part in parts:
-            yield TimelineRow(at, prefix, Text(mark + part, style=style))
-            mark, at = " " * len(mark), None
-
-
-def _subagent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
-    name = join_parts(timeline.role or "subagent", (timeline.agent_id or "")[:12])
-    unlinked = None if timeline.linked else "started by an unknown call"
-    head = plain_line("↳ " + join_parts(name, format_count(len(timeline.calls), "call"), unlinked), row_format.width)
-    yield TimelineRow(timeline.start_time, prefix, Text(head, style="blue"))
-    yield from _agent_rows(timeline, prefix + "  ", row_format)
-
-
-def _batch_rows(batch: TimelineBatch, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
-    if batch.is_serial:
-        calls = batch.calls
-        last = len(calls) - 1
-        for n, placed in enumerate(calls):
-            on = "╷ " if n == 0 else "╵ " if n == last else "╎ "
-            below = "  " if n == last else "╎ "
-            yield from _call_rows(placed, prefix, (on, below), None, row_format)
-        return
-    for group in batch.groups:
-        marks = _lane_marks(group) if len(group.calls) > 1 else [("", "")]
-        for placed, mark in zip(group.calls, marks, strict=True):
-            yield from _call_rows(placed, prefix, mark, group, row_format)
-
-
-def _lane_marks(group: OverlapGroup) -> list[tuple[str, str]]:
-    """Return the lane characters for each call: for its own line and for the lines below it."""
-    most = min(group.lane_count, _MAX_LANES)
-    marks = []
-    for n, placed in enumerate(group.calls):
-        call_lane = min(placed.lane, most - 1)
-        start = placed.start
-        busy = {
-            min(other.lane, most - 1)
-            for other in group.calls[:n]
-            if start is not None and (other.span.finished is None or other.span.finished > start)
-        } - {call_lane}
-        if n < len(group.calls) - 1:
-            corner = "├" if placed.lane >= most else "┌"
-            on = "".join(corner if k == call_lane else "│" if k in busy else " " for k in range(most))
-            below = "".join("│" if k == call_lane or k in busy else " " for k in range(most))
-        else:  # all lanes end in the last call
-            first = min({call_lane, *busy})
-            closing = {lane: "└" if lane == first else "┴" for lane in busy}
-            on = "".join(" " if k < first else closing.get(k, "─") for k in range(most))
-            below = " " * most
-        marks.append((on + " ", below + " "))
-    return marks
-
-
-def _call_rows(
-    placed: TimelineCall, prefix: str, marks: tuple[str, str], group: OverlapGroup | None, row_format: RowFormat
-) -> Iterator[TimelineRow | None]:
-    span = placed.span
-    on, below = marks
-    right = Text()
-    if span.state == "succeeded":
-        right.append(plain_line(result_summary(span), _SUMMARY_WIDTH), style="dim")
-    if group is not None and len(group.calls) > 1 and row_format.width >= _NARROW_WIDTH:
-        right.append(" ").append_text(_duration_bar(placed, group))
-    took = span.duration
-    right.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
-    yield TimelineRow(span.requested or span.finished, prefix + on, call_text(span, row_format), right)
-    yield from _failure_rows(span, prefix + below + "  ", row_format.width)
-    notes = Counter(event_note(event) for event in span.events if not _is_usual_event(event, span.events))
-    for note, times in notes.items():
-        repeated = f" ×{times}" if times > 1 and note.startswith("hook") else ""
-        text = Text(plain_line(note, row_format.width) + repeated, style="dim")
-        yield TimelineRow(None, prefix + below + "  ", text)
-    for agent in placed.agents:
-        yield from _subagent_rows(agent, prefix + below + "  ", row_format)
-
-
-def _duration_bar(placed: TimelineCall, group: OverlapGroup) -> Text:
-    span, start = placed.span, placed.start
-    starts = [time for call in group.calls if (time := call.start)]
-    ends = [time for call in group.calls if (time := call.span.finished)]
-    if not starts or not ends or start is None or span.finished is None:
-        return Text("─" * _BAR_WIDTH, style="dim")
-    whole = (max(ends) - min(starts)).total_seconds() or 1.0
-    first = int((start - min(starts)).total_seconds() / whole * _BAR_WIDTH)
-    last = int((span.finished - min(starts)).total_seconds() / whole * _BAR_WIDTH + 0.5)
-    first = min(max(first, 0), _BAR_WIDTH - 1)
-    last = min(max(last, first + 1), _BAR_WIDTH)
-    bar = Text().append("─" * first, style="dim")
-    bar.append("━" * (last - first), style=STATE_STYLES[span.state])
-    return bar.append("─" * (_BAR_WIDTH - last), style="dim")
-
-
-def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
-    if span.state == "succeeded" or (span.error_kind is None and not span.message):
-        return
-    interrupt_follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
-    label = KIND_WORDS.get(span.error_kind or "", span.state) + (
-        " or interrupted" if span.ambiguous and interrupt_follows else ""
-    )
-    message = Text(label, style=STATE_STYLES[span.state])
-    if span.message:
-        message.append(": " + plain_line(span.message, width), style="default")
-    solution = Text(f"→ {span.advice.solution}" if span.advice else "", style="dim")
-    if TIME_COLUMN_WIDTH + len(gutter) + message.cell_len + solution.cell_len + 1 < width:
-        yield TimelineRow(None, gutter, message.append("  ").append_text(solution))
-        return
-    yield TimelineRow(None, gutter, message)
-    yield TimelineRow(None, gutter, solution)
-
-
-def _is_usual_event(event: Event, events: Sequence[Event]) -> bool:
-    """Return whether an event is routine: permission by configuration, a denial already shown, or a hook start."""
-    if isinstance(event, Permission):
-        return event.source is None or (event.decision, event.source) == ("accept", "config")
-    if isinstance(event, Hook) and event.outcome == "started":
-        ends = (other for other in events if isinstance(other, Hook) and other.outcome != "started")
-        return any(other.name == event.name for other in ends)
-    return False
+    turns = turn_rows(detail.timeline, row_format.includes_message)
+    if row_format.line is None:
+        return {"session": session, "turns": turns}
+    lines = [max(turn.lines_in(detail.main.file), default=0) for turn in detail.timeline.turns]
+    first = next((n for n, last in enumerate(lines) if last >= row_format.line), len(lines))
+    return {"session": session, "line": row_format.line, "turns": turns[first:]}

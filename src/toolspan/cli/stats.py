@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 import msgspec
@@ -19,8 +19,16 @@ from toolspan.analysis.usage import (
     filter_requests,
     join_requests,
 )
-from toolspan.cli import select
-from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
+from toolspan.cli import lists, select
+from toolspan.cli.output import (
+    TargetCell,
+    format_count,
+    format_duration,
+    make_console,
+    make_table,
+    print_json,
+    shorten_middle,
+)
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
@@ -29,6 +37,7 @@ _NARROW_WIDTH = 100
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
 _MCP_WIDE_COLUMNS = ("tools", "timed out", "lost", "p95", "errors")
+_SERVER_COLUMNS = {"tool": "server"}
 _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 
 
@@ -37,15 +46,15 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
 @click.option("--by", type=click.Choice(("tool", "agent")), default="tool", help="Group by tool or by subagent type.")
-@select.limit_option(30, "tools or servers")
-@select.sort_option(
+@lists.limit_option(30, "tools or servers")
+@lists.sort_option(
     "tool", "calls", "errors", "timeouts", "p50_ms", "p95_ms", "max_ms", "total_ms",
     wrong="errors", p50="p50_ms", p95="p95_ms", max="max_ms", total="total_ms",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, mcp: bool, by: str, limit: int, sort: select.SortOrder | None,
+    names: tuple[str, ...], *, last: bool, mcp: bool, by: str, limit: int, sort: lists.SortOrder | None,
     as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
@@ -56,7 +65,7 @@ def command(
     selection = select.read_selection(names, last=last)
     rows = select.filter_calls(selection, call_filter)
     if mcp:
-        _print_servers(rows, limit, as_json=as_json)
+        _print_servers(rows, names, limit, sort, as_json=as_json)
         return
     tools = tool_stats(rows)
     if by == "agent":
@@ -81,6 +90,10 @@ def command(
         _print_stats(rows, len(sessions), len(files), tools, limit, by)
         if tokens is not None:
             _print_tokens(tokens, raw_sum)
+        if tools:
+            lists.print_hints(
+                names, ("calls PATHS --tool TOOL", "lists its calls"), ("errors PATHS", "shows why calls failed")
+            )
         return
     print_json({
         "files": len(files),
@@ -122,8 +135,12 @@ def _stats_row(stats: ToolStats, by: str) -> dict[str, object]:
     return {by: row.pop("tool"), **row}
 
 
-def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
+def _print_servers(
+    rows: list[CallRow], names: Sequence[str], limit: int, sort: lists.SortOrder | None, *, as_json: bool
+) -> None:
     servers = server_stats(rows)
+    if sort is not None:
+        servers = sort.sort(servers, lambda stats, column: getattr(stats, _SERVER_COLUMNS.get(column, column), None))
     visible_servers = servers[: limit or None]
     if as_json:
         print_json({"servers": [msgspec.to_builtins(stats) for stats in visible_servers]})
@@ -136,8 +153,8 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
     columns = [name for name in ("server", *numbers, "errors") if not is_narrow or name not in _MCP_WIDE_COLUMNS]
     table = make_table(*columns, right=numbers, cut=("server", "errors"))
     for stats in visible_servers:
-        cells = {
-            "server": escape_markup(stats.server),
+        cells: dict[str, str | TargetCell] = {
+            "server": TargetCell(stats.server, shorten=shorten_middle),
             "tools": f"{stats.tools:,}",
             "calls": f"{stats.calls:,}",
             "wrong": f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
@@ -152,6 +169,7 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
     make_console().print(table)
     if hidden := len(servers) - len(visible_servers):
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
+    lists.print_hints(names, ("calls PATHS --tool 'mcp__SERVER__*'", "lists the calls of a server"))
 
 
 def _print_stats(rows: list[CallRow], sessions: int, files: int, tools: list[ToolStats], limit: int, by: str) -> None:
@@ -161,7 +179,7 @@ def _print_stats(rows: list[CallRow], sessions: int, files: int, tools: list[Too
         f"[bold]{format_count(len(rows) - states['orphan_result'], 'call')}[/] in "
         f"{format_count(sessions, 'session')} ({format_count(files, 'file')})"
         + (": " if states else "")
-        + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
+        + ", ".join(f"{n:,} {state.replace('_', ' ')}" for state, n in states.most_common())
         + "\n"
     )
     omitted = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
@@ -177,8 +195,8 @@ def _print_stats(rows: list[CallRow], sessions: int, files: int, tools: list[Too
     out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
 
 
-_COLUMN_FORMATS: dict[str, Callable[[ToolStats], str]] = {
-    "tool": lambda stats: escape_markup(stats.tool),
+_COLUMN_FORMATS: dict[str, Callable[[ToolStats], str | TargetCell]] = {
+    "tool": lambda stats: TargetCell(stats.tool, shorten=shorten_middle),
     "calls": lambda stats: f"{stats.calls:,}",
     "wrong": lambda stats: f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
     "p50": lambda stats: format_duration(stats.p50_ms),

@@ -11,34 +11,37 @@ from rich.text import Text
 
 from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
 from toolspan.analysis.timing import TIME_PARTS, AgentTime, CallTime, FileTime, TimePart, TimeSplit, file_time
+from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
+    TargetCell,
     escape_markup,
     format_count,
     format_duration,
     format_time,
     make_console,
     make_table,
-    markup_line,
     print_json,
     print_table,
     shorten_line,
+    shorten_middle,
 )
 from toolspan.cli.select import (
     CallFilter,
     check_project,
     choose_sessions,
-    explain_empty_result,
+    explain_nothing,
     filter_options,
     last_option,
     names_argument,
     read_selected_files,
 )
+from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
 _PART_STYLES: dict[TimePart, str] = {
-    "model": "cyan", "tools": "green", "permission": "yellow", "hooks": "magenta", "idle": "dim",
-    "nothing_recorded": "dim",
+    "model": "cyan", "tools": "green", "idle": "dim", "nothing_recorded": "dim", "permission": "yellow",
+    "hooks": "magenta",
 }  # fmt: skip
 _PART_MEANINGS: dict[TimePart, str] = {
     "model": "thinking and writing",
@@ -46,7 +49,7 @@ _PART_MEANINGS: dict[TimePart, str] = {
     "permission": "waiting for permission",
     "hooks": "hooks running, no call",
     "idle": "between turns",
-    "nothing_recorded": "long gaps in subagents",
+    "nothing_recorded": "long gaps inside calls",
 }
 _PART_LABELS: dict[TimePart, str] = {
     "model": "the model",
@@ -57,6 +60,10 @@ _PART_LABELS: dict[TimePart, str] = {
     "nothing_recorded": "gaps without records",
 }
 _BAR_WIDTH = 30
+_NARROW_WIDTH = 100
+_DURATION_WIDTH = 7
+_SPLIT_WIDTH = 34
+"""Width of the columns beside the parts of the time."""
 _SLOW_CALL_MS = 10_000
 """A read or an edit that took longer than this has probably waited for permission."""
 
@@ -87,8 +94,8 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     )
     rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
-    if sheet.calls and not calls:
-        explain_empty_result(rest, [call.call for call in sheet.calls], [])
+    if not calls:
+        explain_nothing(call_filter, [file.file for file in files])
     if as_json:
         print_json({
             "sessions": len(sheet.sessions),
@@ -107,6 +114,8 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         })  # fmt: skip
     else:
         _print_report(sheet, calls, limit)
+        if sheet.split.wall_ms or calls:
+            print_hints(names, CALL_HINT, ("time PATHS --session SESSION", "shows one session"))
 
 
 def _agent_row(sheet: AgentTime) -> dict[str, object]:
@@ -203,7 +212,7 @@ def _print_tools(calls: Sequence[CallTime], limit: int) -> None:
     table = make_table("tool", *numbers, right=numbers, cut=("tool",))
     for row in rows[: limit or None]:
         table.add_row(
-            escape_markup(row.tool),
+            TargetCell(row.tool, shorten=shorten_middle),
             f"{row.calls:,}",
             format_duration(row.total_ms),
             f"{row.total_ms / total:.0%}",
@@ -218,26 +227,38 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
     rows = slowest_calls(calls, limit)
     if not rows:
         return
-    table = make_table("slowest", "requested", "took", "waited", "about", right=("took", "waited"), cut=("about",))
+    columns = ["call", "slowest", "requested", "took", "waited", "about"]
+    if make_console().width < _NARROW_WIDTH:
+        columns.remove("requested")
+    table = make_table(*columns, right=("took", "waited"), cut=("about",))
     for row in rows:
         wait = "?" if row.wait_ms is None else format_duration(row.wait_ms) if row.wait_ms else ""
-        table.add_row(
-            markup_line(row.call.tool, 20),
-            format_time(parse_timestamp(row.call.requested)),
-            format_duration(row.took_ms),
-            f"~{wait}" if row.wait_ms and row.certainty == "inferred" else wait,
-            markup_line(row.call.target, 160),
-        )
+        cells: dict[str, str | TargetCell] = {
+            "call": escape_markup(short_id(row.call.id)[:8]),
+            "slowest": escape_markup(shorten_middle(row.call.tool or "?", 20)),
+            "took": format_duration(row.took_ms),
+            "waited": f"~{wait}" if row.wait_ms and row.certainty == "inferred" else wait,
+            "about": TargetCell(row.call.target),
+        }
+        if "requested" in columns:
+            cells["requested"] = format_time(parse_timestamp(row.call.requested))
+        table.add_row(*(cells[column] for column in columns))
     print_table(table)
     make_console().print("[dim]waited: ~ means inferred, ? means unknown[/]")
 
 
 def _print_splits(head: str, rows: Sequence[tuple[AgentTime, str, str]]) -> None:
-    parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
+    room = make_console().width - _SPLIT_WIDTH
+    fitting: list[TimePart] = []
+    for part in _PART_STYLES:  # a narrow terminal has no room for the last ones
+        if any(sheet.split.part_ms(part) for sheet, _, _ in rows):
+            room -= max(len(part), _DURATION_WIDTH) + 3
+            fitting += [part] if room >= 0 else []
+    parts = [part for part in TIME_PARTS if part in fitting]
     labels = [part.replace("_", " ") for part in parts]
     table = make_table(head, "wall", *labels, "about", right=("wall", *labels), cut=("about",))
     for sheet, name, about in rows:
         times = [sheet.split.part_ms(part) for part in parts]
         cells = [format_duration(ms) if ms else "" for ms in times]
-        table.add_row(escape_markup(name), format_duration(sheet.split.wall_ms), *cells, escape_markup(about))
+        table.add_row(escape_markup(name), format_duration(sheet.split.wall_ms), *cells, TargetCell(about))
     print_table(table)

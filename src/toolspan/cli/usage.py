@@ -28,27 +28,29 @@ from toolspan.analysis.usage import (
     join_requests,
     sum_rows,
 )
+from toolspan.cli.lists import CALL_HINT, SortOrder, print_hints, sort_option
 from toolspan.cli.output import (
+    TargetCell,
     escape_markup,
     format_count,
     make_console,
     make_table,
     print_json,
     print_table,
-    shorten_line,
+    shorten_middle,
+    shorten_target,
     time_zone,
 )
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
     CallFilter,
-    SortOrder,
+    explain_nothing,
     filter_options,
     last_option,
     locate_files,
     names_argument,
     read_files,
     read_filtered_files,
-    sort_option,
 )
 from toolspan.reading.parallel import FileJob
 from toolspan.types.session import Tokens
@@ -109,6 +111,8 @@ def command(
         files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
         requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
         rows = group_usage(requests, by, prices=table, zone=zone)
+        if not rows:
+            explain_nothing(call_filter, [file.file for file in files])
     if sort is not None:
         rows = sort.sort(rows, _sort_value)
     latest_last = by in PERIODS and sort is None
@@ -117,6 +121,12 @@ def command(
         print_json(*(usage_record(row, by) for row in visible))
     else:
         _print_usage(visible, sum_rows("total", rows), by, table, hidden=len(rows) - len(visible))
+        if by == "session":
+            print_hints(
+                names, ("usage PATHS --context", "shows what fills the context"), ("show SESSION PATHS", "shows one")
+            )
+        else:
+            print_hints(names, ("usage PATHS --by session", "shows the cost per session"))
 
 
 def _sort_value(row: UsageRow, column: str) -> object:
@@ -173,7 +183,7 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
     name_width = _remaining_width(out.width, numbers, cells)
     table = make_table(by, *numbers, right=numbers)
     for row, values in zip((*rows, total), cells, strict=True):
-        name = shorten_name(row.name, name_width, keep_end=by == "project")
+        name = (shorten_target if by == "project" else shorten_middle)(row.name, name_width)
         table.add_row(escape_markup(name), *values, end_section=row is rows[-1])
     print_table(table)
     if hidden:
@@ -182,8 +192,7 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
     if total.unpriced_models:
         star = "no price: requests to" if total.cost_usd is None else "* excludes models without a price:"
         note += f" {star} {', '.join(map(escape_markup, total.unpriced_models))} (--prices FILE adds prices)."
-    deeper = "--context: what fills the context" if by == "session" else "--by session: cost per session"
-    out.print(f"[dim]{note}\ntoolspan usage {deeper}[/]")
+    out.print(f"[dim]{note}[/]")
 
 
 def format_cost(row: UsageRow) -> str:
@@ -197,14 +206,6 @@ def _remaining_width(width: int, heads: Sequence[str], rows: Sequence[Sequence[s
     """Return the number of columns that a table of these cells leaves for one more column."""
     widths = (max(len(head), *map(len, column)) for head, *column in zip(heads, *rows, strict=True))
     return width - sum(column + _COLUMN_GAP for column in widths)
-
-
-def shorten_name(name: str, width: int, *, keep_end: bool) -> str:
-    """Shorten a name in the middle, or at the front so that its end remains."""
-    if len(name) <= width:
-        return name
-    tail = max(width - 1, 1) if keep_end else max(width // 2, 1)
-    return f"{name[: max(width - tail - 1, 0)]}…{name[-tail:]}"
 
 
 def short_number(count: float) -> str:
@@ -251,25 +252,20 @@ def _show_context(
     print_table(table)
     if limit and len(tools) > limit:
         out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
-    heads = ("call", "tool", *numbers)
-    cells = []
+    visible_numbers = numbers[out.width < _NARROW_WIDTH :]
+    table = make_table("call", "tool", *visible_numbers, "about", right=numbers, cut=("about",))
     for call in visible:
-        counts = (call.bytes, call.estimated_tokens, call.requests, call.resent_tokens)
-        cells.append([short_id(call.call)[:8], shorten_line(call.tool, 20), *map(short_number, counts)])
-    width = _remaining_width(out.width, heads, cells)
-    table = make_table(*heads, "about", right=numbers)
-    for call, values in zip(visible, cells, strict=True):
-        target = shorten_line(call.target, 160)
-        about = shorten_name(target, width, keep_end=" " not in target)
-        table.add_row(*map(escape_markup, (*values, about)))
+        counts = (call.bytes, call.estimated_tokens, call.requests, call.resent_tokens)[-len(visible_numbers) :]
+        labels = escape_markup(short_id(call.call)[:8]), escape_markup(shorten_middle(call.tool, 14))
+        table.add_row(*labels, *map(short_number, counts), TargetCell(call.target))
     print_table(table)
     if hidden := len(calls) - len(visible):
         out.print(f"{format_count(hidden, 'more call')} (--limit 0: all)")
     out.print(
         f"[dim]Tokens are an estimate: {BYTES_PER_TOKEN} bytes each. requests: how many model requests contained the "
-        "result, up to the next compaction or the end (mean per tool). tokens sent: tokens times requests.\n"
-        "toolspan show CALL: one call in detail[/]"
+        "result, up to the next compaction or the end (mean per tool). tokens sent: tokens times requests.[/]"
     )
+    print_hints(names, CALL_HINT)
 
 
 def _accepts_context(call: ContextCall, call_filter: CallFilter) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -44,7 +45,7 @@ class _LineRule(NamedTuple):
 
     rank: int
     """Lines with a higher rank are more telling."""
-    pattern: re.Pattern[str]
+    pattern: str
     program: str | None = None
     """The program that writes such lines, if only one does."""
     takes_last: bool = False
@@ -56,7 +57,7 @@ class _LineRule(NamedTuple):
 def _rule(
     rank: int, pattern: str, program: str | None = None, *, takes_last: bool = False, joins_next: bool = False
 ) -> _LineRule:
-    return _LineRule(rank, re.compile(pattern), program, takes_last, joins_next)
+    return _LineRule(rank, pattern, program, takes_last, joins_next)
 
 
 _LOCATION = r"(?:(?:[A-Za-z]:)?[^\s:()]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?)?"
@@ -113,20 +114,22 @@ _RULES = (
     _rule(64, r"[\w.+-]+: (?:cannot|can't|could not|unable to|failed to|invalid|unrecognized|unknown|illegal"
           r"|missing)\b"),
     # General words.
-    _rule(62, r"(?i)\s*(?:\[?(?:fatal|error|err)\]?)(?:\[\w+\])?\s*[:!]\s*\S"),
-    _rule(58, r"(?i)(?:\S+: )?(?:fatal|error|panic|failure)\b.*\S"),
+    _rule(62, r"(?i:\s*(?:\[?(?:fatal|error|err)\]?)(?:\[\w+\])?\s*[:!]\s*\S)"),
+    _rule(58, r"(?i:(?:\S+: )?(?:fatal|error|panic|failure)\b.*\S)"),
     _rule(52, r".*(?:No such file or directory|Permission denied|Connection refused|Operation not permitted)"),
-    _rule(50, r"(?i).*\b(?:cannot|can't|could not|couldn't|unable to|failed to|not found|denied|refused|invalid"
-          r"|unknown|unrecognized|unexpected|missing|timed out|does not exist|doesn't exist|no such)\b"),
-    _rule(46, r"(?i)(?!g?make(?:\[\d+\])?: \*\*\*).*\b(?:error|failed|failure|exception|fatal)\b"),
+    _rule(50, r"(?i:.*\b(?:cannot|can't|could not|couldn't|unable to|failed to|not found|denied|refused|invalid"
+          r"|unknown|unrecognized|unexpected|missing|timed out|does not exist|doesn't exist|no such)\b)"),
+    _rule(46, r"(?i:(?!g?make(?:\[\d+\])?: \*\*\*).*\b(?:error|failed|failure|exception|fatal)\b)"),
     _rule(42, r"[✗✖×❌] ?\S"),
 )  # fmt: skip
 """The patterns are matched at the beginning of each line."""
-_RULE_HINT = re.compile(
-    r"(?i)err|fail|fatal|exception|warning|exit|panic|not |no |can|could|unable|denied|refused|invalid|unknown|unrec"
-    r"|unexpected|missing|time|exist|assert|\*\*\*|conflict|reject|curl|:|✗|✖|×|❌|fault|abort|kill|core|multiple|E   "
-    r"|[A-Z]{1,4}\d{3}|interrupt"
-)
+_HINTS = (
+    ":", "err", "fail", "fatal", "exception", "warning", "exit", "panic", "not ", "no ", "can", "could", "unable",
+    "denied", "refused", "invalid", "unknown", "unrec", "unexpected", "missing", "time", "exist", "assert", "***",
+    "conflict", "reject", "curl", "✗", "✖", "×", "❌", "fault", "abort", "kill", "core", "multiple", "e   ",
+    "interrupt",
+)  # fmt: skip
+_CODE_HINT = re.compile(r"[A-Z]\d{3}")
 _NOISE = re.compile(
     r"(?i)\s*(?:exit code -?\d+|npm (?:warn|notice)|warning[:\s]|info[:\s]|hint:|note:|\[info\]|\[warn|debug[:\s]"
     r"|traceback \(most recent|  file \"|at \S+ \(|at (?:async )?\S+:\d+|\d+ (?:error|warning)s?\b.*generated"
@@ -160,10 +163,15 @@ def find_key_line(output: str) -> KeyLine | None:
         lines = lines[: _MAX_LINES // 2] + lines[-_MAX_LINES // 2 :]
     best: tuple[int, _LineRule] | None = None
     for number, line in enumerate(lines):
-        if not _RULE_HINT.search(line) or _NOISE.match(line):
+        low = line.lower()
+        if not any(hint in low for hint in _HINTS) and not _CODE_HINT.search(line):
             continue
-        rule = _match_rule(line, best[1].rank if best else 0)
-        if rule is not None and (best is None or rule.rank > best[1].rank or rule.takes_last):
+        rank = best[1].rank if best else 0
+        match = (_ALL_RULES if rank < _GENERAL_RANK else _SPECIFIC_RULES).match(line)
+        if match is None or match.lastindex is None:
+            continue
+        rule = _RULES_BY_RANK[match.lastindex - 1]
+        if (rule.rank > rank or (rule.takes_last and rule.rank == rank)) and not _NOISE.match(line):
             best = number, rule
     if best is None:
         text = next((line for line in reversed(lines) if not _NOISE.match(line)), lines[-1] if lines else "")
@@ -175,17 +183,12 @@ def find_key_line(output: str) -> KeyLine | None:
     return KeyLine(text, rule.program)
 
 
-def _match_rule(line: str, least_rank: int) -> _LineRule | None:
-    """Return the rule with the highest rank, at least `least_rank`, that matches a line."""
-    for rule in _RULES_BY_RANK:
-        if rule.rank < least_rank:
-            return None
-        if rule.pattern.match(line):
-            return rule
-    return None
-
-
 _RULES_BY_RANK: Sequence[_LineRule] = sorted(_RULES, key=lambda rule: -rule.rank)
+_GENERAL_RANK = 55
+"""Rules below this rank look for words anywhere in a line, which is slow."""
+_SPECIFIC_RULES = re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK if rule.rank >= _GENERAL_RANK))
+"""One group per rule, like `_ALL_RULES`. The first one that matches has the highest rank."""
+_ALL_RULES = re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK))
 
 _STRERROR = (
     r"No such file or directory|Permission denied|Is a directory|Not a directory|Operation not permitted"
@@ -248,6 +251,7 @@ _STATUS_CODE = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)  # perf: the same few messages make up most failures
 def normalize_line(line: str) -> str:
     """Return a line with paths, numbers, ids, quoted names and dates replaced by placeholders.
 

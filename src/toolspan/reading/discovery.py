@@ -39,23 +39,22 @@ _RECORD_TIME = re.compile(rb'(?<!\\)"(?:timestamp|lastUpdated)"\s*:\s*"([^"\\]{1
 
 
 def last_record_time(file: TranscriptFile) -> float:
-    """Return the time of a file's last record, in seconds since the epoch.
+    """Return the time of a file's last record, in seconds since the epoch; 0 for a file without any time.
 
-    Copies, archives and checkouts change the modification time, which is used only for files without any time.
+    Copies, archives and checkouts change the modification time, which is therefore not used.
     """
     source, size, length = source_for_path(file.path), file.size, _TAIL_BYTES
     with suppress(SourceError, OSError):
         if file.path.name.endswith(".zst"):
             with source.open() as stream:
-                tail = stream.read()
-            return _latest_time(tail) or file.modified
+                return _latest_time(stream.read()) or 0.0
         while True:
             start = max(size - length, 0)
             latest = _latest_time(source.read(start, size - start))
             if latest is not None or not start:
-                return file.modified if latest is None else latest
+                return latest or 0.0
             length *= 16
-    return file.modified
+    return 0.0
 
 
 def recency(file: TranscriptFile) -> tuple[float, float]:

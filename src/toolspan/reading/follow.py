@@ -311,8 +311,7 @@ class SessionFollower(_FileSetFollower):
 class FolderFollower(_FileSetFollower):
     """A follower for every transcript below one or more folders.
 
-    Files that were last written before the time `asleep_before`, by their modification time and by their records,
-    are not read until they change.
+    Files whose last record is older than `asleep_before` are not read until they change.
     """
 
     recursive = True
@@ -321,12 +320,7 @@ class FolderFollower(_FileSetFollower):
         super().__init__(roots[0])
         self._roots = {Path(root): Path(root).resolve() for root in roots}
         files = (file for root in self._roots for file in find_transcripts(root))
-        # A file that was just written may hold only old records, and a copied file may seem old.
-        self._dormant_sizes = {
-            file.path: file.size
-            for file in files
-            if file.modified < asleep_before and last_record_time(file) < asleep_before
-        }
+        self._dormant_sizes = {file.path: file.size for file in files if last_record_time(file) < asleep_before}
 
     def watched_folders(self) -> list[Path]:
         """Return the followed folders."""

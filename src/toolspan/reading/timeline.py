@@ -125,6 +125,17 @@ class Turn(Struct, frozen=True, kw_only=True):
         """The calls in this turn, excluding those of subagents."""
         return [call for item in self.items if isinstance(item, TimelineBatch) for call in item.calls]
 
+    def lines_in(self, file: str) -> Iterator[int]:
+        """Yield the lines of a file that hold the messages, calls and results of this turn."""
+        for item in self.items:
+            places: list[SourceLocation | None] = []
+            if isinstance(item, TimelineMessage):
+                places = [item.message.place]
+            elif isinstance(item, TimelineBatch):
+                spans = [call.span for call in item.calls]
+                places = [span.call.place for span in spans] + [span.result.place for span in spans if span.result]
+            yield from (place.line for place in places if place is not None and place.file == file)
+
 
 class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
     """The timeline of one agent: the main conversation or a subagent."""

@@ -26,7 +26,7 @@ from toolspan.formats.claude.tree import RecordTree
 from toolspan.formats.jsonl import encode_json, make_folder
 from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import FileSource
-from toolspan.reading.discovery import TranscriptFile, find_transcripts
+from toolspan.reading.discovery import TranscriptFile, find_transcripts, recency
 from toolspan.reading.transcript import Transcript, read
 from toolspan.session.conversation import sanitize_blocks, text_blocks
 from toolspan.session.models.history import Block, Message, check_history
@@ -147,7 +147,7 @@ def latest_session_file(cwd: Path) -> Path:
     files = [file for file in _session_files(folder) if file.path.parent == folder]
     if not files:
         raise NotFound(f"{cwd}: no session was recorded in this folder")
-    return max(files, key=lambda file: file.modified).path
+    return max(files, key=recency).path
 
 
 def _project_folder(cwd: Path) -> Path:

@@ -39,13 +39,15 @@ class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
     place: SourceLocation
 
 
-class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress"):
+class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress", omit_defaults=True):
     """All progress records of one kind for one call."""
 
     kind: str
     count: int
     first_at: str | None
     last_at: str | None
+    pauses: tuple[tuple[str, str], ...] = ()
+    """Minutes or more between two records, each as the times of both."""
 
 
 class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):

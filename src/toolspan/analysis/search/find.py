@@ -157,9 +157,12 @@ class _MatchCollector:
         groups: dict[object, list[TextHit]] = {}  # one for each message, and one for all hits in a call
         for n, hit in enumerate(file.hits):
             groups.setdefault((n,) if hit.call is None else hit.call, []).append(hit)
-        for hits in groups.values():
-            if reduce(or_, (hit.term_bits for hit in hits)) != self._all_terms:
+        for group in groups.values():
+            if reduce(or_, (hit.term_bits for hit in group)) != self._all_terms:
                 continue
+            # The client records most results and inputs a second time, which would only repeat them.
+            plain_bits = reduce(or_, (hit.term_bits for hit in group if hit.side != "toolUseResult"), 0)
+            hits = [hit for hit in group if hit.side != "toolUseResult" or hit.term_bits & ~plain_bits]
             shared: dict[str, Any] = {name: getattr(hits[0], name) for name in _HIT_FIELDS}
             match = SearchMatch(
                 **shared,

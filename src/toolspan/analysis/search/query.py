@@ -16,13 +16,14 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from toolspan.errors import ToolspanError
 from toolspan.reading.discovery import find_transcripts
 
-MatchSide = Literal["input", "result", "message"]
-MATCH_SIDES: tuple[MatchSide, ...] = ("input", "result", "message")
+MatchSide = Literal["input", "result", "toolUseResult", "message"]
+"""Where the text is. `toolUseResult` is what the client recorded beside a result and did not send to the model."""
+MATCH_SIDES: tuple[MatchSide, ...] = get_args(MatchSide)
 
 _UNESCAPED_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}!?@#$%^*|~`")
 """Characters that no client escapes in JSON."""

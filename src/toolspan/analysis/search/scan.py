@@ -188,10 +188,6 @@ def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset
             (records.decode_entry(piece.data).entry, offset + piece.offset, piece.data)
             for piece in json_repair.recover_objects(data).pieces
         ]
-
-    def may_match(body: Raw) -> bool:
-        return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
-
     for entry, at, entry_data in entries:
         hit = TextHit(
             side="message",
@@ -206,20 +202,37 @@ def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset
             location = SourceLocation("", 1, 0, len(entry_data))
             for message in parse_entry_messages(entry, location, BytesSource(entry_data)):
                 yield message.text, replace(hit, voice=message.voice)
-        content = entry.message.content if entry.message and entry.type in ("user", "assistant") else None
-        bodies: list[records.BlockBody] | None = None
-        generated_ids = (f"byte-{at}.{n}" for n in count())  # the same ids that reading generates
-        for n, block in enumerate(content if type(content) is list else ()):
-            if block.type in CALL_BLOCK_TYPES:
-                call = block.id or next(generated_ids)
-                bodies = bodies or records.decode_bodies(entry_data).blocks
-                if "input" in sides and may_match(bodies[n].input):
-                    for text in _iter_strings(bodies[n].input):
-                        yield text, replace(hit, side="input", call=call)
-            elif block.type.endswith("tool_result"):
-                call = block.tool_use_id or next(generated_ids)
-                if "result" in sides and may_match(block.content):
-                    yield extract_text(block.content), replace(hit, side="result", call=call)
+        if entry.type in ("user", "assistant"):
+            yield from _call_texts(entry, entry_data, hit, query, sides)
+
+
+def _call_texts(
+    entry: records.Entry, data: bytes, hit: TextHit, query: SearchQuery, sides: frozenset[MatchSide]
+) -> Iterator[_SearchText]:
+    """Yield the inputs and results of the calls in a line."""
+
+    def may_match(body: Raw | bytes) -> bool:
+        return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
+
+    content = entry.message.content if entry.message else None
+    bodies: records.EntryBodies | None = None
+    generated_ids = (f"byte-{hit.offset}.{n}" for n in count())  # the same ids that reading generates
+    for n, block in enumerate(content if type(content) is list else ()):
+        if block.type in CALL_BLOCK_TYPES:
+            call = block.id or next(generated_ids)
+            bodies = bodies or records.decode_bodies(data)
+            call_input = bodies.blocks[n].input
+            if "input" in sides and may_match(call_input):
+                for text in _iter_strings(call_input):
+                    yield text, replace(hit, side="input", call=call)
+        elif block.type.endswith("tool_result"):
+            call = block.tool_use_id or next(generated_ids)
+            if "result" in sides and may_match(block.content):
+                yield extract_text(block.content), replace(hit, side="result", call=call)
+            bodies = bodies or (records.decode_bodies(data) if "toolUseResult" in sides else None)
+            structured = bodies.structured if bodies and "toolUseResult" in sides else None
+            for text in _iter_strings(structured) if structured and may_match(structured) else ():
+                yield text, replace(hit, side="toolUseResult", call=call)
 
 
 def _iter_strings(body: bytes | Raw) -> Iterator[str]:

@@ -46,7 +46,7 @@ from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.inputs import ToolInput
-from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Permission, Progress, Result, Span
+from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Permission, Result, Span
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
 
 
@@ -480,10 +480,9 @@ class Pairing(CallPairing[CallBuilder]):
         inference = self._infer_state(builder)
         events: tuple[Event, ...] = ()
         if builder.permission is not None or side_records.has_events(call.id):
-            tallies = side_records.progress.get(call.id, {}).items()
             events = (
                 *side_records.events.get(call.id, ()),
-                *(Progress(kind=kind, count=n, first_at=start, last_at=end) for kind, (n, start, end) in tallies),
+                *side_records.progress.get(call.id, {}).values(),
                 *((builder.permission,) if builder.permission else ()),
             )
         if (

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from toolspan.formats.claude.messages import user_text
 from toolspan.formats.claude.records import (
     NOTICE_START,
@@ -16,7 +18,7 @@ from toolspan.formats.claude.records import (
 )
 from toolspan.formats.decoding import extract_text
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification
+from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification, Progress, parse_timestamp
 
 _HOOK_OUTCOMES: dict[str, HookOutcome] = {
     "hook_success": "success",
@@ -32,6 +34,8 @@ _HOOK_OUTCOMES: dict[str, HookOutcome] = {
     "async_hook_response": "success",
 }
 _NOTE_TEXT_LIMIT = 400
+_PAUSE_SECONDS = 300
+_TO_THE_MINUTE = len("2026-01-31T00:00")
 
 
 class SideRecords:
@@ -40,8 +44,8 @@ class SideRecords:
     def __init__(self, file: str) -> None:
         self._file = file
         self.events: dict[str, list[Event]] = {}
-        self.progress: dict[str, dict[str, tuple[int, str | None, str | None]]] = {}
-        """By call id and kind: the count, the first time and the last time."""
+        self.progress: dict[str, dict[str, Progress]] = {}
+        """Progress records, by call id and kind."""
         self.started_ids: set[str] = set()
         self.blocked_reasons: dict[str, str] = {}
         self.hooked_ids: set[str] = set()
@@ -134,8 +138,13 @@ class SideRecords:
 
     def _count_progress(self, call_id: str, kind: str, at: str | None) -> None:
         kinds = self.progress.setdefault(call_id, {})
-        count, first, _ = kinds.get(kind, (0, at, at))
-        kinds[kind] = (count + 1, first, at)
+        tally = kinds.get(kind) or Progress(kind=kind, count=0, first_at=at, last_at=at)
+        pauses, last = tally.pauses, tally.last_at
+        if at and last and at[:_TO_THE_MINUTE] != last[:_TO_THE_MINUTE]:  # perf: most records are seconds apart
+            start, end = parse_timestamp(last), parse_timestamp(at)
+            if start and end and (end - start).total_seconds() >= _PAUSE_SECONDS:
+                pauses += ((last, at),)
+        kinds[kind] = structs.replace(tally, count=tally.count + 1, last_at=at, pauses=pauses)
 
     def _add_attachment(self, entry: Entry, at: int) -> None:
         note = entry.attachment

@@ -1,0 +1,137 @@
+"""Options and helpers of the commands that print lists: limit, order, folding, and hints that lead to details."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import wraps
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from toolspan.cli.output import escape_markup, make_console
+from toolspan.cli.select import path_exists
+
+_MAX_HINT_PATHS = 3
+MIN_FOLDED_ROWS = 3
+R = TypeVar("R")
+
+
+def limit_option(default: int, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add `--limit` to a command that has `--json`. By default, JSON output is not limited."""
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @wraps(command)
+        def with_limit(*args: Any, limit: int | None, as_json: bool, **values: Any) -> R:
+            if limit is None:
+                limit = 0 if as_json else default
+            return command(*args, limit=limit, as_json=as_json, **values)
+
+        help_text = f"Show at most this many {what}; 0 for all.  [default: {default}; all with --json]"
+        return click.option("--limit", type=click.IntRange(min=0), help=help_text)(with_limit)
+
+    return decorate
+
+
+class SortOrder(NamedTuple):
+    """The value of `--sort`: a column and a direction."""
+
+    column: str
+    descending: bool
+
+    def sort(self, rows: Iterable[R], value_of: Callable[[R, str], Any]) -> list[R]:
+        """Return the rows in this order; rows without a value come last."""
+        valued: list[tuple[Any, R]] = []
+        empty: list[R] = []
+        for row in rows:
+            value = value_of(row, self.column)
+            valued.append((value, row)) if value is not None else empty.append(row)
+        valued.sort(key=lambda pair: pair[0], reverse=self.descending)
+        return [row for _, row in valued] + empty
+
+
+def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add `--sort` to a command; `aliases` maps table headings to columns."""
+
+    def parse(_: click.Context, __: click.Parameter, text: str | None) -> SortOrder | None:
+        if text is None:
+            return None
+        name = text.removeprefix("-").replace(" ", "_")
+        column = aliases.get(name, name)
+        if column not in columns:
+            raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
+        return SortOrder(column, text.startswith("-"))
+
+    help_text = f"Sort by a column, the largest first with -COLUMN: {', '.join(columns)}."
+    return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)
+
+
+def limit_rows(rows: Sequence[R], limit: int, sort: SortOrder | None) -> Sequence[R]:
+    """Return the first rows of a sorted list, or the last of a list in order of time; all if the limit is 0."""
+    return rows[: limit or None] if sort else rows[-limit:]
+
+
+def limit_note(visible_count: int, total: int, end: str = "last") -> str:
+    """Return a note to append to a count if `--limit` hides some rows."""
+    return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
+
+
+unfold_option = click.option("--unfold", is_flag=True, help="Show every row of a run of equal rows.")
+
+
+def is_default_limit() -> bool:
+    """Return whether the user gave no `--limit`."""
+    return click.get_current_context().get_parameter_source("limit") is ParameterSource.DEFAULT
+
+
+def visible_rows(
+    rows: Sequence[R], limit: int, sort: SortOrder | None, key: Callable[[R], Hashable], *, unfold: bool
+) -> list[tuple[R, int]]:
+    """Return the rows to print, each with the number of equal rows for which it stands.
+
+    A limit that the user gave counts all rows, the default limit those that remain after folding.
+    """
+    if not is_default_limit():
+        return _fold_runs(limit_rows(rows, limit, sort), key, unfold=unfold)
+    return [*limit_rows(_fold_runs(rows, key, unfold=unfold), limit, sort)]
+
+
+def _fold_runs(rows: Iterable[R], key: Callable[[R], Hashable], *, unfold: bool) -> list[tuple[R, int]]:
+    if unfold:
+        return [(row, 1) for row in rows]
+    folded: list[tuple[R, int]] = []
+    for _, run in groupby(rows, key):
+        members = list(run)
+        is_long = len(members) >= MIN_FOLDED_ROWS
+        folded += [(members[-1], len(members))] if is_long else [(row, 1) for row in members]
+    return folded
+
+
+def fold_note(count: int) -> str:
+    """Return the text below a row that stands for a run of equal rows."""
+    return f"{count:,} × the same, --unfold"
+
+
+def deeper_hints(names: Sequence[str], *hints: tuple[str, str]) -> list[str]:
+    """Return the last lines of a list: commands that go deeper, each with what it does.
+
+    In a command, PATHS stands for the files and folders that the user named.
+    """
+    import shlex
+
+    paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
+    more = " …" if len(paths) > _MAX_HINT_PATHS else ""
+    places = "".join(f" {shlex.quote(path)}" for path in paths[:_MAX_HINT_PATHS]) + more
+    return [f"toolspan {command.replace(' PATHS', places)} {purpose}." for command, purpose in hints]
+
+
+def print_hints(names: Sequence[str], *hints: tuple[str, str], wrap: bool = True) -> None:
+    """Print the last lines of a list. Lines that are not wrapped can be copied."""
+    out = make_console()
+    for hint in deeper_hints(names, *hints):
+        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=not wrap)
+
+
+CALL_HINT = ("show CALL PATHS", "shows one call in detail")
