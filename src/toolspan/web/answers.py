@@ -18,7 +18,7 @@ import msgspec
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import config_dir
 from toolspan.reading.discovery import default_roots
-from toolspan.web.worker import FRAME_HEAD, Answer, Question, Request, decode_answer, encode_frame, frame_length
+from toolspan.web.worker import FRAME_HEAD, Answer, Question, WorkerRequest, decode_answer, encode_frame, frame_length
 
 _MAX_KEPT_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 20
@@ -89,7 +89,7 @@ class Answers:
                 started = time.monotonic()
                 reader, writer = await asyncio.open_unix_connection(self._address)
                 try:
-                    writer.write(encode_frame(msgspec.msgpack.encode(Request(question, tuple(self._growing)))))
+                    writer.write(encode_frame(msgspec.msgpack.encode(WorkerRequest(question, tuple(self._growing)))))
                     length = frame_length(await reader.readexactly(FRAME_HEAD))
                     answer = decode_answer(await reader.readexactly(length))
                 except asyncio.IncompleteReadError:

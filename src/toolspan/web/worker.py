@@ -37,7 +37,7 @@ class Question(msgspec.Struct, frozen=True):
     """False for a command that writes a file."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class WorkerRequest(msgspec.Struct, frozen=True):
     """A question, and the large files that have grown since the server started."""
 
     question: Question
@@ -135,7 +135,7 @@ def _serve(listener: socket.socket, alive: int) -> None:
         connection, _ = listener.accept()
         with connection, contextlib.suppress(OSError):
             (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
-            request = msgspec.msgpack.decode(_receive(connection, length), type=Request)
+            request = msgspec.msgpack.decode(_receive(connection, length), type=WorkerRequest)
             growing.catch_up(request.growing)
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
