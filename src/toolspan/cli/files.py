@@ -14,9 +14,10 @@ from toolspan.analysis.file_history.archive import (
     FileArchive,
     FileTotals,
     FileTotalsCollector,
+    RecordedChange,
     archive_about,
-    archives_by_project,
     change_row,
+    changes_by_project,
     diff_between,
     diff_of_change,
     known_text,
@@ -158,10 +159,10 @@ class _FilesOptions(NamedTuple):
     names: Sequence[str]
 
 
-def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
+def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange | RecordedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
     state, error = "succeeded", ""
-    if isinstance(change, FailedChange):
+    if not isinstance(change, FileChange):
         state, error = change.state, change.error_kind or ""
     return (
         (not call_filter.tool or call_filter.accepts_tool(change.tool))
@@ -352,8 +353,9 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     folder = str(Path(options.path).resolve()) if options.path else None
     totals = FileTotalsCollector()
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        for archive in archives_by_project(files, advance, warn):
-            for change in archive.changes_and_failures:
+        is_cached = sum(file.size for file in files) >= select.MIN_CACHED_BYTES
+        for changes in changes_by_project(files, advance, warn, cached=is_cached):
+            for change in changes:
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                     totals.add(change)
     rows = totals.rows()
