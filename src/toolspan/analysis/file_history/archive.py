@@ -303,15 +303,17 @@ def changes_by_project(
         groups.setdefault(project, []).append(file)
     projects = list(groups.values())
     sizes = [sum(file.size for file in group) for group in projects]
-    folder = default_folder() if cached else None
+    cache_folder = default_folder() if cached else None
 
     def collect(index: int) -> bytes:
         group = projects[index]
         compute = partial(_collect_changes, group)
-        if folder is None:
+        if cache_folder is None:
             return msgspec.msgpack.encode(compute())
         paths = [file.path for file in group]
-        return msgspec.msgpack.encode(cached_answer(paths, _CHANGES_QUESTION, ProjectChanges, compute, Cache(folder)))
+        return msgspec.msgpack.encode(
+            cached_answer(paths, _CHANGES_QUESTION, ProjectChanges, compute, Cache(cache_folder))
+        )
 
     for data, size in zip(fork_map(sizes, collect), sizes, strict=True):
         found = msgspec.msgpack.decode(cast("bytes", data), type=ProjectChanges)
