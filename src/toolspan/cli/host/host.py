@@ -264,7 +264,7 @@ async def open_host(
 ) -> AsyncIterator[Host]:
     """Load the settings and connect to the MCP servers."""
     if (options.ask or options.approve) and options.permission_prompt_tool is not None:
-        raise ToolspanError("use either --ask, --approve or --permission-prompt-tool")
+        raise ToolspanError(f"use either {'--ask' if options.ask else '--approve'} or --permission-prompt-tool")
     if options.ask and options.approve == "web":
         raise ToolspanError("use either --ask or --approve web")
     if options.asks_at_terminal and terminal is None:
