@@ -59,8 +59,9 @@ docs: $(SETUP)  ## check that the generated pages are current
 bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
 	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
 
-compatibility: $(SETUP)  ## rewrite docs/compatibility.md
-	$(BIN)/python scripts/compatibility.py --shared $(SHARED)
+compatibility: $(SETUP)  ## measure a client and rewrite docs/compatibility.md (ARGS: --version 2.1.325 --seed 1000)
+	SHARED="$(SHARED)" $(BIN)/python -m tests.explore --install --record $(ARGS)
+	$(BIN)/python scripts/docs.py
 
 oracle: $(SETUP)  ## check that the real client resumes what toolspan records
 	SHARED="$(SHARED)" $(BIN)/python -m tests.oracle $(ARGS)

@@ -1,17 +1,24 @@
-"""`--redact`: planted secrets that are gone, and harmless text that is replaced.
+"""`--redact`: planted secrets that are gone, harmless text that is replaced, and the time beside a plain export.
 
-    python benchmarks/redact.py [--list]
+    python benchmarks/redact.py [--list] [--archive FOLDER --repeats 3]
 
 Secrets are put together at run time, so that no scanner takes this file for a leak. The harmless text is this
 project's own documentation and source; every replacement in it is printed with `--list`, to be judged by a person.
+With an archive, it is exported plain and redacted in turn, with a warm cache; the page is that of its largest session.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import os
 import random
+import resource
 import string
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 from toolspan.export import SecretRedactor
@@ -118,10 +125,45 @@ def planted() -> list[tuple[str, str, str, str]]:
     return items
 
 
+def export(cache: Path, *words: str | Path) -> tuple[float, float]:
+    """Run an export and return its CPU and wall seconds."""
+    command = [Path(sys.executable).with_name("toolspan"), "export", *words]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after, end = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, end - start
+
+
+def time_exports(archive: Path, repeats: int) -> None:
+    """Print the least time of plain and redacted exports, which take turns."""
+    largest = max(archive.rglob("*.jsonl"), key=lambda path: path.stat().st_size)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        export(cache, archive, "--format", "csv")
+        print("| format | plain CPU s | redacted CPU s | ratio | plain s | redacted s | ratio |")
+        print("|---|---|---|---|---|---|---|")
+        for form, place in (("json", archive), ("csv", archive), ("html", largest)):
+            plain, redacted = [], []
+            for _ in range(repeats):
+                plain.append(export(cache, place, "--format", form))
+                redacted.append(export(cache, place, "--format", form, "--redact"))
+            cells = []
+            for index in (0, 1):
+                least = min(run[index] for run in plain), min(run[index] for run in redacted)
+                cells += [f"{least[0]:.2f}", f"{least[1]:.2f}", f"{least[1] / least[0]:.2f}"]
+            print(f"| {form} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print every replacement in the harmless text")
+    parser.add_argument("--archive", type=Path, help="time exports of this folder")
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    if options.archive:
+        time_exports(options.archive, options.repeats)
+        return
     items = planted()
     missed = [item for item in items if item[3] in SecretRedactor().redact_text(item[2])]
     classes = {name for name, *_ in items}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import sys
 import tomllib
 from collections import Counter
@@ -196,7 +197,58 @@ def _cell(text: str) -> str:
     return plain.replace("*", "\\*").replace("__", "\\_\\_")
 
 
+def compatibility() -> str:
+    """Return the explored rates per tool and version, and the intended differences."""
+    folder = ROOT / "tests/explore"
+    runs: list[dict[str, Any]] = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+    versions = sorted({run["version"] for run in runs}, reverse=True)
+    rates = [
+        f"| {run['version']} | {run['seed']} | {run['calls']} | {run['equal']} ({run['equal'] / run['calls']:.1%}) |"
+        f" {run['intended']} | {(run['equal'] + run['intended']) / run['calls']:.1%} |"
+        for run in runs
+    ]
+    tools: dict[str, dict[str, list[int]]] = {}
+    for run in runs:
+        for tool, count in run["tools"].items():
+            total = tools.setdefault(tool, {}).setdefault(run["version"], [0, 0])
+            total[:] = [sum(pair) for pair in zip(total, count, strict=True)]
+    by_tool = [
+        f"| {_cell(tool)} | " + " | ".join(_share(counts.get(version)) for version in versions) + " |"
+        for tool, counts in sorted(tools.items())
+    ]
+    purposes = tomllib.loads((folder / "on_purpose.toml").read_text(encoding="utf-8"))["difference"]
+    reasons = [
+        f"| {_cell(one['tool'].replace(chr(92), ''))} | {', '.join(one['versions'])} | {_cell(one['reason'])} |"
+        for one in purposes
+    ]
+    return _page(
+        "Compatibility",
+        "How many calls `toolspan exec --profile VERSION` answers as Claude Code of that version does: the same\n"
+        "`is_error`, text and structured result, and the same decision about permission. The calls are generated from\n"
+        "a seed and given to the real client and to toolspan in equal folders. Each run was measured at first sight:\n"
+        "nothing was changed for its seed before. The profiles 2.1.80, 2.1.197 and `seed` follow recorded calls.",
+        _table("| version | seed | calls | equal | different on purpose | both |", rates),
+        "## By tool",
+        "Equal calls of all calls, without those that differ on purpose; `MCP` are the tools of a test server.",
+        _table("| tool | " + " | ".join(versions) + " |", by_tool),
+        "## Different on purpose",
+        "What toolspan does otherwise, and why. Nothing of it lets a call run that the client refuses.",
+        _table("| tool | versions | reason |", reasons),
+        "## Measure again",
+        "For a new version of the client, with a seed that was not used before:",
+        '```sh\nmake compatibility ARGS="--version 2.1.325 --seed 1000 --cases 69"\n```',
+        "This installs the client, compares some 3,000 calls with the newest profile that is not newer, stores the\n"
+        "counts in `tests/explore/measured.json` and writes this page. The differences are in `.scratch/explore/`, by\n"
+        "cause. It needs root and the harness in `$SHARED/oracle`; the client reaches nothing but loopback.",
+    )
+
+
+def _share(count: list[int] | None) -> str:
+    return "" if count is None else f"{count[0]} of {count[1]} ({count[0] / count[1]:.1%})"
+
+
 PAGES = {
+    "compatibility.md": compatibility,
     "commands.md": commands,
     "states.md": states,
     "findings.md": findings,

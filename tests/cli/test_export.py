@@ -117,6 +117,34 @@ def test_show_writes_a_page_in_full_redacted_or_anonymized(tmp_path: Path) -> No
 
 
 @requirement("export.page")
+def test_export_writes_the_page_of_show_and_opens_it(tmp_path: Path) -> None:
+    opened, page = tmp_path / "opened", tmp_path / "page.html"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >> "{opened}"\n', encoding="utf-8")
+    browser.chmod(0o755)
+    env = {**home_at(None), "BROWSER": str(browser), "TMPDIR": str(tmp_path)}
+
+    typed("export", ARCHIVE, "3c5a7e91", "--format", "html", "-o", page, "--open", env=env)
+    shown = typed("show", ARCHIVE, "3c5a7e91", "--html", env=env).stdout
+    typed("show", ARCHIVE, "3c5a7e91", "--html", "--open", env=env)
+    first, second = opened.read_text(encoding="utf-8").split()
+
+    assert page.read_text(encoding="utf-8") == shown
+    assert first == page.as_uri()
+    assert Path(second.removeprefix("file://")).read_text(encoding="utf-8") == shown
+
+
+@requirement("export.page")
+def test_a_page_of_several_sessions_is_refused() -> None:
+    done = run("export", ARCHIVE, "--format", "html")
+
+    assert (done.exit_code, "sessions in this folder" in done.stderr) == (2, True)
+    assert run("export", ARCHIVE, "--format", "html", "--last").stdout.startswith("<!doctype html>")
+    assert run("export", ARCHIVE, "--open").exit_code == 2
+    assert '"tool":"Bash"' not in run("export", ARCHIVE, "3c5a7e91", "--format", "html", "--tool", "grep").stdout
+
+
+@requirement("export.page")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

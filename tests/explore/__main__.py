@@ -1,10 +1,12 @@
 """Compare toolspan with the real client on generated cases.
 
     python -m tests.explore [--seed 1] [--version 2.1.325] [--cases 20] [--only REGEX] [--permissions] [--min 0.97]
+                            [--install] [--record]
 
 Each case starts the client once, in namespaces of its own with loopback only, and gives it some 45 calls; `toolspan
 exec` gets the same calls in an equal folder. Prints rates per tool and the differences grouped by cause, and writes
-every difference as a JSON line to .scratch/explore/. Needs the harness in $SHARED/oracle (default ../shared), clients
+every difference as a JSON line to .scratch/explore/. With --record, the counts per tool go to measured.json, from which
+docs/compatibility.md is made. Needs the harness in $SHARED/oracle (default ../shared), clients
 installed by it into $ORACLE_SCRATCH (default /var/tmp/toolspan-oracle), and root. Exit code: 0, 1 below --min, 2 if
 something is missing.
 """
@@ -15,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -33,6 +36,7 @@ Json = dict[str, Any]
 _SHARED = Path(os.environ.get("SHARED", "../shared")).resolve()
 _SCRATCH = Path(os.environ.get("ORACLE_SCRATCH", "/var/tmp/toolspan-oracle")).resolve()
 _PURPOSES = Path(__file__).parent / "on_purpose.toml"
+_MEASURED = Path(__file__).parent / "measured.json"
 
 
 @click.command()
@@ -49,12 +53,16 @@ _PURPOSES = Path(__file__).parent / "on_purpose.toml"
 )
 @click.option("--show", type=int, default=20, show_default=True, help="Print so many groups.")
 @click.option("--min", "minimum", type=float, default=0.0, help="Exit with 1 below this rate of equal calls.")
+@click.option("--install", is_flag=True, help="Install versions that are missing, with the script of the harness.")
+@click.option("--record", is_flag=True, help="Store the counts for docs/compatibility.md.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / ".scratch/explore")
 def main(
     seeds: tuple[int, ...], versions: tuple[str, ...], count: int, only: str, jobs: int, reduced: int, show: int,
-    minimum: float, out: Path, *, permissions: bool,
+    minimum: float, out: Path, *, permissions: bool, install: bool, record: bool,
 ) -> None:  # fmt: skip
     """Compare toolspan with the real client on generated cases."""
+    if install:
+        _install([version for version in versions if not _is_installed(version)])
     _require(versions)
     machine = Machine(_SHARED, _SCRATCH, Comparer(_SHARED, load_purposes(_PURPOSES)))
     out.mkdir(parents=True, exist_ok=True)
@@ -65,7 +73,8 @@ def main(
             cases = [generate(seed, version, number) for number in range(count)]
             cases = [case for case in cases if re.search(only, case["id"])]
             click.echo(f"seed {seed}, version {version}: {len(cases)} cases")
-            comparisons = list(_watch(machine.compare_all(cases, jobs)))
+            name = f"{'permissions' if permissions else 'seed'}-{seed}-{version}"
+            comparisons = list(_watch(machine.compare_all(cases, jobs), out / f"{name}.jsonl"))
             report = Report(comparisons)
             report.print_rates(version)
             report.print_groups(show)
@@ -74,16 +83,20 @@ def main(
                 for group, one in report.examples(reduced)
                 if one.tool != FILES
             }
-            name = f"{'permissions' if permissions else 'seed'}-{seed}-{version}"
             report.write(out / f"{name}.jsonl", minimal)
             (out / f"{name}.md").write_text(report.to_markdown(name, minimal), encoding="utf-8")
             lowest = min(lowest, report.rate)
+            if record and not permissions:
+                record_run(_MEASURED, report.to_counts(seed, version))
     sys.exit(1 if lowest < minimum else 0)
 
 
-def _watch(comparisons: Iterator[Comparison]) -> Iterator[Comparison]:
-    """Print a line for each finished case."""
+def _watch(comparisons: Iterator[Comparison], differences: Path) -> Iterator[Comparison]:
+    """Print a line for each finished case, and append its differences to a file."""
+    differences.unlink(missing_ok=True)
     for comparison in comparisons:
+        with differences.open("a", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(one.to_row(), ensure_ascii=False) + "\n" for one in comparison.differences)
         equal, total = (sum(count[at] for tool, count in comparison.counts.items() if tool != FILES) for at in (0, 1))
         notes = "".join(f"\n    {problem}" for problem in comparison.problems)
         lost = f", {comparison.unanswered} without an answer of the client" if comparison.unanswered else ""
@@ -121,6 +134,21 @@ class Report:
                 count[0] += equal
                 count[1] += total
         return totals
+
+    def to_counts(self, seed: int, version: str) -> Json:
+        """Return the counts of the run: equal calls and calls by tool, and how many differ on purpose."""
+        totals = self._totals()
+        files = totals.pop(FILES, [0, 0])
+        intended = sum(one.tool != FILES for one in self._intended)
+        return {
+            "version": version,
+            "seed": seed,
+            "calls": sum(count[1] for count in totals.values()),
+            "equal": sum(count[0] for count in totals.values()),
+            "intended": intended,
+            "files": files,
+            "tools": dict(sorted(totals.items())),
+        }
 
     def print_rates(self, version: str) -> None:
         """Print the rate of equal calls per tool."""
@@ -179,8 +207,27 @@ class Report:
         return "\n".join(parts)
 
 
+def record_run(path: Path, run: Json) -> None:
+    """Add the counts of a run to a file, in place of those of the same version and seed."""
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    runs = [one for one in runs if (one["version"], one["seed"]) != (run["version"], run["seed"])]
+    runs = sorted([*runs, run], key=lambda one: (one["version"], one["seed"]))
+    lines = ",\n".join(json.dumps(one) for one in runs)
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
 def _shorten(value: object, limit: int = 400) -> str:
     return json.dumps(value, ensure_ascii=False)[:limit]
+
+
+def _is_installed(version: str) -> bool:
+    return (_SCRATCH / "clients" / f"cc-{version}").is_dir()
+
+
+def _install(versions: list[str]) -> None:
+    variables = {"ORACLE_SCRATCH": str(_SCRATCH), "CLAUDE_VERSIONS": " ".join(versions), "CODEX_VERSIONS": ""}
+    if versions:
+        subprocess.run(["sh", f"{_SHARED}/oracle/install.sh"], env={**os.environ, **variables}, check=False)
 
 
 def _require(versions: tuple[str, ...]) -> None:
@@ -191,10 +238,7 @@ def _require(versions: tuple[str, ...]) -> None:
         ).is_dir()
     }
     for version in versions:
-        install = f"ORACLE_SCRATCH={_SCRATCH} CLAUDE_VERSIONS={version} CODEX_VERSIONS= sh {_SHARED}/oracle/install.sh"
-        missing[f"version {version} is not installed; run: {install}"] = (
-            _SCRATCH / "clients" / f"cc-{version}"
-        ).is_dir()
+        missing[f"version {version} is not installed; run this with --install"] = _is_installed(version)
     missing["namespaces need root and unshare"] = os.geteuid() == 0 and bool(shutil.which("unshare"))
     for reason, there in missing.items():
         if not there:

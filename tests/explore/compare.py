@@ -143,9 +143,7 @@ class Comparer:
         if not fields:
             refusal = want if kind == "laxer" else got
             group = f"{kind} {tool} {skeleton(str(refusal.get('content')))}"
-        purpose = next(
-            (one.reason for one in self._purposes if one.explains(case["version"], tool, fields, want, got)), ""
-        )
+        purpose = next((one.reason for one in self._purposes if one.explains(case, tool, fields, want, got)), "")
         if kind == "laxer":
             purpose = ""
         comparison.differences.append(
@@ -182,20 +180,32 @@ class Purpose:
     reason: str
     fields: frozenset[str] = frozenset(FIELDS)
     """The fields that may differ; others must be equal."""
+    where: str = "content"
+    """The field that the patterns are for."""
+    mode: str = ""
+    """The permission mode of the case; empty for all."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
         """Return the entry of a table; patterns are regular expressions."""
         fields = frozenset(row.get("fields", FIELDS))
         return cls(
-            row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"], fields
+            tool=row["tool"],
+            client=row.get("client", ""),
+            ours=row.get("ours", ""),
+            versions=tuple(row["versions"]),
+            reason=row["reason"],
+            fields=fields,
+            where=row.get("where", "content"),
+            mode=row.get("mode", ""),
         )
 
-    def explains(self, version: str, tool: str, fields: tuple[str, ...], want: Json, got: Json) -> bool:
+    def explains(self, case: Json, tool: str, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
-        texts = [json.dumps(side.get("content"), ensure_ascii=False) for side in (want, got)]
+        texts = [json.dumps(side.get(self.where), ensure_ascii=False) for side in (want, got)]
         return (
-            version in self.versions
+            case["version"] in self.versions
+            and self.mode in ("", case.get("permission_mode"))
             and self.fields.issuperset(fields)
             and re.fullmatch(self.tool, tool) is not None
             and re.search(self.client, texts[0]) is not None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.house import ROOT, open_way
+from toolspan.runtime.profiles import VERSIONS
 
 Json = dict[str, Any]
 _BACKGROUND_ID = re.compile(r"background with ID: (\w+)|background \(ID: (\w+)\)")
@@ -141,6 +142,13 @@ def _stream_facts(stream: Path) -> tuple[set[str], str]:
     return denied, problem
 
 
+def nearest_profile(version: str) -> str:
+    """Return the newest profile that is not newer than a client version."""
+    numbers = {name: tuple(map(int, name.split("."))) for name in VERSIONS if name != "seed"}
+    known = [name for name in numbers if numbers[name] <= tuple(map(int, version.split(".")))]
+    return max(known, key=numbers.__getitem__, default="") or min(numbers, key=numbers.__getitem__)
+
+
 def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     home, cwd = Path(world.home), Path(world.cwd)
     settings = cwd / ".claude/settings.json"
@@ -149,7 +157,7 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     for command in case.get("setup") or []:
         subprocess.run(["bash", "-c", command], cwd=cwd, check=True, stdout=subprocess.DEVNULL)
     arguments = ["--settings", str(settings), "--permission-mode", case.get("permission_mode") or "default"]
-    arguments += ["--profile", case["version"]]
+    arguments += ["--profile", nearest_profile(case["version"])]
     arguments += [word for key, (_, flag) in _FLAGS.items() if case.get(key) for word in (flag, case[key])]
     if case.get("mcp_servers"):
         servers = home / "orc/mcp.json"

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.explore.compare import compare_decisions, first_difference, group_key, load_purposes, skeleton
+from tests.explore.__main__ import record_run
+from tests.explore.compare import Purpose, compare_decisions, first_difference, group_key, load_purposes, skeleton
 from tests.explore.generate import THEMES, generate_case
+from tests.explore.inside import nearest_profile
 from tests.explore.permissions import generate_permission_case
 from tests.explore.run import reductions
 
@@ -79,6 +81,30 @@ def test_a_case_is_reduced_to_one_call_and_then_to_those_of_the_same_file() -> N
 def test_each_intended_difference_has_a_reason() -> None:
     for entry in load_purposes(PURPOSES):
         assert entry["reason"] and entry["versions"] and entry["tool"]
+
+
+def test_an_intended_difference_is_known_by_the_field_that_it_is_about() -> None:
+    entry = {"tool": "Edit", "versions": ["2.1.325"], "where": "toolUseResult", "ours": "stale", "reason": "r"}
+    purpose = Purpose.from_row(entry)
+    want, got = {"content": "stale", "toolUseResult": {}}, {"content": "", "toolUseResult": {"stale": True}}
+
+    assert purpose.explains("2.1.325", "Edit", ("toolUseResult",), want, got)
+    assert not purpose.explains("2.1.325", "Edit", ("toolUseResult",), got, want)
+    assert not purpose.explains("2.0.65", "Edit", ("toolUseResult",), want, got)
+
+
+def test_a_run_is_stored_in_place_of_the_last_one_with_its_seed(tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    for version, seed, equal in (("2.1.325", 7, 1), ("2.0.65", 7, 2), ("2.1.325", 7, 3)):
+        record_run(path, {"version": version, "seed": seed, "equal": equal})
+
+    runs = [(run["version"], run["equal"]) for run in json.loads(path.read_text(encoding="utf-8"))]
+    assert runs == [("2.0.65", 2), ("2.1.325", 3)]
+
+
+def test_a_new_client_is_compared_with_the_newest_profile_before_it() -> None:
+    versions = ("2.1.400", "2.1.325", "2.1.100", "2.0.65", "1.0.3")
+    assert [nearest_profile(version) for version in versions] == ["2.1.325", "2.1.325", "2.1.80", "2.0.65", "2.0.65"]
 
 
 def test_the_explorer_says_what_is_missing_to_run_the_client(tmp_path: Path) -> None:

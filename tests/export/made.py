@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolspan.export import html
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import EXPORT_FORMATS, SessionExport, load_writer
 from toolspan.formats.source import BytesSource
@@ -65,8 +64,7 @@ BOTH: tuple[Callable[[str], list[Transcript]], ...] = (claude, codex)
 
 def exported(transcripts: Sequence[Transcript], veil: Callable[[], Redactor | None] = lambda: None) -> dict[str, str]:
     """What each format, and the page, makes of a session."""
-    found: dict[str, str] = {
+    return {
         form: b"".join(load_writer(form)([SessionExport(transcripts, redactor=veil())])).decode()
         for form in EXPORT_FORMATS
     }
-    return {**found, "html": html.render_transcripts(*transcripts, redactor=veil())}

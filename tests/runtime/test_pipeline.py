@@ -93,7 +93,11 @@ async def test_a_hooks_input_is_checked_again() -> None:
 
     assert ran[0].content == "10"
     assert not_run[0].span.error_kind == "invalid_input"
-    assert "InputValidationError" in str(not_run[0].content)
+    assert str(not_run[0].content) == (
+        "PreToolUse hook for double returned updatedInput that failed schema validation: double failed due to the"
+        " following issue:\nThe parameter `n` type is expected as `number` but provided as `string`\n"
+        "The tool input from the model was valid; the hook's rewrite of it was not."
+    )
 
 
 @requirement("run.updated-input")

@@ -91,6 +91,17 @@ def states(folder: Path) -> list[str]:
     return [span.state for span in toolspan.read(folder / "t.jsonl").spans]
 
 
+@requirement("permission.nothing-hidden")
+async def test_a_file_that_a_prompt_mentions_is_not_put_into_the_conversation(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("the content\n", encoding="utf-8")
+    script = ScriptedModel([say("No.")])
+    async with talking(tmp_path, script) as agent:
+        await agent.prompt("Look at @secret.txt and @./secret.txt.")
+
+    assert "@./secret.txt" in repr(script.requests)
+    assert "the content" not in repr(script.requests)
+
+
 @requirement("agent.loop")
 async def test_the_model_speaks_until_it_has_nothing_more_to_do(tmp_path: Path) -> None:
     def repeat(messages: object) -> dict[str, object]:

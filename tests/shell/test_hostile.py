@@ -13,10 +13,8 @@ import pytest
 
 from tests.requirement import requirement
 
-_CLASSES = {
-    name: entry["lines"]
-    for name, entry in tomllib.loads(Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8")).items()
-}
+_ENTRIES = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8"))
+_CLASSES = {name: entry["lines"] for name, entry in _ENTRIES.items()}
 _HOSTILE_NAMES = ["-delete", "-exec", "--pre=sh", "-oout", "plain.txt"]
 
 
@@ -82,6 +80,18 @@ def test_every_hostile_line_is_asked_about(repository: Path) -> None:
     before = all_files(repository.parent)
 
     assert lines_that_ran([line for lines in _CLASSES.values() for line in lines], repository) == []
+    assert all_files(repository.parent) == before
+
+
+@requirement("permission.hostile-lines")
+def test_rules_for_programs_do_not_cover_hostile_uses_of_them(repository: Path) -> None:
+    entry = _ENTRIES["despite rules"]
+    settings = repository.parent / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"permissions": {"allow": entry["rules"]}}), encoding="utf-8")
+    before = all_files(repository.parent)
+
+    assert lines_that_ran([*entry["lines"], "ls", "git status"], repository) == ["ls", "git status"]
     assert all_files(repository.parent) == before
 
 

@@ -39,6 +39,10 @@ from toolspan.shell.readonly import is_read_only
         "file -b a",
         "rg -n pattern src",
         "ls\npwd",
+        "head -x --unknown a",
+        "find . -name x - /etc",
+        "tput cols HEAD",
+        "test -f $HOME/x",
     ],
 )
 def test_programs_that_only_read_are_known(line: str) -> None:

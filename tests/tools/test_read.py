@@ -334,7 +334,7 @@ async def test_an_image_suffix_without_image_content_is_an_error(tmp_path: Path)
 async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
     data = b"%PDF-1.4\n%%EOF\n"
     (tmp_path / "a.pdf").write_bytes(data)
-    text = "PDF file read: a.pdf (15 bytes)"
+    text = f"PDF file read: {tmp_path}/a.pdf (15 bytes)"
     source = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(data).decode()}
     document = {"type": "document", "source": source}
 
@@ -387,7 +387,7 @@ async def test_a_notebook_is_shown_as_cells_with_outputs(tmp_path: Path) -> None
 async def test_an_invalid_notebook_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.ipynb").write_text(text, encoding="utf-8")
 
-    assert "notebook" in str((await Talk(tmp_path).read("a.ipynb")).content)
+    assert "Notebook file is not" in str((await Talk(tmp_path).read("a.ipynb")).content)
 
 
 @requirement("read-tool.off-the-loop")

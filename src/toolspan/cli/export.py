@@ -1,4 +1,4 @@
-"""`toolspan export`: write sessions as JSON, CSV, Markdown or traces."""
+"""`toolspan export`: write sessions as JSON, CSV, Markdown, a page or traces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,27 @@ from pathlib import Path
 import click
 
 from toolspan.cli import select
-from toolspan.cli.output import make_redactor, print_json, print_redaction, redaction_options, warn, write_output
+from toolspan.cli.output import (
+    make_redactor,
+    print_json,
+    print_redaction,
+    redaction_options,
+    warn,
+    write_output,
+    write_page,
+)
+from toolspan.cli.show import read_session, resolve_names
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.redact import Redactor, SecretRedactor
-from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportFormat, SessionExport, load_writer
+from toolspan.export.session_export import (
+    EXPORT_ALL,
+    EXPORT_FORMATS,
+    ExportFilter,
+    ExportFormat,
+    SessionExport,
+    load_writer,
+)
+from toolspan.reading.discovery import TranscriptFile
 
 
 @click.command("export")
@@ -25,27 +42,39 @@ from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportF
 @click.option("--preview", is_flag=True, help="With --redact: print every replacement as JSON, and no export.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, redact: bool,
-    report: bool, skeleton: bool, preview: bool, call_filter: select.CallFilter,
+    names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, open_page: bool,
+    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
     json: one object per call, with inputs and results. csv: one row per call, for spreadsheets.
-    markdown: sessions to read. perfetto: a trace for ui.perfetto.dev. otlp: OTLP/JSON, one request
-    per session and line. Named files are read one by one; folders and sessions count each call once.
+    markdown: sessions to read. html: one session as a page, by default the newest. perfetto: a trace
+    for ui.perfetto.dev. otlp: OTLP/JSON, one request per session and line. Named files are read one by
+    one; folders and sessions count each call once.
 
     --tool, --state, --error and --agent select calls and leave out messages; the other filters
     select sessions and times.
     """
     if preview and not redact:
         raise click.UsageError("--preview needs --redact")
+    form = "json" if as_json else form
+    if open_page and form != "html":
+        raise click.UsageError("--open needs --format html")
     redactor = make_redactor(redact=redact, skeleton=skeleton, report=report or preview)
+    page_files: list[TranscriptFile] = []
+    if form == "html":
+        target = resolve_names(names, last=last, session=None)
+        if not isinstance(target, list):
+            raise click.UsageError("a page shows a session, not one call")
+        page_files = target
+        names, last = tuple(str(file.path) for file in page_files), False
     selection = select.read_selection(names, last=last)
     calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
-    files = {file for file, _ in calls}
+    paths = {file for file, _ in calls}
     sessions = [[file.file for file in session.files] for session in selection.call_table.sessions]
-    if call_filter != select.CallFilter():
-        sessions = [paths for paths in sessions if not files.isdisjoint(paths)]
+    is_filtered = call_filter != select.CallFilter()
+    if is_filtered:
+        sessions = [own for own in sessions if not paths.isdisjoint(own)]
     if not sessions:
         raise NotFound("nothing to export: no session or call matches the filters")
     has_messages = not (call_filter.tool or call_filter.state or call_filter.error or call_filter.agent)
@@ -53,13 +82,18 @@ def command(
         include_call=lambda file, call_id: (file, call_id) in calls,
         include_message=lambda message: has_messages and call_filter.accepts_time(message.at),
     )
-    write = load_writer("json" if as_json else form)
+    write = load_writer(form)
     if preview:
         for _ in write(_session_exports(sessions, redactor, export_filter)):
             pass
         print_json(*(redactor.replacements if isinstance(redactor, SecretRedactor) else ()))
         return
-    write_output(write(_session_exports(sessions, redactor, export_filter)), output)
+    if form == "html":
+        page_filter = export_filter if is_filtered else EXPORT_ALL
+        page = SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)
+        write_page(write([page]), output, open_page=open_page)
+    else:
+        write_output(write(_session_exports(sessions, redactor, export_filter)), output)
     print_redaction(redactor, report=report, output=output)
 
 

@@ -383,6 +383,7 @@ def combine_options(*decorators: Callable[[FC], FC]) -> Callable[[FC], FC]:
 redaction_options = combine_options(
     click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
                  help="Write to this file instead of standard output."),
+    click.option("--open", "open_page", is_flag=True, help="Open the HTML page in the browser."),
     click.option("--redact", is_flag=True,
                  help="Replace secrets, addresses and user names, as far as they are recognized."),
     click.option("--report", is_flag=True,
@@ -446,3 +447,21 @@ def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
         raise ToolspanError(f"{output}: {error.strerror}") from error
     with stream:
         stream.writelines(pieces)
+
+
+def write_page(pieces: Iterable[bytes], output: Path | None, *, open_page: bool) -> None:
+    """Write an HTML page, and open it in the browser if asked. Without a file, it is opened from a temporary one."""
+    if output is None and open_page:
+        import tempfile
+
+        output = Path(tempfile.mkdtemp(prefix="toolspan-")) / "session.html"
+    if output is None and sys.stdout.isatty():
+        raise click.UsageError("the page would go to the terminal; add -o FILE or --open")
+    write_output(pieces, output)
+    if output is not None:
+        click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB", err=True)
+    if output is not None and open_page:
+        import webbrowser
+
+        if not webbrowser.open(output.resolve().as_uri()):
+            raise ToolspanError(f"no browser was found; open {output} yourself")

@@ -35,9 +35,10 @@ from toolspan.reading.transcript import read
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.commands import expand_command_line, explain_words
+from toolspan.runtime.permissions.commands import explain_words
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.runtime.permissions.modes import suggest_updates
+from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.rules import command_of, rules_from_settings
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings

@@ -35,7 +35,7 @@ from toolspan.cli.output import (
     print_redaction,
     redaction_options,
     utc_option,
-    write_output,
+    write_page,
 )
 from toolspan.cli.timeline import timeline_lines
 from toolspan.errors import Ambiguous, NotFound
@@ -80,6 +80,7 @@ def command(
     width: int | None,
     output: Path | None,
     as_html: bool,
+    open_page: bool,
     redact: bool,
     report: bool,
     skeleton: bool,
@@ -98,16 +99,16 @@ def command(
     if as_json and as_html:
         raise click.UsageError("use either --json or --html")
     names, line = _split_line(names)
-    target = _resolve_names(names, last=last, session=session)
+    target = resolve_names(names, last=last, session=session)
     if as_html:
         if line is not None:
             raise click.UsageError("--html writes a whole session; name it without a line")
         redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
-        _write_page(target, output, redactor)
+        _write_page(target, output, redactor, open_page=open_page)
         print_redaction(redactor, report=report, output=output)
         return
-    if output or redact or report or skeleton:
-        raise click.UsageError("-o, --redact, --report and --skeleton need --html")
+    if output or open_page or redact or report or skeleton:
+        raise click.UsageError("-o, --open, --redact, --report and --skeleton need --html")
     out = make_console()
     with suppress(OSError, ValueError):  # the output may go to a pager
         out.width = os.get_terminal_size(sys.stderr.fileno()).columns or out.width
@@ -123,17 +124,15 @@ def command(
         print_lines(call_lines(detail, row_format), out)
 
 
-def _write_page(target: list[TranscriptFile] | CallDetail, output: Path | None, redactor: Redactor) -> None:
-    from toolspan.export.html import render_transcripts
+def _write_page(
+    target: list[TranscriptFile] | CallDetail, output: Path | None, redactor: Redactor, *, open_page: bool
+) -> None:
+    from toolspan.export.html import write
+    from toolspan.export.session_export import SessionExport
 
     if not isinstance(target, list):
         raise click.UsageError("--html shows a session, not one call")
-    if output is None and sys.stdout.isatty():
-        raise click.UsageError("the page would go to the terminal; add -o FILE")
-    text = render_transcripts(*_read_session(target), redactor=redactor)
-    write_output((text.encode("utf-8", "replace"),), output)
-    if output is not None:
-        click.echo(f"{output}: {len(text) / 1e6:.1f} MB", err=True)
+    write_page(write([SessionExport(read_session(target), redactor=redactor)]), output, open_page=open_page)
 
 
 def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
@@ -155,7 +154,8 @@ def _check_line(detail: SessionDetail | CallDetail, line: int) -> str:
     return file
 
 
-def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
+def resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
+    """Return the files of the named session, or the named call."""
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
     paths = [Path(name) for name in names if select.path_exists(Path(name))]
@@ -247,7 +247,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_files(cls, files: Sequence[TranscriptFile]) -> SessionDetail:
         """Read the session that consists of these files."""
-        transcripts = _read_session(files)
+        transcripts = read_session(files)
         timeline = build_timeline([read_content(transcript) for transcript in transcripts])
         return cls(main=transcripts[0], files=transcripts, timeline=timeline)
 
@@ -274,7 +274,8 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
         return max((group.concurrency for group in groups), default=0)
 
 
-def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
+def read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
+    """Read a session's newest file and those of its subagents."""
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=recency)
     others = [file for file in files if file.name.role == "agent" and file is not main]

@@ -1,4 +1,4 @@
-"""`show --html`: a session as one self-contained page.
+"""`show --html` and `--format html`: a session as one self-contained page.
 
 Start at `render_page`, then `templates/page.js`. Text is embedded as JSON without `<`, and the script inserts it as
 text, never as markup. A content security policy forbids all other scripts and all requests. Long text is truncated to
@@ -11,6 +11,7 @@ import base64
 import hashlib
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import accumulate
 
@@ -42,6 +43,12 @@ def render_transcripts(transcript: Transcript, *subagents: Transcript, redactor:
         SourceError: a file can no longer be read.
     """
     return render_page(SessionExport([transcript, *subagents], redactor=redactor))
+
+
+def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
+    """Yield the page of each session."""
+    for session in sessions:
+        yield render_page(session).encode("utf-8", "replace")
 
 
 def render_page(session: SessionExport) -> str:

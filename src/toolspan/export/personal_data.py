@@ -15,7 +15,9 @@ from toolspan.types.secrets import SecretMatch
 
 _START = r"(?<![0-9A-Za-z])"
 _END = r"(?![0-9A-Za-z])"
-_IMPERSONAL_MAILBOXES = re.compile(r"(?i)\A(?:git|no-?reply)@")
+_IMPERSONAL_MAILBOXES = re.compile(
+    r"(?i)\A(?:git|no-?reply|[%+]+)@|@[\w.-]*\.(?:png|jpe?g|gif|svg|webp|ico|tsx?|jsx?|json|ya?ml|toml|txt)\Z"
+)
 _KNOWN_HOSTS = frozenset(
     {"host.docker.internal", "gateway.docker.internal", "kubernetes.docker.internal", "metadata.google.internal",
      "kubernetes.default.svc.cluster.local", "settings.local", "localhost.localdomain"}
@@ -65,13 +67,29 @@ def _iban_length(text: str) -> int:
 def _is_machine_ipv4(match: re.Match[str]) -> bool:
     """Return whether a match is the address of a machine, not a version number or a well-known address."""
     text, before = match[0], match.string[max(0, match.start() - 24) : match.start()]
-    if text in _KNOWN_IPS or text.startswith("127.") or any(int(part) > 255 for part in text.split(".")):
+    if text in _KNOWN_IPS or text.startswith("127.") or not re.fullmatch(r"[1-9]\d*(?:\.(?:0|[1-9]\d*)){3}", text):
+        return False
+    if any(int(part) > 255 for part in text.split(".")) or _is_special_network(match):
+        return False
+    is_version = re.search(
+        r"(?i)(?:[a-z]|version\W{0,5}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
+    )
+    after = match.string[match.end() : match.end() + 2]
+    is_folder = re.search(r"[^/]/\Z", before) and re.match(r"/[^\W\d]", after)
+    return not is_version and not is_folder and not re.match(r"-[A-Za-z]", after)
+
+
+def _is_special_network(match: re.Match[str]) -> bool:
+    """Return whether a match is in a range such as `192.0.2.0/24` that standards define, not in somebody's network."""
+    length = re.match(r"/\d{1,3}", match.string[match.end() : match.end() + 4])
+    try:
+        network = ipaddress.ip_network(match[0] + (length[0] if length else ""))
+    except ValueError:
         return False
     return (
-        not re.search(
-            r"(?i)(?:\bv|version\W{0,3}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
-        )
-        and text[0] != "0"
+        bool(length)
+        and not network.is_global
+        and not (network.is_private and network.prefixlen > 16 and match[0].startswith(("10.", "172.", "192.168.")))
     )
 
 
@@ -83,7 +101,7 @@ def _is_machine_ipv6(match: re.Match[str]) -> bool:
         return False
     if "::" in text and not re.search(r"\d|:\w+:", text):
         return False  # `a::b` may also be an identifier
-    return not (address.is_loopback or address.is_unspecified) and len(text) > 4
+    return not (address.is_loopback or address.is_unspecified or _is_special_network(match)) and len(text) > 4
 
 
 def _is_phone(match: re.Match[str]) -> bool:
@@ -128,16 +146,16 @@ class PersonalHint:
 
 
 _HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
-    (PersonalHint.MAIL, re.compile("@")),
+    (PersonalHint.MAIL, re.compile(r"@(?<=[\w%+.-]@)\w")),
     (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
     (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
     (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
     (PersonalHint.HOST, re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int)\b")),
-    (PersonalHint.NUMBER, re.compile(r"[+(]\d")),
+    (PersonalHint.NUMBER, re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
     (
         PersonalHint.NUMBER,
         re.compile(
-            r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?![\w.])"
+            r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|(?<![\w.-]\d)\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?!\S)"
             r"|(?<=[\W_][a-z][a-z]\d)\d(?:\s|\Z|[0-9a-z]{11}))"
         ),
     ),
@@ -155,11 +173,16 @@ FIELD_HINTS = tuple(_HINTS[-1][1].pattern.split("|"))
 
 
 def personal_hints(word: str) -> int:
-    """Return the bits of `PersonalHint` for a lower-case word."""
+    """Return the bits of `PersonalHint` for a word."""
     hints = PersonalHint.NONE
+    low = f"\n{word.lower()}"
     for hint, pattern in _HINTS:
-        if pattern.search("\n" + word):
+        if pattern.search(low):
             hints |= hint
+    if hints & PersonalHint.NETWORK and not any(
+        next(_find_form(form, word), None) for form in _FORMS if form.hint == PersonalHint.NETWORK
+    ):
+        hints &= ~PersonalHint.NETWORK
     return hints
 
 
@@ -187,15 +210,15 @@ _FORMS = (
         "email",
         PersonalHint.MAIL,
         re.compile(r"(?<![\w.%+-])[\w%+](?:[\w.%+-]{0,62}[\w%+-])?@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![0-9A-Za-z(])"),
-        lambda match: not _IMPERSONAL_MAILBOXES.match(match[0]),
+        lambda match: not _IMPERSONAL_MAILBOXES.search(match[0]),
     ),
     _Form(  # mira@laptop:~$, scp file mira@host:/tmp, ssh mira@host
         "login",
         "remote-login",
         PersonalHint.MAIL,
         re.compile(
-            r"(?<![\w./:@-])(?P<it>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})(?=:[~/])"
-            r"|(?<![\w-])(?:ssh|sftp|scp|rsync|mosh|ssh-copy-id)[ \t][^\n@]{0,120}?(?<![\w./:@-])(?P<ssh>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})"  # noqa: E501
+            r"(?<![\w./:@-])(?P<it>(?!(?:git|user|username|you)@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})(?=:[~/])"
+            r"|(?<![\w-])(?:ssh|sftp|scp|rsync|mosh|ssh-copy-id)[ \t][^\n@]{0,120}?(?<![\w./:@-])(?P<ssh>(?!(?:git|user|username|you)@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})"  # noqa: E501
         ),
     ),
     _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!:)(?:[0-9A-Fa-f]{{2}}:){{5}}[0-9A-Fa-f]{{2}}(?![\w:])")),  # noqa: E501
@@ -255,14 +278,24 @@ _FORMS = (
 _IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d{{2}}[ -]?(?:[0-9A-Z][ -]?){{11,32}}")
 
 
+_LONG_NUMBER = re.compile(r"\d(?:[ .()/-]{0,3}\d){8}|[A-Z]{2}\d\d[ -]?[0-9A-Z]{3}")
+"""A part of every phone, card and account number."""
+
+
+def _find_form(form: _Form, line: str) -> Iterator[SecretMatch]:
+    for match in form.pattern.finditer(line):
+        group = next((name for name in form.pattern.groupindex if match[name] is not None), 0)
+        if form.accepts(match):
+            yield SecretMatch(*match.span(group), form.kind, form.rule)
+
+
 def find_personal_data(line: str, hints: int) -> Iterator[SecretMatch]:
     """Yield the personal items and internal addresses in a line whose words have these hints."""
+    if hints & PersonalHint.NUMBER and not _LONG_NUMBER.search(line):
+        hints &= ~PersonalHint.NUMBER
     for form in _FORMS:
         if form.hint & hints:
-            for match in form.pattern.finditer(line):
-                group = next((name for name in form.pattern.groupindex if match[name] is not None), 0)
-                if form.accepts(match):
-                    yield SecretMatch(*match.span(group), form.kind, form.rule)
+            yield from _find_form(form, line)
     if hints & PersonalHint.NUMBER:
         for match in _IBAN.finditer(line):
             if length := _iban_length(match[0]):

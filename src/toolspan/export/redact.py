@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
@@ -40,16 +41,20 @@ NOTICE = (
 )
 _NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
 HOME_FOLDER = re.compile(
-    rf"(?:[/\\]|%2F|^)(?:home|[Uu]sers)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
+    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|\\{1,8}[Uu]sers\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
-    r"|(?<!\w)-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
+    r"|(?<![\w-])-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
 )
+_ROOT = re.compile(
+    r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|data|private|Data))\Z"
+)
+"""What stands before a home folder: nothing, `a` in a diff, a drive or a parent; not a part of another path or URL."""
 _RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
 _RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
     re.compile(rb"/home\\?/+" + _RAW_NAME),
     re.compile(rb"/Users\\?/+" + _RAW_NAME),
-    re.compile(rb"/users\\?/+" + _RAW_NAME),
+    re.compile(rb":/users\\?/+" + _RAW_NAME),
     re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"),
     re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})"),
 )
@@ -60,10 +65,12 @@ _FIXED_VALUE_FIELDS = frozenset(
 """Fields whose values come from this program, not from a transcript."""
 _GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
-     "claude", "codex", "default", "dev", "developer", "docker", "ec2", "guest", "home", "linux",
-     "local", "localhost", "me", "name", "nobody", "node", "nonroot", "public", "root", "runner",
-     "sandbox", "shared", "test", "ubuntu", "user", "username", "users", "vagrant", "vscode",
-     "work", "you", "yourname"}
+     "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",
+     "deploy", "dev", "developer", "docker", "ec2", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",
+     "home", "jenkins", "linux", "local", "localhost", "me", "name", "nobody", "node", "nonroot", "postgres", "project",
+     "projects", "public", "root", "runner", "sandbox", "server", "service", "shared", "student", "test", "ubuntu",
+     "user", "username", "users", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",
+     "yourusername"}
 )  # fmt: skip
 """User names that do not identify a person. They are replaced only in paths."""
 _PLACEHOLDER = re.compile(r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id)-\d{1,9}\]?")
@@ -77,9 +84,14 @@ _PLAIN_ID = re.compile(
 
 perf: they are always new, so remembering words does not help.
 """
+_SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
+_HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
 _MAX_KNOWN_WORDS = 200_000
-_MAX_WORD_CHARS = 64
+_MAX_WORD_CHARS = 128
+_MAX_KNOWN_TEXTS = 50_000
+_MAX_TEXT_CHARS = 256
+_BLOCK_CHARS = 50_000
 _CONTEXT_CHARS = 80
 
 
@@ -92,8 +104,18 @@ def format_counts(counts: Mapping[str, int]) -> str:
 class _WordHints(NamedTuple):
     secrets: LineHints
     personal: int
-    is_named: bool
-    """The word may contain a user name or a home folder."""
+    has_home: bool
+    """The word may contain a home folder."""
+    has_name: bool
+    """The word may contain a part of a known name."""
+
+
+class _Replacement(NamedTuple):
+    kind: str
+    placeholder: str
+    rule: str
+    text_line: int
+    context: str = ""
 
 
 class Redaction(Struct, frozen=True, kw_only=True):
@@ -132,7 +154,8 @@ class SecretRedactor:
         self._name_placeholders: dict[str, str] = {}
         self._harmless_words: set[str] = set()
         self._suspicious_words: dict[str, _WordHints] = {}
-        self._name_hints = _name_hint_pattern(())
+        self._name_hints: set[str] = set()
+        self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
         self._add_names(names)
@@ -142,7 +165,11 @@ class SecretRedactor:
         raw: set[bytes] = set()
         for line in lines:
             for pattern in _RAW_HOME_FOLDERS:
-                raw.update(pattern.findall(line))
+                for match in pattern.finditer(line):
+                    if match[1] not in raw and _is_home_folder(
+                        match[0], line[max(0, match.start() - 20) : match.start()]
+                    ):
+                        raw.add(match[1])
         self._add_names(name.decode("utf-8", "replace").rstrip(".") for name in raw)
 
     def redact_record(self, record: R) -> R:
@@ -162,21 +189,39 @@ class SecretRedactor:
         """Return `text` with secrets replaced."""
         if _PLAIN_ID.fullmatch(text):
             return text
-        words = set(text.split())
-        words -= self._harmless_words
-        if not words:
-            return text
-        suspicious = self._suspicious_among(words)
-        if not suspicious:
-            return text
+        known = self._known_texts.get(text)
+        if known is None:
+            name_count = len(self._name_placeholders)
+            known = self._redact_new_text(text)
+            if len(text) <= _MAX_TEXT_CHARS and name_count == len(self._name_placeholders):
+                if len(self._known_texts) > _MAX_KNOWN_TEXTS:
+                    self._known_texts.clear()
+                self._known_texts[text] = known
+        redacted, replacements = known
+        for replacement in replacements:
+            self._note(replacement)
+        return redacted
+
+    def _redact_new_text(self, text: str) -> tuple[str, tuple[_Replacement, ...]]:
         findings = list(find_private_keys(text))
-        at = 0
-        for line in text.split("\n"):
-            hints = [suspicious[word] for word in line.split() if word in suspicious]
-            if hints:
-                findings += (shift(finding, at) for finding in self._find_in_line(line, hints))
-            at += len(line) + 1
-        return self._replace_findings(text, findings) if findings else text
+        for start, end in _blocks(text):
+            findings += (shift(finding, start) for finding in self._find_in_block(text[start:end]))
+        return self._replace_findings(text, findings) if findings else (text, ())
+
+    def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
+        words = set(block.split())
+        words -= self._harmless_words
+        suspicious = self._suspicious_among(words) if words else {}
+        hints_by_line: dict[tuple[int, int], list[_WordHints]] = {}
+        for word, hints in suspicious.items():
+            at = block.find(word) if "\n" in block else 0
+            while at >= 0:
+                end = block.find("\n", at)
+                line = block.rfind("\n", 0, at) + 1, len(block) if end < 0 else end
+                hints_by_line.setdefault(line, []).append(hints)
+                at = block.find(word, line[1])
+        for (start, end), line_hints in sorted(hints_by_line.items(), key=itemgetter(0)):
+            yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_hints))
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
         """Return the words that rules may match, with these rules, and remember the others.
@@ -188,21 +233,27 @@ class SecretRedactor:
         new_words = list(words.difference(suspicious))
         if not new_words:
             return suspicious
-        joined = "\n".join(new_words).lower()
-        matched = set(_matching_lines((self._name_hints, *_hint_patterns()), f"\n{joined}\n"))
-        long_words = "\n".join(word for word in new_words if len(word) >= 16).lower()
+        joined = "\n".join(new_words)
+        named = set(_matching_lines(_patterns_of(self._name_hints, joined.lower()), joined.lower()))
+        if "\\" in joined:
+            joined = _ESCAPED_LINE_END.sub(" ", joined)
+        low_words = joined.lower()
+        matched = set(_matching_lines(_hint_patterns(), f"\n{low_words}\n"))
+        long_words = "\n".join(word for word in low_words.split("\n") if len(word) >= 16)
         matched.update(_matching_lines(_long_hint_patterns(), long_words))
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
-        for word, low in zip(new_words, joined.split("\n"), strict=True):
-            if low in matched:
-                is_named = bool(self._name_hints.search(low))
-                suspicious[word] = _WordHints(hints_in(low), personal_hints(low), is_named)
-                if len(word) <= _MAX_WORD_CHARS:
-                    self._suspicious_words[word] = suspicious[word]
-            elif len(word) <= _MAX_WORD_CHARS:
-                self._harmless_words.add(word)
+        for word, text, low in zip(new_words, joined.split("\n"), low_words.split("\n"), strict=True):
+            has_name = bool(named) and word.lower() in named
+            hints = _word_hints(text, low, has_name=has_name) if has_name or low in matched else None
+            if hints:
+                suspicious[word] = hints
+            if len(word) <= _MAX_WORD_CHARS:
+                if hints:
+                    self._suspicious_words[word] = hints
+                else:
+                    self._harmless_words.add(word)
         return suspicious
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
@@ -220,32 +271,21 @@ class SecretRedactor:
                 yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
                 yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
                 at = end
-        if not any(hints.is_named for hints in word_hints):
-            return
-        for match in HOME_FOLDER.finditer(line):
+        has_home = any(hints.has_home for hints in word_hints)
+        for match in HOME_FOLDER.finditer(line) if has_home else ():
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
-            if not _PLACEHOLDER.fullmatch(match[group]):
+            if not _PLACEHOLDER.fullmatch(match[group]) and (
+                group != "unix"
+                or _is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
+            ):
                 self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
-        yield from self._find_names(line)
+        if has_home or any(hints.has_name for hints in word_hints):
+            low = line.lower() if len(line.lower()) == len(line) else line
+            for pattern in _patterns_of(self._name_placeholders, low):
+                yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))
 
-    def _find_names(self, line: str) -> Iterator[SecretMatch]:
-        """Yield the known names in a line: generic and very short ones only in the names of encoded folders."""
-        low = line.lower() if len(line.lower()) == len(line) else line
-        for name in self._name_placeholders:
-            start = low.find(name)
-            while start >= 0:
-                end = start + len(name)
-                before = low[max(0, start - 7) : start]
-                is_word = not before[-1:].isalnum() or before[-2:] in ("\\n", "\\r", "\\t")
-                is_known = (len(name) >= 3 and name not in _GENERIC_USER_NAMES) or before.endswith(
-                    ("-home-", "-users-")
-                )
-                if is_word and is_known and not low[end : end + 1].isalnum():
-                    yield SecretMatch(start, end, "user", "name")
-                start = low.find(name, end)
-
-    def _replace_findings(self, text: str, findings: list[SecretMatch]) -> str:
+    def _replace_findings(self, text: str, findings: list[SecretMatch]) -> tuple[str, tuple[_Replacement, ...]]:
         """Replace the findings. Those that overlap are one, of the kind of the first rule that found it."""
         order = {id(finding): n for n, finding in enumerate(findings)}
         merged: list[SecretMatch] = []
@@ -261,22 +301,24 @@ class SecretRedactor:
             order[id(union)] = order[id(named_by)]
             merged[-1] = union
         pieces: list[str] = []
+        replacements: list[_Replacement] = []
         places: list[int] = []
         at = length = 0
         for start, end, kind, rule in merged:
             placeholder = self._placeholder(kind, text[start:end])
-            self._note(kind, placeholder, rule, text.count("\n", 0, start) + 1 if self._keep_report else 0)
+            text_line = text.count("\n", 0, start) + 1 if self._keep_report else 0
+            replacements.append(_Replacement(kind, placeholder, rule, text_line))
             pieces += (text[at:start], placeholder)
             places.append(length + start - at)
             length += start - at + len(placeholder)
             at = end
         redacted = "".join((*pieces, text[at:]))
-        if self._keep_report and places:
-            self.replacements[-len(places) :] = [
-                replace(item, context=_line_around(redacted, place))
-                for item, place in zip(self.replacements[-len(places) :], places, strict=True)
+        if self._keep_report:
+            replacements = [
+                item._replace(context=_line_around(redacted, place))
+                for item, place in zip(replacements, places, strict=True)
             ]
-        return redacted
+        return redacted, tuple(replacements)
 
     def _placeholder(self, kind: str, value: str) -> str:
         if kind in ("user", "person"):
@@ -285,7 +327,8 @@ class SecretRedactor:
             return self._name_placeholders.get(name) or self._placeholder_for(kind, name)
         return self._placeholder_for(kind, value)
 
-    def _note(self, kind: str, placeholder: str, rule: str, text_line: int = 0) -> None:
+    def _note(self, replacement: _Replacement) -> None:
+        kind, placeholder, rule, text_line, context = replacement
         self.counts[kind] += 1
         if not self._keep_report:
             return
@@ -299,6 +342,7 @@ class SecretRedactor:
                 kind=kind,
                 placeholder=placeholder,
                 rule=rule,
+                context=context,
             )
         )
 
@@ -313,12 +357,18 @@ class SecretRedactor:
             self._name_placeholders[name] = placeholder
             encoded = re.sub(r"[^0-9a-z]", "-", name)  # as in the folder names of Claude Code
             self._name_placeholders.setdefault(encoded, placeholder)
-        known = self._name_placeholders
-        alone = [name for name in known if len(name) >= 3 and name not in _GENERIC_USER_NAMES and name.strip("-")]
-        parts = {re.split(r"[\s-]", name.strip("-"))[0] for name in alone}
-        self._name_hints = _name_hint_pattern(parts)
-        self._harmless_words = {word for word in self._harmless_words if not self._name_hints.search(word.lower())}
-        self._suspicious_words.clear()
+        new |= {re.sub(r"[^0-9a-z]", "-", name) for name in new}
+        hints = {name.replace("-", " ").split()[0] for name in new if _stands_alone(name)}
+        self._name_hints |= hints
+        self._known_texts.clear()
+        for known in (self._harmless_words, self._suspicious_words):  # judge the words with these names again
+            words = "\n".join(known)
+            low = words.lower()
+            if len(low) != len(words):
+                known.clear()
+                continue
+            for word in set(_matching_lines(_patterns_of(hints, low), low, words)):
+                known.discard(word) if isinstance(known, set) else known.pop(word)
 
     def _placeholder_for(self, kind: str, value: str) -> str:
         placeholder = self._placeholders.get((kind, value))
@@ -330,13 +380,15 @@ class SecretRedactor:
     def _redact_fields(self, record: Struct) -> dict[str, object]:
         changed: dict[str, object] = {}
         for name in record.__struct_fields__:
-            if name not in _FIXED_VALUE_FIELDS:
-                depth = len(self._path)
-                try:
-                    changed[name] = self._redact_at(name, getattr(record, name))
-                except RecursionError:
-                    del self._path[depth:]
-                    changed[name] = _TOO_DEEP
+            value = getattr(record, name)
+            if value is None or isinstance(value, int | float) or name in _FIXED_VALUE_FIELDS:
+                continue
+            depth = len(self._path)
+            try:
+                changed[name] = self._redact_at(name, value)
+            except RecursionError:
+                del self._path[depth:]
+                changed[name] = _TOO_DEEP
         return changed
 
     def _redact_at(self, name: str, value: object) -> object:
@@ -384,7 +436,7 @@ class SecretRedactor:
                 return [self._hide_value(item) for item in value]
             case _:
                 placeholder = self._placeholder_for("secret", str(value))
-                self._note("secret", placeholder, "name " + ".".join(self._path[-1:]))
+                self._note(_Replacement("secret", placeholder, "name " + ".".join(self._path[-1:]), 0))
                 return placeholder
 
 
@@ -394,18 +446,56 @@ def _line_around(text: str, place: int) -> str:
     return text[start : place + _CONTEXT_CHARS].partition("\n")[0]
 
 
+def _is_home_folder(path: bytes, before: bytes) -> bool:
+    """Return whether a path such as `/home/mira` begins a path, and its name is not that of a file."""
+    if path.startswith((b"%2F", b"Users", b":")):
+        return True
+    return bool(_ROOT.search(before.decode("utf-8", "replace"))) and not _SOURCE_FILE.search(path)
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of blocks of lines, so that each of their words can be searched for in its block."""
+    start = 0
+    while start < len(text):
+        end = len(text) if len(text) - start <= _BLOCK_CHARS else text.rfind("\n", start, start + _BLOCK_CHARS)
+        if end < 0:  # a long line
+            end = text.find("\n", start + _BLOCK_CHARS)
+        end = len(text) if end < 0 else end
+        yield start, end
+        start = end + 1
+
+
+def _word_hints(word: str, low: str, *, has_name: bool) -> _WordHints | None:
+    """Return what may be found in a line with this word, or None if its rules match nothing."""
+    hints = _WordHints(hints_in(word), personal_hints(word), "home" in low or "users" in low, has_name)
+    return hints if any(hints.secrets) or any(hints[1:]) else None
+
+
 def _is_random_text(value: object) -> bool:
     return isinstance(value, str) and looks_random(value) and len(value) < 512
 
 
-def _name_hint_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    whole_names = (rf"{re.escape(name)}(?![0-9a-z])(?<![0-9a-z]{re.escape(name)})" for name in sorted(names))
-    return re.compile("|".join((r"home[/\\%-]|users[/\\%-]|home$|users$", *whole_names)))
+def _stands_alone(name: str) -> bool:
+    """Return whether a name is replaced everywhere, not only in paths."""
+    return len(name) >= 3 and name not in _GENERIC_USER_NAMES and bool(name.replace("-", " ").strip())
+
+
+def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
+    """Return the patterns of the names that occur in a lower-case text, perhaps as parts of words."""
+    return [_name_pattern(name) for name in names if name in low]
+
+
+@lru_cache(maxsize=1024)
+def _name_pattern(name: str) -> re.Pattern[str]:
+    word = re.escape(name)
+    if _stands_alone(name):
+        return re.compile(rf"{word}(?![^\W_])(?:(?<![^\W_]{word})|(?<=\\[nrt]{word}))")
+    return re.compile(rf"{word}(?![^\W_])(?:(?<=-home-{word})|(?<=-users-{word}))")
 
 
 @cache
 def _hint_patterns() -> tuple[re.Pattern[str], ...]:
-    return (join_hints((*short_hints(), *FIELD_HINTS)), *HINT_PATTERNS)
+    return (join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS)), *HINT_PATTERNS)
 
 
 @cache
@@ -413,11 +503,13 @@ def _long_hint_patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(long_hints())
 
 
-def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str) -> Iterator[str]:
+def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: str | None = None) -> Iterator[str]:
+    """Yield the lines of `original`, which has the length of `text`, in which a pattern matches."""
+    original = text if original is None else original
     for pattern in patterns:
         for match in pattern.finditer(text):
             end = text.find("\n", match.start())
-            yield text[text.rfind("\n", 0, match.start()) + 1 : len(text) if end < 0 else end]
+            yield original[text.rfind("\n", 0, match.start()) + 1 : len(text) if end < 0 else end]
 
 
 class Redactor(Protocol):

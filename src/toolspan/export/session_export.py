@@ -311,7 +311,7 @@ def _event_record(event: Event) -> EventRecord:
             return EventRecord(type="note", at=event.at, name=event.kind, text=event.text)
 
 
-ExportFormat = Literal["json", "csv", "markdown", "perfetto", "otlp"]
+ExportFormat = Literal["json", "csv", "markdown", "html", "perfetto", "otlp"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 

@@ -130,6 +130,22 @@ def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: Runne
     )
 
 
+def invalid_rewrite_outcome(tool: str, invalid: Invalid, context: RunnerContext) -> Outcome:
+    """Return the outcome of a call whose input a hook has replaced by one that does not match the schema."""
+    explanation = explain_issues(tool, invalid, style=context.profile.issues)
+    issues = explanation.text.removeprefix("InputValidationError: ")
+    text = context.profile.hooks.invalid_input.format(tool=tool, issues=issues)
+    reason = "the input of a hook does not fit"
+    return Outcome(
+        state="failed",
+        content=text,
+        structured=error_record(text),
+        is_error=True,
+        kind="invalid_input",
+        reason=reason,
+    )
+
+
 def check_refused_outcome(name: str, refusal: Refusal) -> Outcome:
     """Return the outcome of a call that the tool's own check refused."""
     reason = "the tool's own check"
@@ -333,7 +349,7 @@ def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
     if raw is None or not refusals.refuses_links:
         return None
     path = expand_path(request, raw)
-    if kind in ("edit", "write") and os.path.islink(path):  # noqa: PTH114 - may be invalid
+    if kind in ("edit", "write") and os.path.islink(path.rstrip("/")):  # noqa: PTH114 - may be invalid
         target = os.path.realpath(path)
         advice = f"it is a symbolic link. Write to the link's target path instead: {target}."
         return Deny(f"Refusing to write {path}: {advice}", "link")
@@ -352,6 +368,7 @@ def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
 _UNCLEAR_SYNTAX = frozenset({
     "A brace pattern", "A case statement", "A command used as a file", "A function definition",
     "A group in braces or double parentheses", "A list of values", "A variable", "A variable in braces",
+    "A variable set",
 })  # fmt: skip
 """The names of syntax that the message of a profile mentions."""
 

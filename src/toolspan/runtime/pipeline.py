@@ -36,6 +36,7 @@ from toolspan.runtime.outcome import (
     finalize_call,
     internal_error_outcome,
     invalid_input_outcome,
+    invalid_rewrite_outcome,
     stopped_outcome,
     timed_out_outcome,
     tool_error_outcome,
@@ -156,8 +157,11 @@ async def _run_pre_hooks(
         blocks = content if isinstance(content, list) else []
         if sum(block.get("type") == "tool_use" for block in blocks) <= 1:  # only a single call can be deferred
             return deferred_outcome()
-    changed = prepared.with_input(before.input)
-    return invalid_input_outcome(pending, changed, context) if isinstance(changed, Invalid) else changed
+    if before.input is None or not context.profile.hooks.invalid_input:
+        changed = prepared.with_input(before.input)
+        return invalid_input_outcome(pending, changed, context) if isinstance(changed, Invalid) else changed
+    changed = prepared.with_input(prepared.drop_unknown_keys(before.input))
+    return invalid_rewrite_outcome(prepared.tool.name, changed, context) if isinstance(changed, Invalid) else changed
 
 
 def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:

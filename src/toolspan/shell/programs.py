@@ -21,7 +21,6 @@ from toolspan.shell.words import CharRange, LineTree, Redirect, ShellWord, parse
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-
 BACKGROUND = "A background command"
 """The name of a command that ends in `&` in `LinePrograms.unclear`."""
 MAX_LINE_LENGTH = 10_000
@@ -37,8 +36,8 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("there are control characters in it",))
     finder = _ProgramFinder(line)
     finder.visit_line()
-    uncertainties = tuple(dict.fromkeys(finder.uncertainties))
-    unclear = tuple(dict.fromkeys(finder.unclear))
+    finder.unclear += [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
+    uncertainties, unclear = (tuple(dict.fromkeys(reasons)) for reasons in (finder.uncertainties, finder.unclear))
     return LinePrograms(line, tuple(finder.programs), uncertainties, finder.has_compounds, unclear)
 
 
@@ -154,11 +153,9 @@ class _ProgramFinder:
         self._has_stdin = has_stdin
 
     def _visit_group(self, node: Node) -> None:
-        if node.children and node.children[0].type == "((":
-            self._visit_arithmetic(node)
-            return
         nested, self._nested = self._nested, True
-        self._visit_sequence(node)
+        is_arithmetic = bool(node.children) and node.children[0].type == "(("
+        (self._visit_arithmetic if is_arithmetic else self._visit_sequence)(node)
         self._nested = nested
 
     def _visit_comment(self, node: Node) -> None:
@@ -204,8 +201,7 @@ class _ProgramFinder:
         operator separates them. An escaped line break is not a blank.
         """
         start = self._start(child)
-        if not syntax.BLANKS.fullmatch(self._text, at, start):
-            self._add_uncertainty("something stands between two words")
+        self._check_blanks(at, child)
         has_blank = start > at and (
             self._text[at] in " \t" or self._text[start - 1] in " \t" or " " in self._text[at:start]
         )
@@ -213,6 +209,10 @@ class _ProgramFinder:
             return
         if child.type not in syntax.REDIRECT_NODES or self._text[start].isdigit() or self._text[start - 1] == "}":
             self._add_uncertainty("two words touch")
+
+    def _check_blanks(self, at: int, child: Node) -> None:
+        if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
+            self._add_uncertainty("something stands between two words")
 
     def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
         match child.type:
@@ -246,31 +246,11 @@ class _ProgramFinder:
             self._visit_substitutions(node, substitutions)
         word = parse_word(self._text, self._start(node), self._end(node), substitutions)
         if word is None:
-            self._add_uncertainty("a word is not understood")
+            evaluates = syntax.EVALUATING_EXPANSION.search(self._source_text(node))
+            self._add_uncertainty(f"{'an expansion' if evaluates else 'a word'} is not understood")
             return syntax.UNKNOWN_WORD
-        self._check_word(node, word)
+        self.unclear += syntax.find_unclear_parts(self._source_text(node), word, node)
         return word
-
-    def _check_word(self, node: Node, word: ShellWord) -> None:
-        """Record the first expansion in a word whose result is not known before the line runs."""
-        source = self._source_text(node)
-        if syntax.HIDDEN_COMMENT.search(source):
-            self.unclear.append("A line in quotes that looks like a comment")
-        quoted = source[:1] in ("'", '"')
-        if ("\\\n" if quoted else "\\ ") in source:
-            self.unclear.append("A blank after a backslash")
-        if syntax.EQUALS_WORD.match(source):
-            self.unclear.append("A word that begins with an equals sign")
-        if not word.has_expansion and "$'" not in source and '$"' not in source:
-            return
-        if syntax.BRACE_PATTERN.search(source) and word.has_expansion:
-            self.unclear.append("A brace pattern")
-        elif word.text[:1] == "~" and syntax.NAMED_TILDE.match(word.text):
-            self.unclear.append("A tilde with a name")
-        elif re.search(r"[$`]|[<>]\(", source) and not (
-            syntax.HOME_WORD.fullmatch(source) or syntax.QUOTED_DOCUMENT.fullmatch(source)
-        ):
-            self.unclear.append(syntax.UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
 
     # Assignments and declarations
 
@@ -319,8 +299,7 @@ class _ProgramFinder:
         builder = ProgramBuilder()
         at = self._start(node)
         for child in node.children:
-            if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
-                self._add_uncertainty("something stands between two words")
+            self._check_blanks(at, child)
             if child.type == "variable_assignment":
                 self._add_assignment(child, builder)
             elif child.type == "variable_name":
@@ -328,7 +307,8 @@ class _ProgramFinder:
             elif child.is_named:
                 word = self._parse_word(child)
                 if word.has_expansion or not re.fullmatch(r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text, re.ASCII):
-                    self._add_uncertainty("what is declared is not understood")
+                    is_name = not word.has_expansion and re.fullmatch(r"[^-\[=][^\[=]*", word.text)
+                    self._add_uncertainty(f"a declar{'ed name' if is_name else 'ation'} is not understood")
             builder.words.append(ShellWord(self._source_text(child)))
             builder.sources.append(self._source_text(child))
             at = self._end(child)
@@ -344,7 +324,7 @@ class _ProgramFinder:
             redirects = node.children
         elif body.type == "command":
             self._collect_command(body, builder)
-        elif _ends_in_command(body):
+        elif syntax.ends_in_command(body):
             program_count = len(self.programs)
             self._visit_statement(body)
             if len(self.programs) > program_count:
@@ -358,8 +338,7 @@ class _ProgramFinder:
             self._has_stdin, self._group_has_stdin = has_stdin, around
         at = self._end(body) if body.type not in syntax.REDIRECT_NODES else self._start(node)
         for redirect in redirects:
-            if not syntax.BLANKS.fullmatch(self._text, at, self._start(redirect)):
-                self._add_uncertainty("something stands between two words")
+            self._check_blanks(at, redirect)
             self._add_part(redirect, builder)
             at = self._end(redirect)
         self._finish_command(builder)
@@ -388,8 +367,7 @@ class _ProgramFinder:
         targets: list[ShellWord] = []
         at = self._start(node)
         for child in node.children:
-            if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
-                self._add_uncertainty("something stands in a redirect")
+            self._check_blanks(at, child)
             if child.is_named and child.type != "file_descriptor":
                 if targets and at == self._start(child):
                     self._add_uncertainty("two words touch")
@@ -413,7 +391,7 @@ class _ProgramFinder:
             return
         begin = self._text.find("\n", self._end(start)) + 1
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
-        stop = self._find_closing_line(begin, mark.text, tabs="<<-" in parts)
+        stop = syntax.find_closing_line(self._text, begin, mark.text, tabs="<<-" in parts)
         rest = self._text[self._end(start) : max(begin - 1, 0)]
         beside = (part for part in node.children if part.type not in ("heredoc_body", "heredoc_end"))
         on_line = all(self._end(part) < begin for part in beside) and rest[:1] in syntax.MARK_TERMINATORS
@@ -432,19 +410,6 @@ class _ProgramFinder:
         if word is None or word.has_expansion:
             self._add_uncertainty("a here-document is not understood")
         return word or syntax.UNKNOWN_WORD
-
-    def _find_closing_line(self, begin: int, mark: str, *, tabs: bool) -> int:
-        """Return the offset of the line that ends the here-document, or -1 if there is none."""
-        at = begin
-        while at <= len(self._text):
-            end = self._text.find("\n", at)
-            line = self._text[at : end if end >= 0 else len(self._text)]
-            if (line.lstrip("\t") if tabs else line) == mark:
-                return at
-            if end < 0:
-                break
-            at = end + 1
-        return -1
 
     def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
         """Visit the rest of the line after a here-document delimiter: words, redirects and further commands."""
@@ -472,8 +437,7 @@ class _ProgramFinder:
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
         if body is not None:
-            for child in body.children:
-                self._visit_substitutions(child, substitutions)
+            self._visit_child_substitutions(body, substitutions)
         word = parse_document_body(self._text, begin, max(stop, begin), substitutions)
         if word is None:
             self._add_uncertainty("a here-document is not understood")
@@ -493,9 +457,9 @@ class _ProgramFinder:
             if child.child_count:
                 self._visit_substitutions(child, substitutions)
 
-    def _visit_child_substitutions(self, node: Node) -> None:
+    def _visit_child_substitutions(self, node: Node, substitutions: list[CharRange] | None = None) -> None:
         for child in node.children:
-            self._visit_substitutions(child)
+            self._visit_substitutions(child, substitutions)
 
     def _visit_command_substitution(self, node: Node) -> None:
         source = self._source_text(node)
@@ -527,33 +491,27 @@ class _ProgramFinder:
     # Tests, loops, functions
 
     def _visit_test(self, node: Node) -> None:
-        self._visit_child_substitutions(node)
+        substitutions: list[CharRange] = []
+        self._visit_child_substitutions(node, substitutions)
         source = self._source_text(node)
         if "$" in source or "`" in source or "\n" in source:
-            self.unclear.append(syntax.UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
+            self.unclear.append(syntax.UNCLEAR_EXPANSIONS.get(syntax.first_expansion(node) or "", "A variable"))
         if source.startswith("[["):
             self._visit_double_test(source)
             return
-        substitutions: list[CharRange] = []
-        _collect_substitutions(node, substitutions, self._start, self._end)
         for start, end in reversed(substitutions):
             begin = self._start(node)
             source = source[: start - begin] + "x" + source[end - begin :]
         words = None if syntax.UNUSUAL_EXPANSION.search(source) else split_words(source)
-        if not words or words[0].text != "[":
+        words = words if words and words[0].text == "[" else []
+        if not words or any(word.text in ("-v", "-R") or (word.has_expansion and "*" in word.text) for word in words):
             self._add_uncertainty("a test is not understood")
-            return
-        if any(word.text in ("-v", "-R") or (word.has_expansion and "*" in word.text) for word in words):
-            self._add_uncertainty("a test is not understood")
-        self.programs.append(Program((ShellWord("["), *words[1:]), source, nested=self._nested))
+        if words:
+            self.programs.append(Program((ShellWord("["), *words[1:]), source, nested=self._nested))
 
     def _visit_double_test(self, source: str) -> None:
-        # `-eq` and the like do arithmetic inside `[[ ]]`, and `-v` looks up names.
-        tokens = source.split()
-        for at, token in enumerate(tokens):
-            sides = tokens[max(at - 1, 0) : at + 2 : 2]
-            if token in ("-v", "-R") or (token in syntax.COMPARISONS and not all(map(_is_number, sides))):
-                self._add_uncertainty("a test does arithmetic with names")
+        if syntax.has_arithmetic(source.split()):
+            self._add_uncertainty("a test does arithmetic with names")
         if re.search(r"\n|;|`", source):
             self._add_uncertainty("a test is not understood")
         words = split_words(source) or []
@@ -569,7 +527,7 @@ class _ProgramFinder:
                     builder.variables.append(self._source_text(child))
                 case "do_group" | "compound_statement":
                     if builder.variables:
-                        builder.values.append(_loop_value(builder.loop_values))
+                        builder.values.append(syntax.loop_value(builder.loop_values))
                         self._finish_command(builder)
                         builder = ProgramBuilder()
                     self._visit_group(child)
@@ -582,10 +540,8 @@ class _ProgramFinder:
 
     def _visit_c_for(self, node: Node) -> None:
         for child in node.children:
-            if child.type in ("do_group", "compound_statement"):
-                self._visit_group(child)
-            else:
-                self._visit_substitutions(child)
+            is_body = child.type in ("do_group", "compound_statement")
+            (self._visit_group if is_body else self._visit_substitutions)(child)
         self._add_uncertainty("arithmetic is done with names")
 
     def _visit_case(self, node: Node) -> None:
@@ -609,46 +565,6 @@ class _ProgramFinder:
         for child in node.children:
             if child.type not in ("word", "function", "(", ")"):
                 self._visit_statement(child)
-
-
-def _first_expansion(node: Node) -> str | None:
-    """Return the type of the first node that stands for an expansion, or None."""
-    if node.type in syntax.UNCLEAR_EXPANSIONS:
-        return node.type
-    found = (_first_expansion(child) for child in node.children if child.is_named or child.child_count)
-    return next((kind for kind in found if kind is not None), None)
-
-
-def _ends_in_command(node: Node) -> bool:
-    """Return whether a redirect after a list or pipeline belongs to a simple command at its end."""
-    while node.type in ("list", "pipeline"):
-        node = node.children[-1]
-    return node.type == "command"
-
-
-def _collect_substitutions(
-    node: Node, substitutions: list[CharRange], start: Callable[[Node], int], end: Callable[[Node], int]
-) -> None:
-    if node.type in _SUBSTITUTION_VISITORS:
-        substitutions.append((start(node), end(node)))
-        return
-    for child in node.children:
-        _collect_substitutions(child, substitutions, start, end)
-
-
-def _is_number(token: str) -> bool:
-    return syntax.NUMBER.fullmatch(token) is not None or token in ("$#", "$?", "${#}")
-
-
-def _loop_value(choices: list[ShellWord]) -> ShellWord:
-    """Return a possible value of a loop variable: the first one, if all values stay inside the current folder."""
-    if len(choices) == 1:
-        return choices[0]
-    stays = all(
-        not word.has_expansion and word.text[:1] not in ("", "/", "~", "-") and ".." not in word.text
-        for word in choices
-    )
-    return choices[0] if choices and stays else syntax.UNKNOWN_WORD
 
 
 _Visitor = Callable[[_ProgramFinder, "Node"], None]

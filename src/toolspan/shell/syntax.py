@@ -1,10 +1,15 @@
-"""Patterns and node names of bash syntax, as `programs.py` checks it."""
+"""Patterns, node names and small checks of bash syntax, for `programs.py`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from toolspan.shell.words import ShellWord
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 MAX_DEPTH = 60
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -16,6 +21,8 @@ ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 NUMBER = re.compile(r"-?\d+")
 COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
+EVALUATING_EXPANSION = re.compile(r"\$\{(?![A-Za-z_]\w*(?::?[-=+?]|[#%^,/]))", re.ASCII)
+"""Expansions such as `${x@P}` and `${x:a[0]}`, which may run commands in a variable's value."""
 RESERVED_WORDS = frozenset({
     "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
@@ -42,6 +49,7 @@ UNCLEAR_NODES = {
     "subshell": "A subshell",
     "compound_statement": "A group in braces or double parentheses",
     "c_style_for_statement": "A counting for loop",
+    "for_statement": "A variable set",
     "case_statement": "A case statement",
     "function_definition": "A function definition",
 }
@@ -63,6 +71,85 @@ QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 NAMED_TILDE = re.compile(r"~[^/\s]")
-EQUALS_WORD = re.compile(r"=[A-Za-z_]")
-"""A word that some shells replace by the path of a program."""
+UNCLEAR_TEXT = (
+    ("A word that begins with an equals sign", re.compile(r"(?:\A|[\s;&|])=[A-Za-z_]")),
+    ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
+    ("The environment of a process", re.compile(r"/proc/.*/environ")),
+)
+"""Text that is unclear even in quotes. Some shells replace `=name` by the path of a program."""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
+VALUE_UNCERTAINTIES = frozenset({
+    "a word is not understood", "a value is not understood", "a declared name is not understood",
+    "select is not understood", "a here-document is not on standard input",
+})  # fmt: skip
+"""Uncertainties about arguments and values, which do not affect which programs run."""
+
+
+def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str]:
+    """Yield the names of expansions and escapes in a word whose result is not known before the line runs."""
+    if HIDDEN_COMMENT.search(source):
+        yield "A line in quotes that looks like a comment"
+    quoted = source[:1] in ("'", '"')
+    if ("\\\n" if quoted else "\\ ") in source:
+        yield "A blank after a backslash"
+    if not word.has_expansion and "$'" not in source and '$"' not in source:
+        return
+    if BRACE_PATTERN.search(source) and word.has_expansion:
+        yield "A brace pattern"
+    elif word.text[:1] == "~" and NAMED_TILDE.match(word.text):
+        yield "A tilde with a name"
+    elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
+        yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
+
+
+def first_expansion(node: Node) -> str | None:
+    """Return the type of the first node that stands for an expansion, or None."""
+    if node.type in UNCLEAR_EXPANSIONS:
+        return node.type
+    found = (first_expansion(child) for child in node.children if child.is_named or child.child_count)
+    return next((kind for kind in found if kind is not None), None)
+
+
+def ends_in_command(node: Node) -> bool:
+    """Return whether a redirect after a list or pipeline belongs to a simple command at its end."""
+    while node.type in ("list", "pipeline"):
+        node = node.children[-1]
+    return node.type == "command"
+
+
+def has_arithmetic(tokens: Sequence[str]) -> bool:
+    """Return whether a test in double brackets evaluates names: with `-eq` and the like, or with `-v`."""
+    for at, token in enumerate(tokens):
+        sides = tokens[max(at - 1, 0) : at + 2 : 2]
+        if token in ("-v", "-R") or (token in COMPARISONS and not all(map(_is_number, sides))):
+            return True
+    return False
+
+
+def _is_number(token: str) -> bool:
+    return NUMBER.fullmatch(token) is not None or token in ("$#", "$?", "${#}")
+
+
+def loop_value(choices: list[ShellWord]) -> ShellWord:
+    """Return a possible value of a loop variable: the first one, if all values stay inside the current folder."""
+    if len(choices) == 1:
+        return choices[0]
+    stays = all(
+        not word.has_expansion and word.text[:1] not in ("", "/", "~", "-") and ".." not in word.text
+        for word in choices
+    )
+    return choices[0] if choices and stays else UNKNOWN_WORD
+
+
+def find_closing_line(text: str, begin: int, mark: str, *, tabs: bool) -> int:
+    """Return the offset of the line that ends the here-document, or -1 if there is none."""
+    at = begin
+    while at <= len(text):
+        end = text.find("\n", at)
+        line = text[at : end if end >= 0 else len(text)]
+        if (line.lstrip("\t") if tabs else line) == mark:
+            return at
+        if end < 0:
+            break
+        at = end + 1
+    return -1

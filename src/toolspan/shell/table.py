@@ -13,7 +13,9 @@ Fields of an entry:
 - `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
 - `rejects`: a pattern for texts that are not understood
-- `globs`: no file name can be a dangerous option; `numbers`: `-5` is an option
+- `globs`: no option is dangerous, so that file names and options that are not listed are understood
+- `closed`: options that are not listed, and joined values other than numbers, are not understood in spite of `globs`
+- `no_dash`: `-` and `--` are not understood; `numbers`: `-5` is an option
 - `literals`: arguments that are patterns are not understood, although no file name is dangerous
 - `edits`: the mode `acceptEdits` covers the program
 - `bare`: the program is understood only without variables and wrappers before it
@@ -31,15 +33,16 @@ from importlib import resources
 from typing import Literal, cast
 
 from msgspec import Struct, convert, field
+from msgspec.structs import replace
 
 from toolspan.shell.words import ShellWord
 
 Role = Literal[
     "option", "value", "text", "read", "stat", "ref", "write", "script", "number", "format", "ps", "name", "topic",
-    "address",
+    "address", "word",
 ]  # fmt: skip
 """What a program does with an argument. `stat` only looks at a file; `write` creates, changes or removes it; `ref` is a
-revision or a path in git. The last six are texts of a certain form.
+revision or a path in git. The last seven are texts of a certain form.
 """
 
 
@@ -86,6 +89,8 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """The operand that the program uses if it is given none."""
     like: str = ""
     globs: bool = False
+    closed: bool = False
+    no_dash: bool = False
     numbers: bool = False
     literal: bool = False
     """True if unknown options are printed like other arguments."""
@@ -189,6 +194,11 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
     return Arguments(tuple(reader.arguments), unknown, spec)
 
 
+_HOME_PATH = re.compile(r"~|\$HOME/")
+_UNUSUAL_OPERAND = re.compile(
+    r"-(?![a-zA-Z]\Z|nt\Z|ot\Z|ef\Z|eq\Z|ne\Z|lt\Z|le\Z|gt\Z|ge\Z)|=[A-Za-z_]|.*\[", re.DOTALL
+)
+"""Operands of a test that are neither operators nor plain texts."""
 _ASSIGNING_TESTS = frozenset({"-v", "-R", "-o", "-a"})
 _COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _TEST_OPERATORS = frozenset(
@@ -204,7 +214,7 @@ _TEXT_FORMS = {
     "format": re.compile(r"\+.*", re.DOTALL),
     "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
     "name": re.compile(r"[\w.+-]+"),
-    "topic": re.compile(r"[^/]+"),
+    "topic": re.compile(r"[^/~]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
 _VALUE_FORMS = {"count": re.compile(r"\d+\Z"), "format": re.compile(r".*%|(?:oneline|short|medium|full|fuller|raw)\Z")}
@@ -235,7 +245,9 @@ class _ArgumentReader:
             word = arguments[at]
             text = word.text
             at += 1
-            if self._is_uncertain(word):
+            if self._is_uncertain(word) or (self._spec.no_dash and text in ("-", "--")):
+                return text
+            if not in_options and text[:1] == "-" and not self._spec.globs:
                 return text
             if not in_options or text[:1] != "-" or text == "-":
                 if not self._read_operand(word):
@@ -284,6 +296,8 @@ class _ArgumentReader:
             if kind != "flag":
                 if not spec.globs and (at > 2 or (text[at:] and "-" + letter not in spec.joined.split())):
                     return None
+                if spec.closed and text[at:] and kind != "count":
+                    return None
                 return self._read_value(word, "-" + letter, text[at:] or None, following)
             self._note_option("-" + letter)
         self._add(word, "option")
@@ -294,6 +308,11 @@ class _ArgumentReader:
     ) -> int | None:
         kind = self._spec.options.get(option)
         is_long = option[:2] == "--"
+        if kind is None and self._spec.globs and not self._spec.closed:
+            self._add(word, "option")
+            if value is not None and is_long:
+                self._add(ShellWord(value, has_expansion=word.has_expansion), "read")
+            return 0
         if kind is None or (kind == "flag" and value is not None):
             return None
         self._note_option(option)
@@ -318,7 +337,9 @@ class _ArgumentReader:
 
     def _note_option(self, option: str) -> None:
         if option in _split_options(self._spec.pattern_options, clusters=True):
-            self._roles = [role for role in self._roles if role not in ("text", "script")]
+            first = next((role for role in self._roles if role in ("text", "script")), None)
+            if first is not None:
+                self._roles.remove(first)
         if option in _split_options(self._spec.recursive, clusters=True):
             self._is_recursive = True
 
@@ -330,12 +351,14 @@ class _ArgumentReader:
             self._roles = self._roles[1:]
         self._has_operand = self._has_operand or role in ("read", "ps")
         self._add(word, role)
+        if role == "read" and word.text[:1] == "@":  # some programs read options from such a file
+            self._add(replace(word, text=word.text[1:]), role)
         return self._fits_role(word, role)
 
     def _fits_role(self, word: ShellWord, role: Role) -> bool:
         if role in _TEXT_FORMS:
             return _TEXT_FORMS[role].fullmatch(word.text) is not None and not word.has_expansion
-        return not self._spec.words or word.text in self._spec.words.split() or word.text.isdigit()
+        return role != "word" or word.text in self._spec.words.split()
 
     def find_rejected(self) -> str | None:
         rejects = self._spec.rejects
@@ -347,20 +370,21 @@ class _ArgumentReader:
     # Programs with a grammar of their own
 
     def read_find(self, arguments: Sequence[ShellWord]) -> str | None:
-        at, in_expression = 0, False
+        at, in_expression, has_predicate = 0, False, False
         while at < len(arguments):
             word = arguments[at]
             at += 1
             kind = self._spec.options.get(word.text) or ("value" if _NEWER.fullmatch(word.text) else None)
             if (word.has_expansion and (_GLOB.search(word.text) or in_expression)) or self._is_rejected(word):
                 return word.text
-            if word.text[:1] not in ("-", "(", ")", "!", ",", ""):
+            if word.text[:1] not in ("-", "(", ")", "!", ",", "") or word.text == "-":
                 if _GLOB.search(word.text):
                     return word.text
                 self._has_operand = True
-                self._add(word, "read")
+                self._add(word, "text" if has_predicate else "read")  # find refuses paths after an expression
                 continue
             in_expression = in_expression or word.text not in ("-H", "-L", "-P")
+            has_predicate = has_predicate or (in_expression and word.text[:1] == "-")
             self._add(word, "option")
             if kind in ("value", "read"):
                 if at >= len(arguments) or arguments[at].has_expansion:
@@ -377,8 +401,10 @@ class _ArgumentReader:
 
     def read_printf(self, arguments: Sequence[ShellWord]) -> str | None:
         words = arguments[1:] if arguments and arguments[0].text == "--" else arguments
-        if not words or words[0].text[:1] == "-" or "$" in words[0].text or "%n" in words[0].text:
-            return words[0].text if words else ""
+        if not words:
+            return None
+        if words[0].text[:1] == "-" or "$" in words[0].text or ("%n" in words[0].text and len(words) > 1):
+            return words[0].text
         only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
         for at, word in enumerate(words):
             if word.has_expansion and _GLOB.search(word.text):
@@ -409,16 +435,22 @@ class _ArgumentReader:
 
     def read_test(self, arguments: Sequence[ShellWord]) -> str | None:
         texts = [word.text for word in arguments]
+        if len(texts) == 1 and texts[0][:1] == "-":
+            return texts[0]
         for at, word in enumerate(arguments):
-            if (word.has_expansion and word.text[:1] != "~") or self._is_uncertain(word):
+            if word.has_expansion and not _HOME_PATH.match(word.text):
                 return word.text
-            if word.text in _ASSIGNING_TESTS or "[" in word.text or word.text == self._spec.rejects:
+            if not word.has_expansion and self._is_uncertain(word):
+                return word.text
+            if word.text in _ASSIGNING_TESTS or _UNUSUAL_OPERAND.match(word.text) or word.text == self._spec.rejects:
                 return word.text
             operands = texts[max(at - 1, 0) : at + 2 : 2] if word.text in _COMPARISONS else ()
             if word.text == "-t":
                 operands = texts[at + 1 : at + 2]
             if not all(operand.isdigit() for operand in operands):
                 return word.text
+            if re.fullmatch(r"-[a-z]+", word.text) and texts[at + 1 : at + 2] in ([], ["]"], ["]]"]) and at:
+                return word.text  # an operator without an operand
             is_operator = word.text in _TEST_OPERATORS or re.fullmatch(r"-[a-zA-Z]", word.text)
             self._add(word, "option" if is_operator else "stat")
         return None
@@ -440,7 +472,9 @@ class _ArgumentReader:
             return None
         name, *fixed = arguments[at:]
         # The added words may be options or any files, so only programs without dangerous options are understood.
-        if name.text not in self._spec.words.split() or name.has_expansion or any(word.has_expansion for word in fixed):
+        if name.text not in self._spec.words.split() or name.has_expansion:
+            return name.text
+        if any(word.has_expansion and (_GLOB.search(word.text) or name.text != "echo") for word in fixed):
             return name.text
         self._add(name, "text")
         if any(word.text[:2] == "--" and "=" in word.text for word in fixed):

@@ -69,6 +69,14 @@ TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
 }
 """Wrappers that do not affect what the wrapped program may do."""
 
+_WRAPPER_OPTIONS = {
+    "builtin": "-p|--",
+    "command": "-p|--",
+    "nice": r"-n\d*|-\d+|--adjustment(?:=.*)?|--",
+    "stdbuf": r"-[ioe].*|--(?:input|output|error)(?:=.*)?|--",
+    "timeout": r"-[ks].*|--(?:kill-after|signal)(?:=.*)?|--foreground|--preserve-status|-v|--verbose|--",
+}
+"""The options with which a wrapper is transparent. Others, such as `time -o`, have effects of their own."""
 SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
 """Wrappers covered by an allow rule for the wrapped program."""
 _WRAPPERS: Mapping[str, _WrapperSpec] = {
@@ -159,7 +167,7 @@ _EXECUTED_VARIABLES = frozenset({
 _WRAPPERS_WITHOUT_SHELL = frozenset({*TRANSPARENT_WRAPPERS, "env", "exec", "xargs"})
 """Wrappers that do not start a shell if no program is given."""
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
-_AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
+_AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include")
 _ARGUMENT_ADDERS = frozenset({"find", "parallel", "xargs"})
 _PLACEHOLDER = re.compile(r"[{}%@_]|^\s*$")
 """Common placeholders for `xargs -I` and `find -exec`. A script that contains one may become any other script."""
@@ -179,16 +187,21 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
     return ExpandedLine(tuple(expander.programs), tuple(expander.code), tuple(dict.fromkeys(expander.uncertainties)))
 
 
-def strip_wrappers(program: Program) -> Program:
+def strip_wrappers(program: Program, *, through_xargs: bool = True) -> Program:
     """Return the program inside any transparent wrappers."""
     if not program.words or program.words[0].text not in SKIPPABLE_WRAPPERS:
         return program
-    while (name := program.name) in TRANSPARENT_WRAPPERS or (name == "xargs" and _is_bare_xargs(program)):
+    while (name := program.name) in TRANSPARENT_WRAPPERS or (
+        name == "xargs" and through_xargs and _is_bare_xargs(program)
+    ):
         argv = tuple(program.words)
         if name == "command" and len(argv) > 1 and argv[1].text[:2] in ("-v", "-V"):
             return program
         start = _find_program_index(argv, TRANSPARENT_WRAPPERS.get(name) or _WrapperSpec())
         if start is None or start >= len(argv) or argv[start].has_expansion:
+            return program
+        options = (word.text for word in argv[1:start] if word.text[:1] == "-")
+        if not all(re.fullmatch(_WRAPPER_OPTIONS.get(name, "--"), option) for option in options):
             return program
         program = _program_from(program, start)
     return program

@@ -160,8 +160,8 @@ def _require_task(task_id: str, ctx: ToolContext) -> BackgroundTask:
 
 
 def _requested_id(value: Mapping[str, object]) -> str | None:
-    task_id = value.get("task_id") or value.get("shell_id")
-    return task_id if isinstance(task_id, str) else None
+    task_id = value.get("task_id", value.get("shell_id"))
+    return task_id if isinstance(task_id, str) and task_id else None
 
 
 async def _validate_stop(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:

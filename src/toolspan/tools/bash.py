@@ -38,9 +38,8 @@ from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubj
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
-from toolspan.tools.files.shell_views import record_shell_views
+from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
-from toolspan.types.error_kinds import ErrorKind
 
 _DESCRIPTION = """\
 Run a command in bash and return what it prints.
@@ -74,6 +73,8 @@ _HIGH_DESCRIPTORS = (700, 100, 10)
 _WITHOUT_INPUT = re.compile(r"[^|<\n]*")
 """Commands that some clients end with ` < /dev/null`."""
 _TERMINATED_CODE = 144
+_TIMED_OUT_CODE, _KILLED_CODE = 143, 137
+_CLOCK_LAG_NS = 20_000_000
 """The exit code that clients show for a shell killed by SIGTERM. For other signals it is 1."""
 _BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
@@ -179,18 +180,23 @@ async def _handle_timeout(running: _RunningCommand, ctx: ToolContext) -> Output 
         _leave_in_background(running, ctx)
         return _background_output(running, by_timeout=True, output=output)
     await running.terminate()
-    minutes, rest = divmod(request.timeout_ms / 1000, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    duration = f"{rest:.1f}s" if shell.tenths else f"{int(rest)}s"
-    if hours or minutes:
-        duration = f"{minutes}m {duration}"
-    if hours:
-        duration = f"{hours}h {duration}"
-    message = _join_nonempty("Exit code 143", f"Command timed out after {duration}", running.failed_streams())
+    message = _join_nonempty(f"Exit code {_TIMED_OUT_CODE}", _timeout_text(running), running.failed_streams())
     running.discard_output()
     return ToolFailure(
-        truncate_middle(_trim_end(message), ERROR_LIMIT), kind="command_timeout", timed_out=True, exit_code=143
+        truncate_middle(_trim_end(message), ERROR_LIMIT),
+        kind="command_timeout",
+        timed_out=True,
+        exit_code=_TIMED_OUT_CODE,
     )
+
+
+def _timeout_text(running: _RunningCommand) -> str:
+    minutes, rest = divmod(running.request.timeout_ms / 1000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    duration = f"{rest:.1f}s" if running.shell.tenths and not (hours or minutes) else f"{int(rest)}s"
+    if hours or minutes:
+        duration = f"{minutes}m {duration}"
+    return f"Command timed out after {hours}h {duration}" if hours else f"Command timed out after {duration}"
 
 
 def _leave_in_background(running: _RunningCommand, ctx: ToolContext) -> None:
@@ -274,6 +280,8 @@ class _RunningCommand:
     output: Capture
     """Both streams, interleaved in the order printed."""
     meter: _OutputMeter
+    started_ns: int
+    """The time before the command started, less what the clock of a file system may lag behind."""
 
     async def terminate(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -316,6 +324,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
     merge = shell.merges_streams or (request.background and not shell.marks_errors)
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
+    started_ns = time.time_ns() - _CLOCK_LAG_NS
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
     child = await ctx.workspace.supervisor.start(
         Command(
@@ -339,6 +348,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         child=child,
         output=meter.output or child.stdout,
         meter=meter,
+        started_ns=started_ns,
     )
 
 
@@ -378,17 +388,10 @@ def _finished_output(
     code = exit.status
     if exit.signal is not None:
         code = _TERMINATED_CODE if exit.signal == signal.SIGTERM else 1
-    meaning = explain_exit_code(running.request.command, code) if code else None
+    command = running.request.command
+    meaning = explain_exit_code(command, code) if code else None
     if code and meaning is None:
-        streams = running.failed_streams()
-        message = _trim_end(_join_nonempty(f"Exit code {code}", streams, notice))
-        running.discard_output()
-        if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
-            message = truncate_middle(message, ERROR_LIMIT)
-        kind: ErrorKind | None = None
-        if found_nothing(running.request.command, code, streams.strip()):
-            kind = "nothing_found"
-        return ToolFailure(message, kind=kind, exit_code=code, modify=modify)
+        return replace(_failed_output(running, code, notice, ctx), modify=modify)
     if shell.merges_streams:
         output = _trim_output(_decode(running.output))
     else:
@@ -398,13 +401,31 @@ def _finished_output(
     if image is not None:
         running.discard_output()
         return Output([image], record | {"isImage": True}, None, modify, exit_code=code)
-    if not code and ctx.profile.files.shell_views and len(output) <= running.request.output_limit:
-        record_shell_views(running.request.command, ctx)
+    hint = ""
+    if ctx.profile.files.shell_views:
+        if not code and len(output) <= running.request.output_limit:
+            record_shell_views(command, ctx)
+        hint = describe_rewritten_files(command, folder, running.started_ns, ctx)
+    if hint:
+        record["staleReadFileStateHint"] = hint
     content, record = _fit_to_limit(running, output, record, ctx.workspace.results_folder)
-    content = _join_nonempty(content, notice)
+    content = _join_nonempty(content, notice, hint)
     if shell.exit_line:
         content = f"{content}\n\n[Exit code: {code}]".lstrip("\n")
     return Output(content, record, flag=False, modify=modify, exit_code=code)
+
+
+def _failed_output(running: _RunningCommand, code: int, notice: str, ctx: ToolContext) -> ToolFailure:
+    streams, cause = running.failed_streams(), ""
+    if ctx.profile.refusals.interrupted_keeps_output:  # the oldest client takes these codes for its own doing
+        causes = {_KILLED_CODE: ctx.profile.refusals.interrupt_note, _TIMED_OUT_CODE: _timeout_text(running)}
+        cause = causes.get(code, "")
+    message = _trim_end(_join_nonempty(f"Exit code {code}", cause, streams, notice))
+    running.discard_output()
+    if len(streams) > ERROR_LIMIT + running.shell.error_slack or not running.shell.error_slack:
+        message = truncate_middle(message, ERROR_LIMIT)
+    is_search = found_nothing(running.request.command, code, streams.strip())
+    return ToolFailure(message, kind="nothing_found" if is_search else None, exit_code=code)
 
 
 def _background_output(running: _RunningCommand, *, by_timeout: bool, output: str) -> Output:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
@@ -17,6 +18,7 @@ from toolspan.tools.files.changes import (
     CURRENT_NOTE,
     EDIT_PROPERTIES,
     NO_CHANGE,
+    STALE_FILE,
     PlannedChange,
     PlannedTool,
     Replacement,
@@ -99,26 +101,33 @@ def edit_tool(profile: Profile) -> Tool:
     )
 
 
+def _expanded_path(value: Mapping[str, object], ctx: ToolContext) -> str:
+    """Return the path without `~`, with the slash at its end."""
+    name = str(value["file_path"]).strip()
+    slash = "/" if name.startswith(("/", "~/")) and name.endswith("/") else ""
+    return str(resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME", ""))) + slash
+
+
 def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange | Refusal:
     values = ctx.profile.files
     if refusal := null_path_refusal(value, "file_path", ctx):
         return refusal
-    path = resolve_tool_path(str(value["file_path"]), ctx)
-    name = spelled_path(value, "file_path")
+    name, creates = spelled_path(value, "file_path"), not value["old_string"]
+    path, expanded = resolve_tool_path(str(value["file_path"]), ctx), _expanded_path(value, ctx)
+    if creates:  # clients that find a file by its literal name nevertheless create it by the expanded one
+        path = Path(expanded)
     # Clients trim blanks in the new text only if they find a file to change.
-    expanded = resolve_path(str(value["file_path"]).strip(), ctx.cwd, ctx.workspace.environment.get("HOME", ""))
     is_file = os.path.isfile(expanded)  # noqa: PTH113 - a Path raises for a name that is too long
     new = value["new_string"] if is_file else value[_WRITTEN_TEXT]
     replacement = Replacement.parse({**value, "new_string": new})
     if replacement.old == replacement.new:
         return NO_CHANGE
-    creates = not replacement.old
     file = load_for_edit(path, name, ctx, may_be_missing=creates, must_be_empty=creates)
     if isinstance(file, Refusal):
         return file
     ranges = replacement.find_matches(file.text, values)
     if isinstance(ranges, Refusal):
-        return ranges
+        return STALE_FILE if file.is_stale and file.was_read else ranges
     changed = replacement.apply_to(file.text, ranges, values)
     fully_seen = file.is_fully_seen
 
@@ -148,7 +157,9 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            shown = normalize_newlines(changed.to_record()).split("\n")[first:last]
+            # If there is no old text, the new one counts as put before the old content, even if it replaces that.
+            updated = changed.to_record() if replacement.old else replacement.new + old.to_record()
+            shown = normalize_newlines(updated).split("\n")[first:last]
             snippet = number_lines(shown, first + 1, values.numbering) if any(shown) or len(shown) > 1 else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from anyio import to_thread
 
@@ -67,27 +68,23 @@ def glob_tool(profile: Profile) -> Tool:
 
 
 async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    return await check_search_root(value.get("path"), ctx, "folder")
+    return await check_search_root(value, ctx, "folder")
 
 
 async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
     started = time.perf_counter()
-    values, pattern, raw_folder = ctx.profile.search, str(value["pattern"]), value.get("path")
+    values, pattern = ctx.profile.search, str(value["pattern"])
     if values.absolute_patterns and pattern.startswith("/"):
         first_special = next((at for at, char in enumerate(pattern) if char in _GLOB_CHARS), len(pattern))
         cut = pattern.rfind("/", 0, first_special)
-        raw_folder, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
-    root = await to_thread.run_sync(require_search_root, raw_folder, ctx, "folder", abandon_on_cancel=True)
-    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
-    is_hidden = ctx.find_hidden_files()
-    listing = FileListing(
-        MAX_NAMES,
-        count_all=values.counts_matches,
-        is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(base + name)),
-    )
-    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
-    await run_ripgrep(ctx, arguments, root.path, listing.add_output)
-    names = [shorten_name(base + name, cwd if values.relative_names else b"") for name in listing.names]
+        value, pattern = {"path": pattern[:cut] or "/"}, pattern[cut + 1 :]
+    root = await to_thread.run_sync(require_search_root, value, ctx, "folder", abandon_on_cancel=True)
+    place = root.path if values.absolute_patterns else ctx.workspace.project
+    listing = await _list_files(pattern, root.path, place, ctx)
+    if values.absolute_patterns and not listing.total and pattern.startswith(f"{root.path.name}/"):
+        listing = await _list_files(pattern, root.path, root.path.parent, ctx)
+    cwd = os.fsencode(ctx.cwd).rstrip(b"/") + b"/"
+    names = [shorten_name(name, cwd if values.relative_names else b"") for name in listing.names]
     omitted_count = listing.total - len(names)
     record: dict[str, object] = {
         "filenames": names,
@@ -107,6 +104,19 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
     elif omitted_count:
         lines = [*lines, "(Results are truncated. Consider using a more specific path or pattern.)"]
     return Output("\n".join(lines), record)
+
+
+async def _list_files(pattern: str, folder: Path, place: Path, ctx: ToolContext) -> FileListing:
+    """Return the files below a folder whose paths from `place` match a pattern, as absolute names, the oldest first."""
+    values, is_hidden = ctx.profile.search, ctx.find_hidden_files()
+    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}", "--", str(folder)]
+    listing = FileListing(
+        MAX_NAMES,
+        count_all=values.counts_matches,
+        is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(name)),
+    )
+    await run_ripgrep(ctx, arguments, place, listing.add_output)
+    return listing
 
 
 class FileListing:

@@ -119,11 +119,11 @@ async def _validate_grep(value: Mapping[str, object], ctx: ToolContext) -> Refus
         if values.checks_range and count is not None and (count < 0 or not isinstance(count, int)):
             message = f"{name} must be a whole number of 0 or more, got {count}.{advice}"
             return Refusal(message, "invalid_input")
-    return await check_search_root(value.get("path"), ctx, "any") if values.checks_early else None
+    return await check_search_root(value, ctx, "any") if values.checks_early else None
 
 
 async def _run_grep(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    root = await to_thread.run_sync(require_search_root, value.get("path"), ctx, "any", abandon_on_cancel=True)
+    root = await to_thread.run_sync(require_search_root, value, ctx, "any", abandon_on_cancel=True)
     options = GrepOptions.parse(value, ctx.profile.search)
     collector = _COLLECTORS[options.mode](options, root, ctx)
     await run_ripgrep(ctx, options.ripgrep_arguments(root.path), ctx.cwd, collector.add_output)

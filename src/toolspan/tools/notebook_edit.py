@@ -30,6 +30,7 @@ from toolspan.tools.files.changes import (
     find_file_state,
     lock_by_path,
     resolve_tool_path,
+    stat_tool_path,
     with_stripped_path,
 )
 from toolspan.tools.files.notebook import JSON_NULL, Notebook, parse_notebook
@@ -83,6 +84,7 @@ def notebook_edit_tool(profile: Profile) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _CellEditRequest:
+    name: str
     path: Path
     ends_with_slash: bool
     mode: _EditMode
@@ -95,6 +97,7 @@ class _CellEditRequest:
         cell_id, cell_type = value.get("cell_id"), value.get("cell_type")
         modes: tuple[_EditMode, ...] = ("insert", "delete")
         return cls(
+            name=str(value["notebook_path"]),
             path=resolve_tool_path(str(value["notebook_path"]), ctx),
             ends_with_slash=str(value["notebook_path"]).endswith("/"),
             mode=next((mode for mode in modes if mode == value.get("edit_mode")), "replace"),
@@ -164,7 +167,10 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
     """Return a refusal if the request is invalid, as far as can be told without the notebook's content."""
     values = ctx.profile.notebook
-    stat_result = None if request.ends_with_slash else stat_path(request.path)
+    stat_result = None
+    if not request.ends_with_slash:
+        expands = ctx.profile.files.expands_home
+        stat_result = stat_path(request.path) if expands else stat_tool_path(request.name, ctx)
     missing = Refusal("Notebook file does not exist.", "not_found")
     if stat_result is None and not values.name_first:
         return missing

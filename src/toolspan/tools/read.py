@@ -52,7 +52,9 @@ MAX_TEXT_BYTES = 256 << 10
 MAX_LARGE_BYTES = 16 << 20
 """The maximum size in bytes of a notebook, and of a text file with `allow_large`."""
 MAX_DOCUMENT_BYTES = 32 << 20
-_HEAD_BYTES = 8192
+_RANGE = ("offset", "limit")
+_MARK_SIZES = (2, 3)
+"""The sizes of byte order marks."""
 _BINARY_SUFFIXES = frozenset({
     ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
     ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
@@ -93,6 +95,9 @@ def read_tool(profile: Profile) -> Tool:
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, {"description": ""})
+            raw_input = {name: _unwrap_item(value) if name in _RANGE else value for name, value in raw_input.items()}
         if drops_invalid_range:
             minimums = {"offset": 0, "limit": 1}
             raw_input = {
@@ -100,8 +105,6 @@ def read_tool(profile: Profile) -> Tool:
                 for name, value in raw_input.items()
                 if name not in minimums or not _is_below(value, minimums[name])
             }
-        if profile.files.aliases:
-            raw_input, _ = rename_inputs(raw_input, {"description": ""})
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
@@ -126,6 +129,10 @@ def read_tool(profile: Profile) -> Tool:
         output_schema=result_schema({"type": TEXT, "file": {"type": "object"}}),
         replayable=True,
     )
+
+
+def _unwrap_item(value: object) -> object:
+    return value[0] if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], list) else value
 
 
 def _is_below(value: object, minimum: int) -> bool:
@@ -162,7 +169,12 @@ class _ReadRequest:
 
     @property
     def suffix(self) -> str:
-        return self.path.suffix.lower()
+        return "" if self.name.endswith("/.") else self.path.suffix.lower()
+
+    @property
+    def ends_with_slash(self) -> bool:
+        name = self.name.strip()
+        return name.startswith(("/", "~/")) and name.endswith("/")
 
 
 def _finite_int(value: object) -> int | None:
@@ -194,6 +206,9 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
     if limit is not None:
         ctx.files.set_state(remembered_name(request.path, request.name), state, limit)
         return view.output
+    if request.values.names_slash and request.ends_with_slash:
+        ctx.files.set_state(f"{request.path}/", state)  # for the client, this is another file
+        return view.output
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
@@ -217,16 +232,22 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
             os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise wrap_os_error(error, "open", request.path) from error
-        name = request.name.strip()
-        slashes = "//" if request.values.names_slash and name.startswith(("/", "~/")) and name.endswith("/") else ""
-        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)) + slashes)
+        path = replace_surrogates(str(request.path))
+        shown = path
+        if request.values.names_slash and request.ends_with_slash:
+            shown += "/" if request.path.is_symlink() else "//"
+        message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
         raise ToolError(message, kind="is_directory")
+    if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
+        noun = "PDF" if request.suffix == ".pdf" else "Image"
+        raise ToolError(f"{noun} file is empty: {replace_surrogates(str(request.path))}", kind="invalid_input")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
-    if request.suffix == ".pdf" and (request.pages is not None or _is_document(request.path)):
+    is_checked = request.pages is None and request.values.checks_images
+    if request.suffix == ".pdf" and not (is_checked and not _is_document(request.path)):
         return _view_document(request, ctx)
     if request.suffix == ".ipynb":
-        return _view_notebook(request)
+        return _view_notebook(request, ctx)
     if oversize := _oversize_refusal(request, stat_result.st_size):
         raise ToolError(oversize.text, kind=oversize.kind)
     return _view_lines(request, ctx)
@@ -247,26 +268,28 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
             return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
         if page_range.last is not None and page_range.last - page_range.first >= MAX_PAGES:
             return Refusal(f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large")
+    is_binary = request.suffix in _BINARY_SUFFIXES and not (values.names_slash and request.ends_with_slash)
     try:
         stat_result = stat_tool_path(request.name, ctx, operation="open")
     except ToolError:
         return None  # the run reports the problem
-    if stat_result is None:
-        if not values.checks_early:
-            return None
+    if stat_result is None and values.checks_early:
         return missing_file_refusal(request.path, request.name, values.read_missing, ctx)
-    if stat.S_ISDIR(stat_result.st_mode):
-        return None
-    if not is_regular_or_null(stat_result):
-        return Refusal(values.device.format(path=request.name), "invalid_input")
-    if request.suffix in _BINARY_SUFFIXES:
+    if stat_result is not None:
+        if stat.S_ISDIR(stat_result.st_mode):
+            return None
+        if not is_regular_or_null(stat_result):
+            return Refusal(values.device.format(path=request.name), "invalid_input")
+        if values.checks_early and stat_result.st_size == 0 and request.suffix in MEDIA_TYPES:
+            return Refusal("Empty image files cannot be processed.", "invalid_input")
+    if is_binary:
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
             f" {replace_surrogates(kind)}. Look at it with a program that knows its format.",
             "invalid_input",
         )
-    return _oversize_refusal(request, stat_result.st_size) if values.checks_early else None
+    return _oversize_refusal(request, stat_result.st_size) if stat_result and values.checks_early else None
 
 
 def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
@@ -311,7 +334,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "startLine": offset,
         "totalLines": window.total_lines,
     }
-    is_empty = window.version.size == 0
+    # Files of /proc have no size, and a byte order mark is no content.
+    is_mark = values.decodes_utf16 and window.version.size in _MARK_SIZES and window.line_count == 1
+    is_empty = window.total_lines == 1 and not window.text and (window.version.size == 0 or is_mark)
     if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
         warning = values.empty if is_empty and offset <= 1 else values.beyond_end
         message = warning.format(offset=offset, lines=window.total_lines)
@@ -328,9 +353,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
-def _view_notebook(request: _ReadRequest) -> _FileView:
+def _view_notebook(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     loaded = read_file(request.path, MAX_LARGE_BYTES)
-    cells = parse_cells(loaded.data)
+    cells = parse_cells(loaded.data, ctx.profile.notebook)
     record = {"type": "notebook", "file": {"filePath": request.name, "cells": cells}}
     return _FileView(Output(cell_blocks(cells), record), loaded.digest, loaded.version)
 
@@ -384,9 +409,9 @@ def _is_document(path: Path) -> bool:
 def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     """Return a whole document, or some pages as one document; each of these is also saved to a separate file."""
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
-    if not loaded.data.startswith(b"%PDF-"):
+    if request.values.checks_images and not loaded.data.startswith(b"%PDF-"):
         raise ToolError(f"{request.name} has the name of a PDF, but its content is none.", kind="invalid_input")
-    size = len(loaded.data)
+    size, name = len(loaded.data), replace_surrogates(str(request.path))
     if request.pages is None:
         if page_count := excess_page_count(loaded.data):
             raise ToolError(
@@ -395,8 +420,8 @@ def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
                 kind="too_large",
             )
         encoded = base64.b64encode(loaded.data).decode("ascii")
-        record = {"type": "pdf", "file": {"filePath": request.name, "base64": encoded, "originalSize": size}}
-        message = f"PDF file read: {request.name} ({format_size(size)})"
+        record = {"type": "pdf", "file": {"filePath": name, "base64": encoded, "originalSize": size}}
+        message = f"PDF file read: {name} ({format_size(size)})"
     else:
         pages = PageRange.parse(request.pages)
         if pages is None:  # possible only if the call was not validated

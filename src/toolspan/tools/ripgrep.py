@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,6 +24,7 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Refusal
+from toolspan.tools.files.changes import spelled_path, with_stripped_path
 from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
 
 _ERROR_EXIT_CODE = 2
@@ -166,25 +167,21 @@ class SearchRoot(NamedTuple):
 
 def strip_search_path(valid: Valid) -> Valid:
     """Return the input without blanks around its path, so that permission rules see the path that is searched."""
-    path = valid.recorded.get("path")
-    if not isinstance(path, str) or path == path.strip():
-        return valid
-    stripped = {**valid.recorded, "path": path.strip()}
-    return Valid(stripped, stripped)
+    return with_stripped_path(valid.recorded, "path", strips=True) if valid.recorded.get("path") else valid
 
 
-async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Refusal | None:
-    """Return a refusal if the path cannot be searched."""
-    root = await to_thread.run_sync(_find_search_root, raw_path, ctx, kind, abandon_on_cancel=True)
+async def check_search_root(value: Mapping[str, object], ctx: ToolContext, kind: RootKind) -> Refusal | None:
+    """Return a refusal if the path of an input cannot be searched."""
+    root = await to_thread.run_sync(_find_search_root, value, ctx, kind, abandon_on_cancel=True)
     return root if isinstance(root, Refusal) else None
 
 
-def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot:
-    """Return the folder or file that an input path refers to, by default the current folder.
+def require_search_root(value: Mapping[str, object], ctx: ToolContext, kind: RootKind) -> SearchRoot:
+    """Return the folder or file that the path of an input refers to, by default the current folder.
 
     Raise ToolError if the path cannot be searched.
     """
-    root = _find_search_root(raw_path, ctx, kind)
+    root = _find_search_root(value, ctx, kind)
     if isinstance(root, Refusal):
         raise ToolError(root.text, kind=root.kind, wrapped=ctx.profile.search.checks_early)
     if ctx.profile.search.reports_unreadable:
@@ -200,18 +197,20 @@ def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> S
     return root
 
 
-def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot | Refusal:
-    home = ctx.workspace.environment.get("HOME")
-    path = resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
-    name = replace_surrogates(raw_path if isinstance(raw_path, str) and raw_path else str(path))
+def _find_search_root(value: Mapping[str, object], ctx: ToolContext, kind: RootKind) -> SearchRoot | Refusal:
+    home, raw_path = ctx.workspace.environment.get("HOME"), value.get("path")
+    path, name = ctx.cwd, replace_surrogates(str(ctx.cwd))
+    if isinstance(raw_path, str) and raw_path:
+        path, name = resolve_path(raw_path, ctx.cwd, home), spelled_path(value, "path")
     values = ctx.profile.search
+    looked_up = f"{path}/" if name.strip().startswith(("/", "~/")) and name.strip().endswith("/") else str(path)
     try:
-        stat_result = path.stat()
+        stat_result = os.stat(looked_up)  # noqa: PTH116 - a Path loses the slash at its end
     except FileNotFoundError:
         stat_result = None
     except OSError as error:
         if ctx.profile.files.reports_path_errors:
-            raise wrap_os_error(error, "stat", path) from error
+            raise wrap_os_error(error, "stat", looked_up) from error
         stat_result = None
     if stat_result is None:
         message = values.no_folder if kind == "folder" else values.no_path

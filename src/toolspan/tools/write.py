@@ -40,7 +40,7 @@ from toolspan.tools.files.changes import (
     trim_line_ends,
     with_stripped_path,
 )
-from toolspan.tools.files.paths import number_lines, real_path, replace_surrogates
+from toolspan.tools.files.paths import number_lines, replace_surrogates
 from toolspan.tools.files.safe_read import LoadedFile, read_file
 from toolspan.tools.files.text import (
     BYTE_ORDER_MARK,
@@ -176,7 +176,7 @@ def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refu
         return slash_refusal(name, path, ctx)
     values, state = ctx.profile.files, find_file_state(path, ctx)
     is_unread = state is None and must_be_read(path, ctx)
-    is_inside = values.read_first or real_path(path).is_relative_to(ctx.workspace.project)
+    is_inside = values.read_first or path.is_relative_to(ctx.workspace.project)
     unread = UNREAD_FILE if is_inside else UNREAD_OUTSIDE
     if is_unread and not values.folder_first:
         return unread

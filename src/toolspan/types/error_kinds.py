@@ -231,7 +231,7 @@ _REFUSAL_SIGNS = (
     _ErrorSign("unknown_tool", ("no such tool available", "unsupported call")),
     _ErrorSign(
         "invalid_input",
-        ("inputvalidationerror", "failed to parse function arguments", "-32602",
+        ("inputvalidationerror", "failed schema validation", "failed to parse function arguments", "-32602",
          "could not be parsed as json"),
     ),
 )  # fmt: skip

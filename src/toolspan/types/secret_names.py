@@ -401,14 +401,14 @@ _GENERIC_VALUE_WORDS = frozenset(
 _PLACEHOLDER_VALUE = re.compile(
     r"""(?ix)\A(?:
     <[^<>]*>? | \$\{?[A-Za-z_(][^\s]* | \{\{?[^{}]*\}?\}? | %\(?[A-Za-z_]+\)?[sd%]? | %[sdr] | @[A-Z_]+@ | \#\{.*
-    | [*•·x.…_?#-]+ | \[[^\[\]]*\] | \(.*\) | your[\W_].* | my[\W_](?:secret|password|token|key|api)\S* | \.\.\..* | …
+    | \$\{\{.* | \$\(.* | [,;)\]}](?:\s.*)? | .*\(\?[:=!<].* | [*•·x.…_?#-]+ | \[[^\[\]]*\] | \(.*\) | your[\W_].* | my[\W_](?:secret|password|token|key|api)\S* | \.\.\..* | …
     | (?:insert|enter|replace|change|put|add)[\W_]\S* | redacted\S* | \S*redacted\S* | \S+[…]
     | os\.\S+ | process\.env\S* | (?:self|this|cls|config|settings|args|opts|options|env|ctx|request|req|props|state|params|data)\.\S+
     )\Z"""  # noqa: E501
 )
-_CODE = re.compile(r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']")
+_CODE = re.compile(r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@|]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']")
 _IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
-_FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub)\Z")
+_FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub|md)\Z")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 
 
@@ -495,9 +495,11 @@ def is_secret_value(
     if not quoted and not certain and _CODE.search(value) and not looks_random(value):
         return False
     if strength == NameStrength.WEAK:
+        if re.search(r"[{}();]|,\w+:" if not quoted else r"\|", value) or _FILE_NAME.search(value):
+            return False
         is_literal = certain and "token" in name.lower() and len(value) >= 8 and not _IDENTIFIER.match(value)
         return looks_random(value) or is_literal
-    if name.lower() in ("pin", "otp", "cvv", "cvc"):
+    if name.lower().endswith(tuple(_NUMERIC)):
         return value.isdigit() and 3 <= len(value) <= 8
     words = [word.lower() for word in _NAME_WORDS.findall(value)]
     if not _IDENTIFIER.match(value):

@@ -52,6 +52,8 @@ class KeyRule(Struct, frozen=True):
         """Yield the secrets of this form in a line."""
         for match in _compiled(self.pattern).finditer(line):
             group = self.group if match[self.group] is not None else match.lastindex or 0
+            if line[match.end(group) : match.end(group) + 1] == "(" and match[group].replace(".", "").isalpha():
+                continue  # a function
             if entropy(match[group]) >= self.entropy:
                 yield SecretMatch(*match.span(group), "key", self.id)
 
@@ -84,6 +86,15 @@ def entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values())
 
 
+def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of the parts, grouped by their first letters."""
+    by_letter: dict[str, list[str]] = {}
+    for part in parts:
+        first = part[:2] if part[0] == "\\" else part[0]
+        by_letter.setdefault(first, []).append(part[len(first) :])
+    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
+
+
 _START = r"(?<![0-9A-Za-z])"
 _KEY_FORMS = re.compile(
     "|".join(
@@ -112,13 +123,17 @@ _KEY_FORMS = re.compile(
         )
     )
 )
-_KEY_FORM_HINT = re.compile(
-    r"sk-|k_live_|k_test_|whsec_|gh[oprsu]_|github_pat_|gl\w{2,6}-|akia|asia|aroa|aida|agpa|aiza|ya29\.|gocspx-|1//0"
-    r"|xox|xapp-|npm_|pypi-ag|hf_|_v1_|shp\w\w_|sg\.|:aa|age-secret-key-1|[xyz]prv|eyj|aaaa|(?:sk|ac)[0-9a-f]{32}"
-    r"|[0-9a-f]{32}-us|key-[0-9a-f]{32}|(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio)"
-    r"[-_][\w-]{20}|eaa[a-z][0-9a-z]{40}|[mno][\w-]{23,25}\.[\w-]{6}\.|\$2[abxy]\$|\$apr1\$|\$[156y]\$|\$argon2|pbkdf2_"
-    r"|\{ssha"
-)
+_KEY_FORM_HINT = join_hints(
+    (
+        "sk-", "k_live_", "k_test_", "whsec_", "gh[oprsu]_", "github_pat_", r"gl\w{2,6}-", "akia", "asia", "aroa",
+        "aida", "agpa", "aiza", r"ya29\.", "gocspx-", "1//0", "xox", "xapp-", "npm_", "pypi-ag", "hf_", "_v1_",
+        r"shp\w\w_", r"sg\.", ":aa", "age-secret-key-1", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
+        "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
+        r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{ssha",
+        r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
+        r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
+    )
+)  # fmt: skip
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
@@ -153,11 +168,12 @@ _ATTRIBUTE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
     rf"\b(?:value|content|default)(?P<sep>=){_VALUE}"
 )
+_NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
 _HEADER = re.compile(
     r"(?i)(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|cookie|set-cookie)(?:\\*[\"'])?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
     r"(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
 )
-_BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`)]{8,})")
+_BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
     r"(?i)(?:https?://)?(?:hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"
     r"|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
@@ -173,44 +189,69 @@ _URL_PARAMETER = re.compile(
     r"(?i)[?&;](?:amp;)?(?:[\w.-]{0,40}?(?:token|secret|key|password|passwd|pwd|pass|signature|auth)|sig|code|x-amz-[\w-]+|apikey|jwt|otp|session)"
     r"=(?P<it>[^\s&\"'<>`;\\)]{3,})"
 )
+
+
+class _Command(NamedTuple):
+    """A command with an option that takes a secret."""
+
+    words: tuple[str, ...]
+    """The literal beginnings of its name."""
+    hints: tuple[str, ...]
+    """Patterns for these words in lower-case text, which begin with a fixed character."""
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def make(cls, names: str, rest: str, option: str, argument: str) -> _Command:
+        """Return the command with one of these names; `*` is for the rest of a name."""
+        words = [name.rstrip("*") for name in names.split()]
+        end = r"(?![\w.:/-])"
+        hints = [
+            rf"{re.escape(word)}(?<![\w.-]{re.escape(word)})" + ("" if "*" in name else end)
+            for name, word in zip(names.split(), words, strict=True)
+        ]
+        heads = "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names.split())
+        pattern = rf"(?<![\w.-])(?:{heads}){end}{rest}[^\n]{{0,400}}?[ \t](?:{option}){argument}"
+        return cls(tuple(words), tuple(hints), re.compile(pattern))
+
+
 _USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
-_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&]+)"
+_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&`]+)"
 _COMMANDS = tuple(
-    (hint, re.compile(rf"(?:^|(?<![\w.-])){command}(?![\w.-])[^\n]{{0,400}}?[ \t](?:{option}){argument}"))
-    for hint, command, option, argument in (
-        ("curl", "curl", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),  # noqa: E501
-        ("http", r"https?(?:ie)?", r"(?:-a|--auth)[ =]?", _USER_OPTION),
-        ("wget", "wget", r"--(?:http-|ftp-)?(?:user|password)[ =]", _ARGUMENT),
-        ("mysql", r"(?:mysql\w*|mariadb\w*)", r"(?:-p(?!\s)|--password=)", _ARGUMENT),
-        ("sshpass", "sshpass", r"-p[ ]?", _ARGUMENT),
-        ("redis-cli", "redis-cli", r"(?:-a|--pass)[ ]", _ARGUMENT),
-        ("docker", r"(?:docker|podman|helm|az|oc|buildah|skopeo)[ ][^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),  # noqa: E501
-        ("htpasswd", "htpasswd", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
-        ("openssl", "openssl", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
-        ("mongo", r"mongo(?:sh|dump|restore|export|import)?", r"(?:-p|--password)[ =]?", _ARGUMENT),
-        ("ldap", r"ldap\w+", r"-w[ ]?", _ARGUMENT),
-        ("smbclient", "smbclient", r"-U[ ]?[^\s%]+%", _ARGUMENT),
-        ("zip", r"(?:un)?zip", r"-P[ ]?", _ARGUMENT),
-        ("7z", r"7z[ar]?", r"-p", _ARGUMENT),
-        ("rar", r"(?:un)?rar", r"-h?p", _ARGUMENT),
-        ("gpg", "gpg2?", r"--passphrase[ =]", _ARGUMENT),
-        ("lftp", "lftp", r"-u[ ]?", _ARGUMENT),
-        ("sqlcmd", r"(?:sqlcmd|bcp)", r"-P[ ]?", _ARGUMENT),
-        ("cqlsh", "cqlsh", r"-p[ ]?", _ARGUMENT),
-        ("clickhouse", r"clickhouse(?:-client)?", r"--password[ =]", _ARGUMENT),
-        ("mosquitto", r"mosquitto_\w+", r"-P[ ]?", _ARGUMENT),
-        ("keytool", r"(?:keytool|jarsigner)", r"-(?:store|key)pass[ ]", _ARGUMENT),
-        ("ssh-keygen", "ssh-keygen", r"-[NP][ ]", _ARGUMENT),
-        ("xfreerdp", r"x?freerdp\d?", r"/p:", _ARGUMENT),
-        ("net use", "net use", r"(?:/user:\S+[ ]|\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
-        ("rsync", "rsync", r"--password=", _ARGUMENT),
-        ("from-literal", "kubectl", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
-        ("vault", "vault", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
-        ("secret set", "gh secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
-        ("config set", "aws configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
-        ("ipmitool", "ipmitool", r"-P[ ]?", _ARGUMENT),
-        ("snmp", r"snmp\w+", r"-(?:c|A|X)[ ]", _ARGUMENT),
-        ("echo", r"echo", r"(?=[^\n]{1,80}\|[ ]*(?:sudo[ ]-S|docker[ ]login|passwd|chpasswd|su[ ]))", _ARGUMENT),
+    _Command.make(*row)
+    for row in (  # words that begin the command, what follows them, options, value
+        ("curl", "", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),  # noqa: E501
+        ("http https httpie", "", r"(?:-a|--auth)[ =]?", _USER_OPTION),
+        ("wget", "", r"--(?:http-|ftp-)?(?:user|password)[ =]", _ARGUMENT),
+        ("mysql* mariadb*", "", r"(?:-p(?!\s)|--password=)", _ARGUMENT),
+        ("sshpass", "", r"-p[ ]?", _ARGUMENT),
+        ("redis-cli", "", r"(?:-a|--pass)[ ]", _ARGUMENT),
+        ("docker podman helm az oc buildah skopeo", r" [^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),
+        ("htpasswd", "", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
+        ("openssl", "", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
+        ("mongo*", "", r"(?:-p|--password)[ =]?", _ARGUMENT),
+        ("ldap*", "", r"-w[ ]?", _ARGUMENT),
+        ("smbclient", "", r"-U[ ]?[^\s%]+%", _ARGUMENT),
+        ("zip unzip", "", r"-P[ ]?", _ARGUMENT),
+        ("7z 7za 7zr", "", r"-p", _ARGUMENT),
+        ("rar unrar", "", r"-h?p", _ARGUMENT),
+        ("gpg gpg2", "", r"--passphrase[ =]", _ARGUMENT),
+        ("lftp", "", r"-u[ ]?", _ARGUMENT),
+        ("sqlcmd bcp", "", r"-P[ ]?", _ARGUMENT),
+        ("cqlsh", "", r"-p[ ]?", _ARGUMENT),
+        ("clickhouse clickhouse-client", "", r"--password[ =]", _ARGUMENT),
+        ("mosquitto*", "", r"-P[ ]?", _ARGUMENT),
+        ("keytool jarsigner", "", r"-(?:store|key)pass[ ]", _ARGUMENT),
+        ("ssh-keygen", "", r"-[NP][ ]", _ARGUMENT),
+        ("xfreerdp* freerdp*", "", r"/p:", _ARGUMENT),
+        ("net", " use", r"(?:/user:\S+[ ]|\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
+        ("rsync", "", r"--password=", _ARGUMENT),
+        ("kubectl", "", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
+        ("vault", "", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
+        ("gh", " secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
+        ("aws", " configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
+        ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
+        ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
+        ("echo", "", r"(?=[^\n]{1,80}\|[ ]*(?:sudo[ ]-S|docker[ ]login|passwd|chpasswd|su[ ]))", _ARGUMENT),
     )
 )  # fmt: skip
 _CLOUD_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{40}(?![\w+/=.-])")
@@ -220,14 +261,13 @@ _SQL_PASSWORD = re.compile(r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted
 
 _ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
 _BARE_HINT = re.compile(r"[a-z0-9+/]{40}")
-_URL_HINT = re.compile(r"//|:/|webhook|hooks?\.|api\.telegram|chat\.googleapis|maker\.ifttt|logic\.azure")
+_WEBHOOK_HINTS = ("webhook", "hook.", "hooks.", "api.telegram", "chat.googleapis", "maker.ifttt", "logic.azure")
+_URL_HINT = re.compile("|".join((":/", *map(re.escape, _WEBHOOK_HINTS))))
 _NAME_HINT = re.compile(
     r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
     r"|senha|пароль|密码|identified|login"
 )
 _HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
-_COMMAND_HINT = re.compile("|".join(rf"{re.escape(hint.split()[0])}(?![s:])" for hint, _ in _COMMANDS))
-_MIN_KEY_CHARS = 16
 
 
 def short_hints() -> list[str]:
@@ -235,9 +275,8 @@ def short_hints() -> list[str]:
 
     perf: each begins with a letter, so that they can be joined to one fast pattern with `join_hints`.
     """
-    parts = [
-        part for pattern in (_NAME_HINT, _URL_HINT, _COMMAND_HINT, _HEADER_HINT) for part in pattern.pattern.split("|")
-    ]
+    parts = [hint for command in _COMMANDS for hint in command.hints]
+    parts += (part for pattern in (_NAME_HINT, _URL_HINT, _HEADER_HINT) for part in pattern.pattern.split("|"))
     return parts + [re.escape(keyword) for keyword, rules in _rules_by_keyword() if any(map(_is_named_rule, rules))]
 
 
@@ -250,15 +289,6 @@ def long_hints() -> list[re.Pattern[str]]:
 def _is_named_rule(rule: KeyRule) -> bool:
     """Return whether a rule is for the value of a name, which may be in another word than the keyword."""
     return r"=|>|" in rule.pattern or " " in "".join(rule.keywords)
-
-
-def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of the parts, grouped by their first letters."""
-    by_letter: dict[str, list[str]] = {}
-    for part in parts:
-        first = part[:2] if part[0] == "\\" else part[0]
-        by_letter.setdefault(first, []).append(part[len(first) :])
-    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
 
 
 class SecretHint:
@@ -284,22 +314,28 @@ class LineHints(NamedTuple):
     key_rules: tuple[KeyRule, ...]
 
 
-def hints_in(low: str) -> LineHints:
-    """Return the rules that may match in a line with the lower-case text `low`, which may be one of its words."""
+def hints_in(text: str) -> LineHints:
+    """Return the rules that may match in a line, or in a line with this word."""
+    low = text.lower()
     hints = SecretHint.NONE
-    if _KEY_FORM_HINT.search(low):
+    if _KEY_FORM_HINT.search(low) and ("AAAA" in text or _KEY_FORMS.search(text)):
         hints |= SecretHint.FORM
     if _NAME_HINT.search(low):
         hints |= SecretHint.NAME
     if _URL_HINT.search(low):
         hints |= SecretHint.URL
-    if _COMMAND_HINT.search(low):
+    if _command_hints().search(low):
         hints |= SecretHint.COMMAND
     if _HEADER_HINT.search(low):
         hints |= SecretHint.HEADER
-    if _BARE_HINT.search(low):
+    if _BARE_HINT.search(low) and (_LONG_SECRET.search(text) or next(_find_bare_secrets(text), None)):
         hints |= SecretHint.BARE
-    return LineHints(hints, _key_rules_in(low))
+    return LineHints(hints, _key_rules_in(text, low))
+
+
+@cache
+def _command_hints() -> re.Pattern[str]:
+    return join_hints(hint for command in _COMMANDS for hint in command.hints)
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
@@ -324,21 +360,22 @@ def find_private_keys(text: str) -> Iterator[SecretMatch]:
             yield SecretMatch(*match.span(), "key", "private-key")
 
 
-def _key_rules_in(low: str) -> tuple[KeyRule, ...]:
-    is_long = len(low) >= _MIN_KEY_CHARS  # other rules are for a key in one long word
+def _key_rules_in(text: str, low: str) -> tuple[KeyRule, ...]:
+    if not _keyword_hints().search(low):
+        return ()
     return tuple(
         rule
         for keyword, rules in _rules_by_keyword()
         if keyword in low
         for rule in rules
-        if is_long or _is_named_rule(rule)
+        if _is_named_rule(rule) or next(rule.find(text), None)  # other rules are for a key in one word
     )
 
 
 def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMatch]:
     """Yield the secrets in one line, those with the most certain rules first."""
     low = line.lower()
-    secrets, key_rules = hints or hints_in(low)
+    secrets, key_rules = hints or hints_in(line)
     if secrets & SecretHint.FORM:
         yield from _all_matches(_KEY_FORMS, line, "key", "key-form")
     for rule in key_rules:
@@ -356,9 +393,9 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMa
     if secrets & SecretHint.NAME:
         yield from _find_named(line, low)
     if secrets & SecretHint.COMMAND:
-        for hint, pattern in _COMMANDS:
-            if hint in low:
-                yield from _plausible_matches(pattern, line, "secret", f"command {hint}")
+        for command in _COMMANDS:
+            if any(word in low for word in command.words):
+                yield from _plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
     if secrets & SecretHint.BARE:
         yield from _find_bare_secrets(line)
 
@@ -385,17 +422,32 @@ def _rules_by_keyword() -> tuple[tuple[str, tuple[KeyRule, ...]], ...]:
     return tuple((keyword, tuple(rules)) for keyword, rules in table.items())
 
 
+@cache
+def _keyword_hints() -> re.Pattern[str]:
+    return join_hints(re.escape(keyword) for keyword, _ in _rules_by_keyword())
+
+
 def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
-    if _URL_HINT.search(low):
+    if any(hint in low for hint in _WEBHOOK_HINTS):
         yield from _all_matches(_SECRET_URL, line, "key", "webhook")
     if "@" in low and ":/" in low:
-        yield from _plausible_matches(_LOGIN_URL, line, "login", "login-url")
+        yield from (
+            SecretMatch(*match.span("it"), "login", "login-url")
+            for match in _LOGIN_URL.finditer(line)
+            if _is_login(*match["it"].partition(":"))
+        )
     if "=" in low and ("?" in low or "&" in low):
         yield from (
             SecretMatch(*match.span("it"), "secret", "url-parameter")
             for match in _URL_PARAMETER.finditer(line)
             if plausible_secret(match["it"]) and "://" in line[: match.start()]
         )
+
+
+def _is_login(user: str, _: str, word: str) -> bool:
+    if word:
+        return plausible_secret(word) and not re.match(r"\$[({]", word)
+    return plausible_secret(user) and user != "git"
 
 
 def _find_bare_secrets(line: str) -> Iterator[SecretMatch]:
@@ -483,8 +535,12 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     if strength is NameStrength.NONE:
         return None
     before, after = line[:name_start].rstrip(), line[start + len(value) :].strip()
+    if _is_other_name(name, value, before, match):
+        return None
     whole_line = not after and before in ("", "-", "#", "//", "+", ">", "*", "{")
     is_element = match["sep"] == ">" and after.startswith("</")
+    if match["sep"] == ">" and not (is_element and (not match["close"] or _NAME_ATTRIBUTE.search(before))):
+        return None
     is_assignment = match["sep"] == "=" and not match["gap"] and match.end("sep") == match.start(group)
     is_secret = is_secret_value(
         value,
@@ -500,9 +556,17 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
 
 
+def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> bool:
+    """Return whether a name is about something else, as in `"Low Pass": …`, `x ? "PASS" : …` or `--pass: #a0b0c0`."""
+    if name.lower() == "pass":
+        is_last_word = bool(match["close"]) and match.string[match.start() - 1 : match.start()] == " "
+        return is_last_word or bool(re.search(r"\?\s*[\"']\Z", before) or re.match(r"#[0-9A-Fa-f]{3,8}\b", value))
+    return before.endswith("${") and value.startswith("?")
+
+
 def _trim_bare(value: str) -> str:
     """Return an unquoted value without the punctuation and escapes that follow it."""
-    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</", value, maxsplit=1)[0]
+    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</|\x1b", value, maxsplit=1)[0]
     while value and (
         value[-1] in ",;"
         or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))

@@ -326,7 +326,7 @@ def _limit_output(
             notice = _save_whole(content, saver, listing.name)
             return replace(output, content=notice, structured=notice)
     inline_limit = listing.inline_limit or values.inline_limit
-    if inline_limit is None or len(text) <= inline_limit:
+    if inline_limit is None or has_image or len(text) <= inline_limit:
         return output
     spilled = spill_text(text, saver.folder, call_id, suffix=suffix)
     return replace(output, content=spilled.text, persisted=spilled.path)

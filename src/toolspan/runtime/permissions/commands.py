@@ -1,9 +1,7 @@
-"""Check command lines: the rules that match their commands, and the files that they access.
+"""Check the commands in a line: those that need approval, and the files that they access.
 
-`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a
-wrapper or a script or with another path, and searches lines that cannot be parsed as plain text.
-`check_command` is for everything else: it follows the programs in a line in order and collects the
-parts that need approval.
+`check_command` follows the programs in a line in order and collects the parts that need approval. `patterns.py` matches
+the patterns of rules.
 """
 
 from __future__ import annotations
@@ -12,162 +10,18 @@ import glob
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.runtime.permissions.paths import PathScope
-from toolspan.runtime.permissions.rule import Rule, matches_command
+from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
-from toolspan.shell.programs import find_programs
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
+from toolspan.shell.wrappers import strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
-_SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
-_SEPARATORS = re.compile(_SEPARATOR)
-_HIDING = re.compile(r"[$`*?\[{\\]")
-"""Characters with which the shell can build the name of a command."""
-_QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
-
-
-@lru_cache(maxsize=256)
-def expand_command_line(line: str) -> ExpandedLine:
-    """Return all programs that a line may run, directly or through wrappers."""
-    return expand_wrappers(find_programs(line))
-
-
-@lru_cache(maxsize=256)
-def _command_forms(line: str) -> tuple[str, ...]:
-    """Return the commands in a line, in all forms that a rule may match."""
-    forms = [line.strip()]
-    for entry in expand_command_line(line).programs:
-        tokens = entry.program.words
-        if tokens:
-            text, name = entry.program.text, tokens[0].text
-            forms.append(text)
-            unquoted = " ".join([word.text for word in tokens])
-            if unquoted != text:
-                forms.append(unquoted)
-            if "/" in name:
-                forms.append(program_basename(name) + unquoted[len(name) :])
-    return tuple(forms)
-
-
-def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
-    """Return True only if no command in a line can match a pattern with one of these prefixes."""
-    if expand_command_line(line).uncertainties:
-        return False
-    if "$'" not in line and "\\\n" not in line and not _contains_any(_first_tokens(prefixes), line):
-        return True
-    return not [form for form in _command_forms(line) if form.startswith(prefixes)]
-
-
-def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
-    """Return whether a line contains one of the tokens, even if quotes split it."""
-    if "'" in line or '"' in line or "\\" in line:
-        line = _strip_quotes(line)
-    for word in tokens:  # noqa: SIM110 - faster than any()
-        if word in line:
-            return True
-    return False
-
-
-@lru_cache(maxsize=64)
-def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the first word of each prefix, cut at the first quote."""
-    return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
-
-
-def matches_any_command(line: str, pattern: str) -> bool:
-    """Return whether a command in a line matches `pattern`, or may match if the line cannot be parsed completely."""
-    if any(matches_command(form, pattern) for form in _command_forms(line)):
-        return True
-    return bool(expand_command_line(line).uncertainties) and matches_text(line, pattern)
-
-
-def matches_text(text: str, pattern: str) -> bool:
-    """Return whether `text` contains the fixed words at the start of a pattern.
-
-    The words may be separated by blanks, quotes or operators, and may contain quotes.
-    """
-    prefix = _fixed_prefix(pattern)
-    if prefix is None or (prefix.first in text and prefix.matches_loosely(text)):
-        return True
-    bare = _strip_quotes(text)
-    return prefix.first in bare and prefix.pattern.search(bare) is not None
-
-
-class _FixedPrefix(Struct, frozen=True):
-    """The fixed words at the start of a pattern."""
-
-    first: str
-    pattern: re.Pattern[str]
-    """A pattern that matches the words with blanks between them."""
-    loose_pattern: re.Pattern[str] | None
-    """A pattern that also allows quotes and operators between the words; None if the words themselves contain any."""
-
-    def matches_loosely(self, text: str) -> bool:
-        if self.loose_pattern is not None:
-            return self.loose_pattern.search(text) is not None
-        return any(self.pattern.search(candidate) for candidate in (text, _SEPARATORS.sub(" ", text)))
-
-
-@lru_cache(maxsize=256)
-def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
-    head = pattern.partition("*")[0].removesuffix(":").split() or max(pattern.split("*"), key=len).split()
-    if not head:
-        return None
-    signs = any("$" in word or _SEPARATORS.search(word) for word in head)
-    loose_pattern = None if signs else _sequence_pattern(head, rf"(?:\s|{_SEPARATOR})+")
-    return _FixedPrefix(head[0], _sequence_pattern(head, r"\s+"), loose_pattern)
-
-
-def _sequence_pattern(tokens: list[str], between: str) -> re.Pattern[str]:
-    first, *rest = map(re.escape, tokens)
-    # perf: the lookbehind follows the first word, so that the regex engine searches for the word
-    return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + r"(?![\w-])")
-
-
-@lru_cache(maxsize=16)
-def _strip_quotes(text: str) -> str:
-    return text.replace('"', "").replace("'", "").replace("\\", "")
-
-
-def may_hide_match(line: str, patterns: list[str]) -> bool:
-    """Return whether a line may contain a matching command that the parser did not find.
-
-    Without expansions, a command that is not visible in the line can only come from a file or from input.
-    """
-    unfolded = expand_command_line(line)
-    if unfolded.uncertainties or not unfolded.code:
-        return bool(unfolded.uncertainties) and (_HIDING.search(line) is not None or _runs_input(unfolded))
-    return any(matches_text(code, pattern) for code in unfolded.code for pattern in patterns)
-
-
-def _runs_input(line: ExpandedLine) -> bool:
-    """Return whether a program in a line may run commands from a file, from input or under another name."""
-    names = {program_basename(entry.program.name) for entry in line.programs}
-    return not names.isdisjoint(_EXACT_ONLY | _EVALUATING_BUILTINS - {"coproc", "let"})
-
-
-def matches_program(program: Program, pattern: str) -> bool:
-    """Return whether a pattern matches a program as written, or inside a transparent wrapper.
-
-    Only a pattern that ends in a separate star ignores how many blanks are between the words.
-    """
-    if program.spelling and not pattern.endswith((":*", " *")):
-        return matches_command(program.spelling, pattern)
-    inner = strip_wrappers(program)
-    if matches_command(program.text, pattern):
-        return True
-    return inner is not program and matches_command(inner.text, pattern)
-
-
-_EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
-"""Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
 _EVALUATING_BUILTINS = frozenset({
     ".", "alias", "bind", "complete", "coproc", "enable", "eval", "exec", "hash", "let", "mapfile", "readarray",
     "shopt", "source", "trap",
@@ -175,6 +29,8 @@ _EVALUATING_BUILTINS = frozenset({
 """Builtins that run their arguments or change the meaning of later commands. No rule for them suffices."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
+_XARGS_SCRIPTS = frozenset({"find", "jq"})
+"""Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
 _MAX_GLOB_FILES = 1_000
@@ -209,12 +65,14 @@ class AllowedActions(Struct, frozen=True):
     can_read: Callable[[PathScope, str], bool]
     """A function that returns whether a rule allows reading a file."""
     forbidden_files: ForbiddenFiles | None
+    denies_reading: bool = False
+    """True if a rule denies reading a file, or all files."""
     edits: bool = False
     """True if files in the session's folders may be changed."""
     redirects: bool = False
     """True if output may be redirected to files in the session's folders."""
     parents: bool = False
-    """True if a path may contain `..` after the name of a folder."""
+    """True for old clients: a path may contain `..` after the name of a folder, and be relative after `cd`."""
 
 
 class CommandCheck(Struct, frozen=True):
@@ -234,7 +92,7 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
     for program in parsed_line.programs:
         if not program.words:
             continue
-        inner = strip_wrappers(program) if program.name != "xargs" else program
+        inner = strip_wrappers(program, through_xargs=False)
         arguments = read_arguments(inner.name, inner.words[1:])
         roles = ", ".join(f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
         yield program.text, f"{inner.name} program" + (f", {roles}" if roles else ""), arguments.unknown
@@ -243,7 +101,10 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
-        changed = read_arguments(program.name, program.words[1:]).files("write")
+        arguments = read_arguments(program.name, program.words[1:])
+        changed = arguments.files("write")
+        if program.name == "sed" and arguments.unknown is not None:
+            changed = tuple(word for word in program.words[2:] if word.text[:1] != "-")
         targets = [item.target for item in program.redirects if ">" in item.operator and not _is_descriptor(item)]
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
@@ -282,6 +143,8 @@ class _CommandChecker:
         """True if the line sets variables for its commands, so that they need a rule."""
         self._scopes: tuple[PathScope, ...] = (scope,)
         """A scope for each folder that may be current, because `cd` may fail; empty if it is unknown."""
+        self._has_moved = False
+        """True after a `cd`, even one that stays in the same folder."""
         self._values: dict[str, str | None] = {}
         self.parts: list[str] = []
         self.rules: list[Rule] = []
@@ -291,12 +154,17 @@ class _CommandChecker:
         self.forbidden_by: Rule | None = None
         self.doubts = False
         self._writes: list[str] = []
-        """The commands that change files without approval."""
+        """The commands without approval that may not follow `cd`: those that change files, and those of git."""
+        self._relative_reads: list[str] = []
+        """The commands that read files by relative paths."""
 
     def check_program(self, program: Program) -> None:
         self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
+        if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
+            # The names of the files come from input.
+            self.doubts = self.doubts or strip_wrappers(program).name not in _PRINTING_PROGRAMS
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
@@ -311,14 +179,18 @@ class _CommandChecker:
             self._require_approval(program.text)
         elif rule is not None:
             self.rules.append(rule)
-            self._check_granted(program, inner)
-        elif not _has_harmless_variables(program) or not self._is_understood(program, inner):
+            self._check_granted(program, inner, rule.content or "")
+        elif not has_harmless_variables(program) or not self._is_understood(program):
             self._require_approval(program.text)
 
     def finish(self) -> None:
-        """Require approval for the writes of a line that also changes the current folder."""
+        """Require approval for the writes of a line that also changes the current folder, and for reads by relative
+        paths if rules deny reading.
+        """
         if len(self._scopes) != 1:
             self.parts.extend(self._writes)
+            asks = self._allowed.denies_reading and not self._allowed.parents
+            self.parts.extend(self._relative_reads if asks else ())
 
     def _require_approval(self, text: str, reach: AccessedPath | None = None) -> None:
         self.parts.append(text)
@@ -332,7 +204,21 @@ class _CommandChecker:
 
     # Programs
 
-    def _check_granted(self, program: Program, inner: Program) -> None:
+    def _check_granted(self, program: Program, inner: Program, pattern: str) -> None:
+        """Check a program that a rule allows."""
+        if strip_wrappers(program, through_xargs=False).name == "xargs":
+            if inner.name in _XARGS_SCRIPTS and not pattern.startswith("xargs"):
+                self._require_approval(program.text)
+            if program.name == "xargs" and pattern.startswith("xargs"):
+                return
+        if inner.name == "git":
+            self._writes.append(program.text)  # another folder may belong to another repository
+            if ShellWord("diff") in inner.words[1:4]:
+                for word in filter(_is_outer_path, inner.words[1:]):
+                    self._check_read(program, "git", word)
+        self._check_granted_files(program, inner)
+
+    def _check_granted_files(self, program: Program, inner: Program) -> None:
         """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
         if inner.name in ("cd", "pushd", "popd"):
             if not self._follow_cd(inner):
@@ -345,6 +231,7 @@ class _CommandChecker:
             self._require_approval(program.text)
             return
         files = arguments.files("read", "write")
+        self._note_relative_reads(program, arguments)
         if arguments.unknown is not None and "read*" in arguments.spec.operands:
             files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
         changed = arguments.files("write")
@@ -374,13 +261,12 @@ class _CommandChecker:
                 self._require_approval(program.text)
                 return
 
-    def _is_understood(self, program: Program, inner: Program) -> bool:
+    def _is_understood(self, program: Program) -> bool:
         """Return whether a program is understood. Its files that need approval are recorded."""
         if self._sets_variables:
             return False
-        if program.name == "xargs":
-            inner = program
-        elif inner is not program and not _is_understood_wrapper(program):
+        inner = strip_wrappers(program, through_xargs=False)
+        if inner is not program and not _is_understood_wrapper(program, len(program.words) - len(inner.words)):
             return False
         if inner.name == "cd":
             return self._follow_cd(inner)
@@ -397,10 +283,17 @@ class _CommandChecker:
         if changed:
             plain = inner is program and not program.variables
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
-        for word in (*arguments.files("read"), *filter(_is_outer_path, arguments.files("ref"))):
+        self._note_relative_reads(program, arguments)
+        refs = filter(_is_outer_path, arguments.files("ref")) if inner.words[1:2] == (ShellWord("diff"),) else ()
+        for word in (*arguments.files("read"), *refs):
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
         return True
+
+    def _note_relative_reads(self, program: Program, arguments: Arguments) -> None:
+        numbers = [word for word in arguments.files("value") if word.text[:1] == "+"]  # files for the client
+        if any(word.text[:1] not in ("/", "~", "$") for word in (*arguments.files("read"), *numbers)):
+            self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
         """Return whether the current folder certainly belongs to the repository in which the session started."""
@@ -437,11 +330,12 @@ class _CommandChecker:
         """Make the target of `cd` one of the folders that may be current. Return whether it is understood."""
         arguments = read_arguments(program.name, program.words[1:])
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
-        if len(program.words) == 2 and target.text == "-":
+        is_second, self._has_moved = self._has_moved, True
+        if len(program.words) == 2 and target.text == "-" and not is_second:
             self._scopes = ()
             return True
         paths = self._resolve_paths(target) if arguments.unknown is None else None
-        if paths is None or len(self._scopes) != 1:  # a second `cd` starts at an uncertain folder
+        if paths is None or is_second:  # a second `cd` starts at an uncertain folder
             self._scopes = ()
             return False
         path = paths[0]
@@ -478,7 +372,7 @@ class _CommandChecker:
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
         if not word.has_expansion:
-            return word.text if word.text[:1] != "~" else "./" + word.text
+            return word.text if word.text[:1] != "~" else None  # the client takes it for the home folder even in quotes
         if word.has_substitution:
             return None
         missing = False
@@ -510,6 +404,8 @@ class _CommandChecker:
         if _is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
             return
         if kind in ("<", "<&"):
+            if target.text[:1] not in ("/", "~", "$"):
+                self._relative_reads.append(program.text or "< " + target.text)
             paths = None if _GLOB.search(target.text) and target.has_expansion else self._resolve_paths(target)
             text = program.text or "< " + target.text
             if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
@@ -522,7 +418,8 @@ class _CommandChecker:
 
     def _check_output_redirect(self, text: str, target: ShellWord) -> None:
         scope = self._start_scope
-        paths = None if target.has_expansion or not target.text else self._resolve_target(target)
+        is_plain = bool(target.text) and not target.has_expansion and not _GLOB.search(target.text)
+        paths = self._resolve_target(target) if is_plain else None
         self._writes.append(text)
         if paths is None:
             self._require_approval(text)
@@ -550,12 +447,11 @@ class _CommandChecker:
         candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_descriptor(item)]
         for word, changes in dict.fromkeys(candidates):
             may_deny = changes or forbidden_files.denies_reading
-            if may_deny and self._substitute_variables(word) is None and arguments.spec is not None:
+            is_pipe = word.text.startswith(("<(", ">("))
+            if may_deny and not is_pipe and self._substitute_variables(word) is None and arguments.spec is not None:
                 self.doubts = True
             for path in self._possible_files(word):
                 self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
-        if program.name == "xargs" and len(program.words) > 1 and forbidden_files.denies_reading:
-            self.doubts = True  # the names of the files come from input
         opens = {argument.word.text for argument in arguments.arguments if argument.role == "read"}
         searched = (
             opens
@@ -591,18 +487,18 @@ def _is_free_variable(name: str) -> bool:
     return not is_influential_variable(name) and not is_harmless_variable(name)
 
 
-def _has_harmless_variables(program: Program) -> bool:
+def has_harmless_variables(program: Program) -> bool:
     """Return whether all variables that are set for a program have harmless names and values."""
-    pairs = zip(program.variables, program.values, strict=True)
+    pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
     return all(is_harmless_variable(name, value) for name, value in pairs)
 
 
-def _is_understood_wrapper(program: Program) -> bool:
-    """Return whether a wrapper needs no rule around a program that needs none."""
-    option = program.words[1].text
-    if program.name == "timeout":
-        return re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", option) is not None
-    return program.name in ("builtin", "command") and (option[:1] != "-" or option == "-p")
+def _is_understood_wrapper(program: Program, length: int) -> bool:
+    """Return whether the wrappers in the first `length` words need no rule around a program that needs none."""
+    name, *rest = (word.text for word in program.words[:length])
+    if name == "timeout":
+        return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
+    return {name, *rest} <= {"builtin", "command", "-p"}
 
 
 def _is_outer_path(word: ShellWord) -> bool:
@@ -671,24 +567,3 @@ def _is_descriptor(redirect: Redirect) -> bool:
         return False
     text = redirect.target.text
     return text in ("1", "2") or _DESCRIPTOR_TARGET.fullmatch(text) is not None
-
-
-def rule_suffices(pattern: str | None, program: Program) -> bool:
-    """Return whether a rule is precise enough to allow a program. Programs that run others need a rule
-    without `*`.
-    """
-    if pattern is None or "*" not in pattern:
-        return pattern is None or program.stdin_text is None
-    name = program_basename(program.name)
-    if name in _EXACT_ONLY:
-        return name in SHELLS and not _is_inline(program)
-    tokens = {word.text for word in program.words}
-    return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})
-
-
-def _is_inline(program: Program) -> bool:
-    """Return whether a shell's script is part of the line or comes from its input."""
-    options = [word.text for word in program.words[1:] if word.text[:1] == "-"]
-    files = [word for word in program.words[1:] if word.text[:1] != "-"]
-    inline = any("c" in option[1:] for option in options if option[:2] != "--")
-    return inline or not files or program.has_stdin or any(word.has_substitution for word in files)

@@ -13,9 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import expand_command_line, find_protected_write
+from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
+from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
@@ -31,8 +32,13 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
 
-_PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"[^\"\\$`<>\n]*\"")
-_UNPLAIN_TEXT = re.compile(r"[\\$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)")
+_PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
+_UNPLAIN_TEXT = re.compile(
+    r"\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
+)
+_FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
+_FREE_GIT_TEXT = ("log", "diff", "show")
+"""Programs whose quoted arguments may contain operators for old clients."""
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
@@ -148,7 +154,9 @@ class _ModeDecider:
         if kind in _EDIT_KINDS:
             return _decide_edit(request, mode)
         if kind in ("read", "search"):
-            return _ALLOWED_BY_MODE if _is_in_scope(request, reading=True) else Ask(None, "config", basis="outside")
+            free = mode == "plan" and self.refusals.plan_reads
+            in_scope = free or _is_in_scope(request, reading=True)
+            return _ALLOWED_BY_MODE if in_scope else Ask(None, "config", basis="outside")
         if request.read_only and kind in ("shell", *_HARMLESS_KINDS):
             return Allow(None, "config")
         return Ask(None, "config")
@@ -172,22 +180,39 @@ class _ModeDecider:
 
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
         """Return the read-only programs that the client version asks about and no rule allows."""
-        find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         parsed = find_programs(command)
         programs = parsed.programs
         if self.refusals.plain_lines and (parsed.has_compounds or not _is_plain_line(command)):
             return MissingPermissions(parts=(command,), of=1)
         if self.refusals.plain_lines and _changes_folder_and_writes(programs):
             return MissingPermissions(parts=(command,), of=1)
-        asks_about = self.refusals.asks_about
-        matching = [
-            program
-            for program in programs
-            if {program.name, strip_wrappers(program).name} & asks_about
-            or (self.refusals.plain_lines and (program.variables or any(word.has_expansion for word in program.words)))
-        ]
-        parts = tuple(program.text for program in matching if find_rule(program) is None)
+        return self.needs_without_rule(programs, request)
+
+    def needs_without_rule(self, programs: Sequence[Program], request: PermissionRequest) -> MissingPermissions | None:
+        """Return the programs that the client version asks about, although they change nothing, and no rule allows."""
+        find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
+        matching = [program for program in programs if self._asks_about(program) and find_rule(program) is None]
+        parts = tuple(program.text for program in matching)
         return MissingPermissions(parts=parts, of=len(programs)) if parts else None
+
+    def _asks_about(self, program: Program) -> bool:
+        """Return whether the client version asks about a program that changes nothing."""
+        inner = strip_wrappers(program)
+        arguments = " ".join(word.text for word in inner.words[1:])
+        if {program.name, inner.name} & self.refusals.asks_about:
+            return True
+        if not self.refusals.plain_lines:
+            return False
+        if program.variables or any(word.has_expansion for word in program.words):
+            return True
+        if inner.name == "uniq" and any(item.operator[:1] in "3456789" for item in program.redirects):
+            return True
+        if inner.name == "git" and re.match(self.refusals.asks_about_git, arguments):
+            return True
+        if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
+            return True
+        is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))
+        return not is_free_text and re.search(r"[;|&<>(\n]", arguments) is not None
 
 
 def _is_plain_line(command: str) -> bool:
@@ -254,6 +279,7 @@ def guard_policy(
     In plan mode, it applies the mode to commands and edits, because rules do not extend what a plan may do.
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
+    old_decider = _ModeDecider(rules or Rules(), planner.refusals)
     is_unguarded = planner.refusals.plain_lines and rules is not None and rules.allows_tool("Bash")
 
     def check_request(request: PermissionRequest) -> Decision | None:
@@ -268,8 +294,8 @@ def guard_policy(
                 return (
                     None
                     if is_unguarded
-                    else _check_line_guards(command, request, request.mode or mode, planner.refusals)
-                    or _check_old_guards(command, planner.refusals, rules or Rules(), request.mode or mode)
+                    else _check_line_guards(command, request, request.mode or mode, planner)
+                    or _check_old_guards(command, request, request.mode or mode, old_decider)
                 )
             message = f"{removal} could remove far more than is meant, and is always asked about."
             return Ask(message, "config", basis="critical")
@@ -292,37 +318,48 @@ def guard_policy(
     return check_request
 
 
-def _check_line_guards(command: str, request: PermissionRequest, mode: str, refusals: Refusals) -> Ask | None:
-    """Ask about protected files and background commands in a line, even if a rule allows all commands."""
+def _check_line_guards(command: str, request: PermissionRequest, mode: str, decider: _ModeDecider) -> Ask | None:
+    """Ask about protected files in a line, and about background commands that would need no rule in the foreground."""
     if mode == "bypassPermissions":
         return None
     parsed = find_programs(command)
     reach = find_protected_write(parsed, request.path_scope())
-    if reach is None and (BACKGROUND not in parsed.unclear or refusals.plain_lines):
-        return None
+    if reach is None:
+        if BACKGROUND not in parsed.unclear or decider.refusals.plain_lines:
+            return None
+        check = decider.rules.check_line(command, request, edits=mode == "acceptEdits", redirects=False)
+        if check.needs is not None and check.needs.parts != (command,):
+            return None
     unclear = BACKGROUND if reach is None else None
     needs = MissingPermissions(parts=(command,), of=1, reach=reach, unclear=unclear)
     return Ask(None, "config", basis="protected" if reach else "unclear", needs=needs)
 
 
-def _check_old_guards(command: str, refusals: Refusals, rules: Rules, mode: str) -> Ask | None:
+def _check_old_guards(command: str, request: PermissionRequest, mode: str, decider: _ModeDecider) -> Ask | None:
     """Ask about lines that old clients do not allow by a rule for a program."""
-    if not refusals.plain_lines or mode == "bypassPermissions":
+    if not decider.refusals.plain_lines or mode == "bypassPermissions":
         return None
-    programs = find_programs(command).programs
+    parsed = find_programs(command)
+    programs = parsed.programs
     is_wrapped = any(
-        program.name in TRANSPARENT_WRAPPERS and not rules.allows_text(program.text) for program in programs
+        program.name in TRANSPARENT_WRAPPERS and not decider.rules.allows_text(program.text) for program in programs
     )
-    if is_wrapped or _has_unplain_paths(programs) or _WORKTREES in command:
+    reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
+    if is_wrapped or reads_file or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command:
         return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
-    return None
+    find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
+    needs = decider.needs_without_rule(programs, request) if any(map(find_rule, programs)) else None
+    return None if needs is None else Ask(None, "config", needs=needs)
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
     """Return the command in a line that could remove the project, the home folder or a root folder, or None."""
     scope = request.path_scope()
-    for entry in expand_command_line(command).programs:
-        program = entry.program
+    expanded = expand_command_line(command)
+    programs = list(expanded.programs)
+    if expanded.uncertainties:  # the parser may have taken several commands for one
+        programs += [entry for part in re.split(r"[\n;&|]", command) for entry in expand_command_line(part).programs]
+    for program in (entry.program for entry in programs):
         if program_basename(program.name) in ("rm", "rmdir"):
             arguments = [word.text for word in program.words[1:] if word.text[:1] != "-"]
             if any(is_critical(word, scope) for word in arguments):

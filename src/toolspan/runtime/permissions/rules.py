@@ -21,16 +21,19 @@ from toolspan.runtime.permissions.commands import (
     AllowedActions,
     CommandCheck,
     ForbiddenFiles,
-    cannot_match_prefixes,
     check_command,
+    has_harmless_variables,
+)
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.paths import PathScope
+from toolspan.runtime.permissions.patterns import (
+    cannot_match_prefixes,
     expand_command_line,
     matches_any_command,
     matches_program,
     may_hide_match,
     rule_suffices,
 )
-from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import (
     Rule,
     combined_pattern,
@@ -44,7 +47,6 @@ from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.settings.load import PermissionSettings
 from toolspan.shell.program import LinePrograms, Program
 from toolspan.shell.programs import find_programs
-from toolspan.shell.words import is_harmless_variable
 from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
@@ -211,6 +213,7 @@ class Rules:
                 )
                 if files
                 else None,
+                denies_reading=self._denies_reading or self._denies_all_reading,
                 edits=edits,
                 redirects=redirects,
                 parents=parents,
@@ -266,9 +269,8 @@ class Rules:
 
     def _may_open_denied(self, shell: str, request: PermissionRequest) -> bool:
         """Return whether a command line may open a denied file under a name that is not known before it runs."""
-        if self._denies_all_reading and "xargs" in shell:
-            return True
-        return bool(self._file_denials) and self.check_line(shell, request, edits=False, redirects=False).doubts
+        may_deny = bool(self._file_denials) or self._denies_all_reading
+        return may_deny and self.check_line(shell, request, edits=False, redirects=False).doubts
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
@@ -301,7 +303,7 @@ class Rules:
             if rule.content is None:
                 return rule
             if matches_program(program, rule.content) and rule_suffices(rule.content, program):
-                return rule if all(map(is_harmless_variable, program.variables)) else None
+                return rule if has_harmless_variables(program) else None
         return None
 
     def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:

@@ -97,6 +97,7 @@ class Refusals:
     unclear: str = ""  # the message for a command line with syntax whose effect depends on the shell's state
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
+    asks_about_git: str = r"\Z"  # a pattern for the arguments of read-only git commands that need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
     link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others
     plain_lines: bool = False  # lines with expansions, conditions, variables or unusual redirects need approval
@@ -112,6 +113,7 @@ class Refusals:
     """True to list the commands instead of the folder, for a line that leaves the session's folders."""
     plan_shell: str = ""
     """The message for a command in plan mode that changes something; if empty, the same as outside plan mode."""
+    plan_reads: bool = False  # in plan mode, files outside the session's folders may be read without approval
     plan_mode: str = ""  # the message for a write in plan mode; if empty, the same as outside plan mode
     dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
@@ -153,6 +155,8 @@ class FileValues:
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
     missing_elsewhere: str = ""
     """Text that follows if the current folder is not the project's."""
+    sorts_names: bool = False
+    """True if a file that may be meant is the first by name; otherwise the first in the order of the file system."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
     names_slash: bool = True
     """True if that message shows slashes after a folder that was named with one."""
@@ -223,7 +227,7 @@ class FileValues:
     replaces_links: bool = False
     """True if a new file replaces a link to a missing file; otherwise the link's target is created."""
     blank_needs_read: bool = True
-    """True if Edit requires a Read before it fills a file that contains only blanks."""
+    """True if Edit requires a Read before it fills a file that contains only blanks; otherwise the run fails."""
     writes_old_newlines: bool = False
     """True if Write keeps the line ending that prevails at the start of the old content."""
     shell_views: bool = True
@@ -282,6 +286,12 @@ class NotebookValues:
     names_all_cells: bool = True  # cells of formats without ids are named in results
     records_old_source: bool = True
     records_file: bool = True  # the record contains the whole notebook before and after the change
+    not_json: str = (
+        "Notebook file is not valid JSON (it may be truncated, corrupted, or still being written):"
+        " JSON Parse error: {reason}"
+    )
+    checks_cells: bool = True  # each cell must be an object with a source
+    counts_json: bool = False  # the size of outputs is that of their JSON, not of their texts and images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +422,8 @@ class HookValues:
     max_stop_blocks: int | None = 8  # the maximum number of consecutive times that hooks can prevent a turn from ending
     summarizes_stop: bool = True  # the transcript has a line for each time a turn ends
     records_prompt_outcome: bool = True  # the record of a blocked prompt contains its outcome
+    invalid_input: str = ""
+    """The message if an input that a hook returned is invalid; if empty, the same as for inputs of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

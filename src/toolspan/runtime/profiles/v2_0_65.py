@@ -34,11 +34,13 @@ V2_0_65 = Profile(
         read_denied="",
         star_rules=False,
         asks_about=frozenset({
-            "[", "[[", "builtin", "cat", "claude", "cmp", "column", "comm", "command", "docker", "egrep", "expand",
+            "[", "[[", "builtin", "cat", "claude", "cmp", "comm", "command", "docker", "egrep", "expand",
             "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "ifconfig", "lsof", "node", "numfmt", "paste", "pgrep",
             "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort",
             "unexpand",
         }),
+        asks_about_git=r"(?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|tag --list"
+        r"|worktree)(?: |\Z)|remote\Z|branch (?:-l|--list) ",
         plain_lines=True,
         free_redirects=True,
         reach_inside=None,
@@ -59,6 +61,7 @@ V2_0_65 = Profile(
         read_missing="File does not exist.",
         missing_elsewhere=" Current working directory: {cwd}",
         unreadable_folder="EISDIR: illegal operation on a directory, read",
+        sorts_names=True,
         names_slash=False,
         unresolved_link="",
         device="Cannot read '{path}': this device file would block or produce infinite output.",
@@ -116,7 +119,8 @@ V2_0_65 = Profile(
         cuts_content=20_000,
     ),
     notebook=NotebookValues(
-        read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False),
+        read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False,
+        not_json="{reason}", checks_cells=False, counts_json=True),
     todo=TodoValues(stores_todos=True, records_description=False),
     shell=ShellValues(
         merges_streams=False,

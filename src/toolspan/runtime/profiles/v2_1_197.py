@@ -40,6 +40,7 @@ V2_1_197 = replace(
         numbering="tab",
         odd_range="dropped",
         whole_numbers=True,
+        sorts_names=False,
         reports_unchanged=True,
         checks_images=True,
         reports_current=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues, Refusals
+from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues, NotebookValues, Refusals
 from toolspan.runtime.profiles.v2_1_197 import TASK_LIST_TOOLS
 from toolspan.runtime.profiles.v2_1_197 import V2_1_197 as BASE
 
@@ -34,6 +34,7 @@ V2_1_325 = replace(
         redirect_inside="Output redirection to '{path}' needs approval.",
         leaving_names_parts=True,
         plan_shell="Auto mode is unavailable",
+        plan_reads=True,
         hook_denied="PreToolUse:{name} hook error: {reason}",
         hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
         plain_if_respelled=True,
@@ -78,6 +79,7 @@ V2_1_325 = replace(
         reports_totals=True,
         relative_context=True,
     ),
+    notebook=replace(BASE.notebook, not_json=NotebookValues().not_json, checks_cells=True, counts_json=False),
     todo=replace(BASE.todo, records_description=True, repairs_input=True),
     shell=replace(
         BASE.shell,
@@ -101,6 +103,10 @@ V2_1_325 = replace(
         blocked_text="[{command}]: {words}",
         summarizes_stop=True,
         records_prompt_outcome=True,
+        invalid_input=(
+            "PreToolUse hook for {tool} returned updatedInput that failed schema validation: {issues}\n"
+            "The tool input from the model was valid; the hook's rewrite of it was not."
+        ),
     ),
     shape=replace(
         BASE.shape,

@@ -290,6 +290,9 @@ def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
             expected, received = _zod_expected(issue, style), _zod_received(issue, style)
             mistyped.append(f"The parameter `{name}` type is expected as `{expected}` but provided as `{received}`")
         else:
-            others.append(f"The parameter `{name}` is invalid: {_zod_record(issue, style)['message']}")
+            record = _zod_record(issue, style)
+            is_union = record.get("code") == "invalid_union"
+            problem = "matches none of the accepted forms" if is_union else f"is invalid: {record['message']}"
+            others.append(f"The parameter `{name}` {problem}")
     sentences = missing + unexpected + mistyped
     return sentences + others if sentences and style.reports_all else sentences

@@ -85,7 +85,8 @@ def fsync_folder(folder: int) -> None:
             os.close(descriptor)
 
 
-_MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
+MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
+_DISK_ERRORS = frozenset({errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
 """Rename errors after which the file is written in place: the folder accepts no new file, or the file
 is a mount point.
@@ -128,7 +129,8 @@ def atomic_replace(
             version = _replace_by_rename(file, data, current, expected)
         except OSError as error:
             if current is None or error.errno not in _RENAME_REFUSED:
-                raise wrap_os_error(error, "write", path) from error
+                operation = "write" if error.errno in _DISK_ERRORS else "open"
+                raise wrap_os_error(error, operation, path) from error
             version = _write_in_place(file, data)
         fsync_folder(folder)
     return version
@@ -154,7 +156,7 @@ class _FileInFolder(NamedTuple):
         if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
             raise ToolError(f"{replace_surrogates(str(self.path))} is not a regular file", kind="invalid_input")
         if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
-            raise ToolError(_MODIFIED_MESSAGE, kind="stale_file")
+            raise ToolError(MODIFIED_MESSAGE, kind="stale_file")
         return stat_result
 
     @contextmanager
@@ -187,7 +189,7 @@ def _replace_by_rename(
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return FileVersion.from_stat(os.fstat(descriptor))
     except FileExistsError:
-        raise ToolError(_MODIFIED_MESSAGE, kind="stale_file") from None
+        raise ToolError(MODIFIED_MESSAGE, kind="stale_file") from None
     finally:
         os.close(descriptor)
         with suppress(FileNotFoundError):

@@ -23,7 +23,7 @@ from toolspan.runtime.context import FileState, ToolContext
 from toolspan.runtime.profiles import FileValues
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Output, Refusal
-from toolspan.tools.files.atomic_replace import atomic_replace
+from toolspan.tools.files.atomic_replace import MODIFIED_MESSAGE, atomic_replace
 from toolspan.tools.files.paths import (
     lock_name,
     real_path,
@@ -65,11 +65,13 @@ UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing 
 UNREAD_OUTSIDE = Refusal(UNREAD_FILE.text, UNREAD_FILE.kind)
 """The same for a file outside the project, about which the permission question comes first."""
 _FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
-_STALE_FILE = Refusal(
+STALE_FILE = Refusal(
     "File has been modified since read, either by the user or by a linter."
     " Read it again before attempting to write it.",
     "stale_file",
 )
+_UNEXPECTED_FILE = Refusal(MODIFIED_MESSAGE, "stale_file", wrapped=False)
+_NOT_APPLIED = Refusal("String not found in file. Failed to apply edit.", "no_match", wrapped=False)
 NO_CHANGE = Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 _AMBIGUOUS_MESSAGE = (
     "Found {count} matches of the string to replace, but replace_all is false. To replace all"
@@ -178,7 +180,8 @@ def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | N
 
 def trim_line_ends(content: str, name: str, values: FileValues) -> str:
     """Remove blanks at the ends of lines that are to be written, as clients do before they record the input."""
-    return content if Path(name).suffix.lower() in values.keeps_blanks_in else _TRAILING_BLANKS.sub("", content)
+    keeps = name.lower().endswith(tuple(values.keeps_blanks_in))
+    return content if keeps else _TRAILING_BLANKS.sub("", content)
 
 
 def with_stripped_path(recorded: Input, field: str, *, strips: bool, **extra: object) -> Valid:
@@ -228,6 +231,8 @@ class ExistingFile(NamedTuple):
     """True if the file has changed since the conversation saw it."""
     is_fully_seen: bool
     """True if the conversation has seen the whole current file."""
+    was_read: bool = False
+    """True if the conversation has seen the file by reading it, not by writing it."""
 
 
 NO_FILE = ExistingFile(DecodedText("", "", Codec("utf-8")), None, None, is_stale=False, is_fully_seen=True)
@@ -245,7 +250,7 @@ def load_for_edit(
         return missing_file_refusal(path, name, values.missing, ctx)
     state = find_file_state(path, ctx, name)
     if stat.S_ISDIR(stat_result.st_mode):
-        if state is None and values.read_first:
+        if state is None and values.read_first and not must_be_empty:
             return UNREAD_FILE
         raise ToolError("EISDIR: illegal operation on a directory, read", kind="is_directory")
     if not stat.S_ISREG(stat_result.st_mode):
@@ -258,8 +263,8 @@ def load_for_edit(
     loaded = read_file(path, MAX_EDITABLE_BYTES)
     if must_be_empty and loaded.data.removeprefix(codecs.BOM_UTF8).strip():
         return _FILE_EXISTS
-    if is_unread and values.blank_needs_read:
-        return UNREAD_FILE
+    if is_unread:
+        return UNREAD_FILE if values.blank_needs_read else _UNEXPECTED_FILE
     if values.refuses_other_encodings and (problem := find_encoding_problem(loaded.data)):
         return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input")
     stale = check_not_stale(loaded, state)
@@ -271,6 +276,7 @@ def load_for_edit(
         loaded.digest,
         is_stale=stale is not None,
         is_fully_seen=state is not None and state.whole and stale is None,
+        was_read=state is not None and state.range is not None,
     )
 
 
@@ -308,7 +314,7 @@ def remembered_name(path: Path, name: str) -> str:
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
     """Return a refusal if the file has changed since the conversation saw it."""
-    return None if state is None or state.digest == loaded.digest else _STALE_FILE
+    return None if state is None or state.digest == loaded.digest else STALE_FILE
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
@@ -323,8 +329,12 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
     """Return the refusal for a missing file, with the name of a file that may be meant."""
     values, cwd = ctx.profile.files, ctx.cwd
-    suggestion = suggest_sibling(str(path) if values.expands_home or not name.startswith("/") else name)
-    if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
+    written = str(path) if values.expands_home or not name.startswith("/") else name
+    if values.expands_home and name.startswith(("/", "~/")) and name.endswith("/"):
+        written += "/"
+    suggestion = suggest_sibling(written, sort=values.sorts_names)
+    names_cwd = "{cwd}" in template
+    if suggestion is None and names_cwd and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
         below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
         suggestion = str(below) if below.exists() else None
     advice = f" Did you mean {suggestion}?" if suggestion else ""
@@ -365,6 +375,8 @@ class Replacement:
         if self.old == self.new:
             return NO_CHANGE
         if not self.old:
+            if self.new == text.normalized:
+                return _NOT_APPLIED
             return _FILE_EXISTS if text.normalized.strip() else [TextRange(0, len(text.normalized))]
         ranges = find_occurrences(text.normalized, self.old)
         if not ranges:
@@ -398,7 +410,22 @@ class Replacement:
         return self.new if is_exact or not values.keeps_curly else match_quote_style(self.new, replaced)
 
 
+def _check_parents(path: Path, ctx: ToolContext) -> None:
+    """Raise ToolError if a new file would be created through a link to nothing, which is left to the user."""
+    nearest = next(filter(os.path.lexists, path.parents), path)
+    if nearest.exists():
+        return
+    message = f"ENOENT: no such file or directory, mkdir '{path.parent}'"
+    if ctx.profile.refusals.refuses_links:
+        message = (
+            f"Refusing to write {path}: its parent-directory symlink resolution changed after permission was checked."
+        )
+    raise ToolError(replace_surrogates(message), kind="not_found")
+
+
 def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
+    if change.version is None:
+        _check_parents(change.path, ctx)
     digest = digest_bytes(change.data)
     # The write goes to the link target that the path had when the call was permitted, except in `/proc`, where paths
     # differ between processes.

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from toolspan.errors import ToolError
+from toolspan.runtime.profiles import NotebookValues
+from toolspan.tools.files.json_errors import explain_for_jsc, explain_for_v8
 from toolspan.tools.files.paths import replace_surrogates
 
 RawCell = Mapping[str, object]
@@ -24,6 +26,8 @@ NotebookBlock = dict[str, object]
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\r\n]*")
+_MAX_OUTPUT_CHARS = 10_000
+"""The number of characters of a cell's outputs above which they are left out."""
 _NOT_JSON = "Notebook is not valid JSON."
 _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
 
@@ -195,18 +199,25 @@ def _next_element(text: str, end: int) -> int:
 # Reading
 
 
-def parse_cells(data: bytes) -> list[CellRecord]:
+def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
     """Parse the cells in a notebook file, in the format that clients record.
 
     Raise ToolError if the bytes are not a notebook.
     """
     try:
         document = json.loads(data)
+    except json.JSONDecodeError as error:
+        reason = explain_for_jsc(error) if values.checks_cells else explain_for_v8(error)
+        raise ToolError(values.not_json.format(reason=replace_surrogates(reason)), kind="invalid_input") from error
     except ValueError as error:
-        raise ToolError(f"The notebook is not valid JSON: {error}") from error
+        raise ToolError(values.not_json.format(reason=error), kind="invalid_input") from error
     items = document.get("cells") if isinstance(document, dict) else None
-    if not isinstance(items, list):
-        raise ToolError("The notebook has no list of cells")
+    if not isinstance(items, list) or (values.checks_cells and not all(map(_has_source, items))):
+        raise ToolError(
+            'Notebook file is not a valid Jupyter notebook (top-level "cells" must be an array of cell objects, each'
+            ' with a string or string-array "source").',
+            kind="invalid_input",
+        )
     language = "python"
     match document.get("metadata"):
         case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
@@ -224,9 +235,26 @@ def parse_cells(data: bytes) -> list[CellRecord]:
         if kind == "code":
             record["language"] = language
         if isinstance(outputs, list) and outputs:
-            record["outputs"] = [_parse_output(_as_mapping(output)) for output in outputs]
+            shown = [_parse_output(_as_mapping(output)) for output in outputs]
+            record["outputs"] = shown if _output_size(shown, values) <= _MAX_OUTPUT_CHARS else [_omitted_outputs(index)]
         cells.append(record)
     return cells
+
+
+def _output_size(outputs: list[CellRecord], values: NotebookValues) -> int:
+    if values.counts_json:
+        return len(json.dumps(outputs, ensure_ascii=False, separators=(",", ":")))
+    return sum(len(output["text"]) + len(output.get("image", {}).get("image_data", "")) for output in outputs)
+
+
+def _omitted_outputs(index: int) -> CellRecord:
+    command = f"cat <notebook_path> | jq '.cells[{index}].outputs'"
+    return {"output_type": "stream", "text": f"Outputs are too large to include. Use Bash with: {command}"}
+
+
+def _has_source(cell: object) -> bool:
+    source = _as_mapping(cell).get("source")
+    return isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
 
 
 def cell_blocks(cells: Sequence[CellRecord]) -> list[NotebookBlock]:

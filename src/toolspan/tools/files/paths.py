@@ -75,8 +75,8 @@ def lock_name(path: str) -> str:
     return str(real_path(Path(path)))
 
 
-def suggest_sibling(path: str) -> str | None:
-    """Return the name of a file in the same folder with the stem of the missing file.
+def suggest_sibling(path: str, *, sort: bool) -> str | None:
+    """Return the name of a file in the same folder with the stem of the missing file: the first one in the folder.
 
     A path that is not in its normal form may be meant for the file itself.
     """
@@ -84,7 +84,9 @@ def suggest_sibling(path: str) -> str | None:
     itself = os.path.normpath(path) != path
     names: list[str] = []
     with suppress(OSError):
-        names = sorted(os.listdir(folder or "/"))  # noqa: PTH208 - a Path loses dots in the folder
+        names = os.listdir(folder or "/")  # noqa: PTH208 - a Path loses dots in the folder
+    if sort:
+        names.sort()
     matches = (entry for entry in names if (itself or entry != name) and Path(entry).stem == Path(name).stem)
     return next(map(replace_surrogates, matches), None)
 

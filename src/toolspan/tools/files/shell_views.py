@@ -1,19 +1,29 @@
-"""Find the files that a simple command line has shown completely, so that they need not be read again."""
+"""Find the files that a command line has shown completely or rewritten, to know what of them has been seen."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from contextlib import suppress
+from pathlib import Path
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import FileState, ToolContext
-from toolspan.tools.files.paths import real_path, resolve_path
+from toolspan.tools.files.paths import real_path, replace_surrogates, resolve_path
 from toolspan.tools.files.safe_read import read_file
 
 _SEPARATOR = re.compile(r"\s*(?:;|&&|\n)\s*")
 _UNUSUAL = re.compile(r"[|<>&$`()\\*?~{}#!\[\]]")
 _SED_RANGE = re.compile(r"1,(\d+)p")
 _PRINTERS = frozenset({"echo", "printf"})
+_REWRITERS = re.compile(
+    r"--(?:fix|write|in-place)|\b(?:black|isort|rustfmt|swiftformat)\b|\bruff\s+format\b|\bcargo\s+(?:fmt|fix)\b"
+    r"|\b(?:go|terraform|dprint)\s+fmt\b|\b(?:npm\s+run|(?:pnpm|yarn|bun)(?:\s+run)?)\s+(?:format|fix|lint:fix)\b"
+    r"|sed\b.*\s-[A-Za-z]*i"
+)
+"""Commands that are known to rewrite files, wherever they stand in a line."""
+_SHOWN_NAMES = 5
 _HEAD_LINES = 10
 _MAX_BYTES = 256 << 10
 
@@ -33,6 +43,25 @@ def record_shell_views(command: str, ctx: ToolContext) -> None:
         state = FileState(loaded.digest, version.mtime_ns, version.size, whole=True, call_id=ctx.call.id)
         for key in {path, real_path(path)}:
             ctx.files.set_state(key, state)
+
+
+def describe_rewritten_files(command: str, folder: Path, since_ns: int, ctx: ToolContext) -> str:
+    """Return a hint about the files that have been seen and that a formatter or the like has changed; maybe empty."""
+    if _REWRITERS.search(command) is None:
+        return ""
+    names = []
+    for path in {real_path(path): path for path in ctx.files}.values():
+        with suppress(OSError):
+            if path.stat().st_mtime_ns >= since_ns:
+                names.append(os.path.relpath(path, folder))
+    if not names:
+        return ""
+    noun = "file" if len(names) == 1 else "files"
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    shown = replace_surrogates(", ".join(reversed(names[-_SHOWN_NAMES:])))
+    return (
+        f"[This command modified {len(names)} {noun} you've previously read: {shown}{more}. Call Read before editing.]"
+    )
 
 
 def find_shell_views(command: str) -> list[tuple[str, int | None]]:

@@ -1,0 +1,176 @@
+"""Match the patterns of rules against command lines.
+
+`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a wrapper or a script
+or with another path, and searches lines that cannot be parsed as plain text. `matches_program` and `rule_suffices` are
+for allow rules, which have to match each command as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from msgspec import Struct
+
+from toolspan.runtime.permissions.rule import matches_command
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs
+from toolspan.shell.syntax import VALUE_UNCERTAINTIES
+from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
+
+_SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
+_SEPARATORS = re.compile(_SEPARATOR)
+_HIDING = re.compile(r"[$`*?{]|\[\S")
+"""Characters with which the shell can build the name of a command. Quotes and backslashes do not prevent a match."""
+_QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
+
+
+@lru_cache(maxsize=256)
+def expand_command_line(line: str) -> ExpandedLine:
+    """Return all programs that a line may run, directly or through wrappers."""
+    return expand_wrappers(find_programs(line))
+
+
+@lru_cache(maxsize=256)
+def _command_forms(line: str) -> tuple[str, ...]:
+    """Return the commands in a line, in all forms that a rule may match."""
+    forms = [line.strip()]
+    for entry in expand_command_line(line).programs:
+        tokens = entry.program.words
+        if tokens:
+            text, name = entry.program.text, tokens[0].text
+            forms.append(text)
+            unquoted = " ".join([word.text for word in tokens])
+            if unquoted != text:
+                forms.append(unquoted)
+            if "/" in name:
+                forms.append(program_basename(name) + unquoted[len(name) :])
+    return tuple(forms)
+
+
+def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
+    """Return True only if no command in a line can match a pattern with one of these prefixes."""
+    if expand_command_line(line).uncertainties:
+        return False
+    if "$'" not in line and "\\\n" not in line and not _contains_any(_first_tokens(prefixes), line):
+        return True
+    return not [form for form in _command_forms(line) if form.startswith(prefixes)]
+
+
+def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
+    """Return whether a line contains one of the tokens, even if quotes split it."""
+    if "'" in line or '"' in line or "\\" in line:
+        line = _strip_quotes(line)
+    for word in tokens:  # noqa: SIM110 - faster than any()
+        if word in line:
+            return True
+    return False
+
+
+@lru_cache(maxsize=64)
+def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first word of each prefix, cut at the first quote."""
+    return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
+
+
+def matches_any_command(line: str, pattern: str) -> bool:
+    """Return whether a command in a line matches `pattern`, or may match if the line cannot be parsed completely."""
+    if any(matches_command(form, pattern) for form in _command_forms(line)):
+        return True
+    return bool(expand_command_line(line).uncertainties) and matches_text(line, pattern)
+
+
+def matches_text(text: str, pattern: str) -> bool:
+    """Return whether `text` contains the fixed words at the start of a pattern.
+
+    The words may be separated by blanks, quotes or operators, and may contain quotes.
+    """
+    prefix = _fixed_prefix(pattern)
+    if prefix is None or (prefix.first in text and prefix.matches_loosely(text)):
+        return True
+    bare = _strip_quotes(text)
+    return prefix.first in bare and prefix.pattern.search(bare) is not None
+
+
+class _FixedPrefix(Struct, frozen=True):
+    """The fixed words at the start of a pattern."""
+
+    first: str
+    pattern: re.Pattern[str]
+    """A pattern that matches the words with blanks between them."""
+    loose_pattern: re.Pattern[str] | None
+    """A pattern that also allows quotes and operators between the words; None if the words themselves contain any."""
+
+    def matches_loosely(self, text: str) -> bool:
+        if self.loose_pattern is not None:
+            return self.loose_pattern.search(text) is not None
+        return any(self.pattern.search(candidate) for candidate in (text, _SEPARATORS.sub(" ", text)))
+
+
+@lru_cache(maxsize=256)
+def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
+    head = pattern.partition("*")[0].removesuffix(":").split() or max(pattern.split("*"), key=len).split()
+    if not head:
+        return None
+    signs = any("$" in word or _SEPARATORS.search(word) for word in head)
+    loose_pattern = None if signs else _sequence_pattern(head, rf"(?:\s|{_SEPARATOR})+")
+    return _FixedPrefix(head[0], _sequence_pattern(head, r"\s+"), loose_pattern)
+
+
+def _sequence_pattern(tokens: list[str], between: str) -> re.Pattern[str]:
+    first, *rest = map(re.escape, tokens)
+    # perf: the lookbehind follows the first word, so that the regex engine searches for the word
+    return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + r"(?![\w-])")
+
+
+@lru_cache(maxsize=16)
+def _strip_quotes(text: str) -> str:
+    return text.replace("\\\n", "").replace('"', "").replace("'", "").replace("\\", "")
+
+
+def may_hide_match(line: str, patterns: list[str]) -> bool:
+    """Return whether a line may contain a matching command that the parser did not find.
+
+    Without expansions, a command that is not visible in the line can only come from a file or from input.
+    """
+    unfolded = expand_command_line(line)
+    if unfolded.uncertainties or not unfolded.code:
+        reasons = VALUE_UNCERTAINTIES.issuperset(unfolded.uncertainties)
+        return not reasons and (_HIDING.search(line) is not None or _runs_input(unfolded))
+    return any(matches_text(code, pattern) for code in unfolded.code for pattern in patterns)
+
+
+def _runs_input(line: ExpandedLine) -> bool:
+    """Return whether a program in a line may run commands from a file or from input, which are not visible in it."""
+    names = {program_basename(entry.program.name) for entry in line.programs}
+    return not names.isdisjoint({".", "enable", "source", *SHELLS})
+
+
+def matches_program(program: Program, pattern: str) -> bool:
+    """Return whether a pattern matches a program as written, or inside a transparent wrapper.
+
+    Only a pattern that ends in a separate star ignores how many blanks are between the words.
+    """
+    if program.spelling and not pattern.endswith((":*", " *")):
+        return matches_command(program.spelling, pattern)
+    inner = strip_wrappers(program)
+    if matches_command(program.text, pattern):
+        return True
+    return inner is not program and matches_command(inner.text, pattern)
+
+
+_EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch"})
+"""Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
+
+
+def rule_suffices(pattern: str | None, program: Program) -> bool:
+    """Return whether a rule is precise enough to allow a program. Programs that run others need a rule
+    without `*`.
+    """
+    if pattern is None or "*" not in pattern:
+        return pattern is None or program.stdin_text is None
+    name = program_basename(program.name)
+    if name in _EXACT_ONLY:
+        return False
+    tokens = {word.text for word in program.words}
+    return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})

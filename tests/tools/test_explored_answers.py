@@ -1,0 +1,274 @@
+"""Answers in which toolspan once differed from the clients, found by `make explore`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tools.client import client, fill
+from toolspan.tools.files.json_errors import explain_for_jsc, explain_for_v8
+
+pytestmark = pytest.mark.anyio
+OLD = "2.0.65"
+
+
+async def test_a_missing_file_is_answered_with_the_first_file_of_its_stem(tmp_path: Path) -> None:
+    fill(tmp_path, {f"sub/a.{suffix}": "x\n" for suffix in ("txt", "py", "md", "json", "ts", "yaml")})
+    fill(tmp_path, {"b.txt": "x\n"})
+    first = next((tmp_path / "sub").iterdir()).name
+    async with client(tmp_path / "sub", "Read") as talk:
+        new, left_out = await talk.text("Read", file_path="a.x"), await talk.text("Read", file_path="../b.txtx")
+    async with client(tmp_path / "sub", "Read", version=OLD) as talk:
+        old = await talk.text("Read", file_path="a.x")
+        elsewhere = await talk.text("Read", file_path=str(tmp_path / "a.ts"))
+
+    assert new.endswith(f"Did you mean {first}?")
+    assert left_out.endswith("Did you mean b.txt?")
+    assert old == "<tool_use_error>File does not exist. Did you mean a.json?</tool_use_error>"
+    assert elsewhere == "<tool_use_error>File does not exist.</tool_use_error>"
+
+
+@pytest.mark.parametrize("version", [OLD, "2.1.325"])
+async def test_a_new_text_keeps_its_blanks_if_the_path_ends_with_a_slash(tmp_path: Path, version: str) -> None:
+    fill(tmp_path, {"a.txt": "x\n"})
+    async with client(tmp_path, version=version) as talk:
+        await talk.call("Read", file_path=f"{tmp_path}/a.txt")
+        plain = await talk.text("Edit", file_path=f"{tmp_path}/a.txt", old_string="x", new_string="x  ")
+        slash = await talk.text("Edit", file_path=f"{tmp_path}/a.txt/", old_string="x", new_string="x  ")
+
+    assert "No changes to make" in plain
+    assert ("ENOTDIR" if version != OLD else "File does not exist") in slash
+
+
+@pytest.mark.parametrize("version", [OLD, "2.1.325"])
+async def test_blanks_around_a_missing_search_path_are_shown(tmp_path: Path, version: str) -> None:
+    async with client(tmp_path, "Glob", "Grep", version=version) as talk:
+        grep = await talk.text("Grep", pattern="x", path=f" {tmp_path}/no")
+        glob = await talk.text("Glob", pattern="*", path=f" {tmp_path}/no ")
+
+    assert f"Path does not exist:  {tmp_path}/no" in grep
+    assert f"Directory does not exist:  {tmp_path}/no " in glob
+
+
+async def test_lists_of_one_number_and_odd_folders_are_read_as_the_newest_client_reads_them(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "1\n2\n3"})
+    async with client(tmp_path, "Read") as talk:
+        assert await talk.text("Read", file_path="a.txt", offset=[2], limit=["1"]) == "2\t2"
+        assert "provided as `boolean`" in await talk.text("Read", file_path="a.txt", limit=[True])
+        assert "provided as `array`" in await talk.text("Read", file_path="a.txt", limit=[1, 2])
+        assert (await talk.text("Read", file_path="//")).endswith("read '/'")
+        if Path("/proc/version").exists():
+            assert await talk.text("Read", file_path="/proc/version", offset=2) == "2\t"
+
+
+async def test_files_of_blanks_are_read_and_filled_as_the_newest_client_does_it(tmp_path: Path) -> None:
+    fill(tmp_path, {"mark.txt": b"\xef\xbb\xbf", "line.txt": "\n"})
+    async with client(tmp_path, "Read", "Edit") as talk:
+        mark = await talk.text("Read", file_path="mark.txt")
+        line = await talk.text("Read", file_path="line.txt", offset=2)
+        same = await talk.text("Edit", file_path="line.txt", old_string="", new_string="\n")
+
+    assert "the contents are empty" in mark
+    assert line == "2\t"
+    assert same == "String not found in file. Failed to apply edit."
+
+
+async def test_tasks_without_an_id_and_with_an_unknown_status_are_refused(tmp_path: Path) -> None:
+    async with client(tmp_path, "TaskStop", "TaskUpdate") as talk:
+        stopped = [
+            await talk.text("TaskStop", **given) for given in ({"shell_id": ""}, {"task_id": "", "shell_id": "x"})
+        ]
+        updated = await talk.text("TaskUpdate", taskId="1", status="bogus", bogus=1)
+
+    assert stopped == ["<tool_use_error>Missing required parameter: task_id</tool_use_error>"] * 2
+    assert "The parameter `status` matches none of the accepted forms" in updated
+
+
+async def test_a_text_that_is_not_in_a_changed_file_is_answered_with_the_change(tmp_path: Path) -> None:
+    fill(tmp_path, {"read.txt": "1\n1\n2\n", "written.txt": "1\n"})
+    async with client(tmp_path, "Read", "Write", "Edit") as talk:
+        await talk.call("Read", file_path="read.txt")
+        await talk.call("Write", file_path="written.txt", content="1\n1\n2\n")
+        fill(tmp_path, {"read.txt": "1\n1\n2\n3\n", "written.txt": "1\n1\n2\n3\n"})
+        edits = [("read.txt", "no"), ("read.txt", "1"), ("written.txt", "no")]
+        answers = [await talk.text("Edit", file_path=name, old_string=old, new_string="x") for name, old in edits]
+        found = await talk.record("Edit", file_path="read.txt", old_string="2", new_string="x")
+
+    assert ["File has been modified since read" in answer for answer in answers] == [True, True, False]
+    assert found["staleRecovered"] is True
+
+
+async def test_a_formatter_that_rewrites_files_that_were_read_is_reported(tmp_path: Path) -> None:
+    fill(tmp_path, {"src/a.txt": "1\n", "b.txt": "1\n", "c.txt": "1\n"})
+    async with client(tmp_path, "Read", "Bash") as talk:
+        for name in ("src/a.txt", "b.txt"):
+            await talk.call("Read", file_path=name)
+        other = await talk.text("Bash", command="echo 2 >> src/a.txt")
+        sed = await talk.call("Bash", command="cd src && echo done && sed -i s/1/2/ a.txt ../c.txt")
+        failed = await talk.text("Bash", command="sed -i s/2/3/ a.txt; false")
+    async with client(tmp_path, "Read", "Bash", version=OLD) as talk:
+        await talk.call("Read", file_path="b.txt")
+        old = await talk.text("Bash", command="sed -i s/1/2/ b.txt; echo done")
+
+    hint = "[This command modified 1 file you've previously read: a.txt. Call Read before editing.]"
+    assert other == "(Bash completed with no output)"
+    assert sed.content == f"done\n{hint}"
+    assert isinstance(sed.structured, dict)
+    assert sed.structured["staleReadFileStateHint"] == hint
+    assert failed == "Exit code 1"
+    assert old == "done"
+
+
+async def test_the_oldest_client_takes_some_exit_codes_for_its_own_doing(tmp_path: Path) -> None:
+    async with client(tmp_path, "Bash", version=OLD) as talk:
+        killed = await talk.text("Bash", command="echo out; exit 137")
+        stopped = await talk.text("Bash", command="exit 143")
+        late = await talk.text("Bash", command="exit 143", timeout=1500)
+
+    assert killed == "Exit code 137\n[Request interrupted by user for tool use]\nout"
+    assert stopped == "Exit code 143\nCommand timed out after 2m 0s"
+    assert late == "Exit code 143\nCommand timed out after 1.5s"
+
+
+@pytest.mark.parametrize(
+    ("text", "jsc", "v8"),
+    [
+        ("", "Unexpected EOF", "Unexpected end of JSON input"),
+        ("not json", 'Unexpected identifier "not"', "Unexpected token 'o', \"not json\" is not valid JSON"),
+        ('{"cells": [}', "Unexpected token '}'", "Unexpected token '}', \"{\"cells\": [}\" is not valid JSON"),
+        ("[1 2]", "Expected ']'", "Expected ',' or ']' after array element in JSON at position 3"),
+        ("{} x", "Unable to parse JSON string", "Unexpected non-whitespace character after JSON at position 3"),
+        ('"a\tb"', "Unterminated string", "Bad control character in string literal in JSON at position 2"),
+        ("[1,]", "Unexpected comma at the end of array expression", "Unexpected token ']', \"[1,]\" is not valid JSON"),
+        ("'x'", "Single quotes (') are not allowed in JSON", "Unexpected token ''', \"'x'\" is not valid JSON"),
+        ('{"a" 1}', "Expected ':' before value in object property definition",
+         "Expected ':' after property name in JSON at position 5"),
+        ('{"a": 1', "Expected '}'", "Expected ',' or '}' after property value in JSON at position 7"),
+        ("{a:1}", "Expected '}'", "Expected property name or '}' in JSON at position 1"),
+        ('"abc', "Unterminated string", "Unterminated string in JSON at position 4"),
+        ('{"long": "text before", "x": }', "Unexpected token '}'",
+         'Unexpected token \'}\', ..."re", "x": }" is not valid JSON'),
+    ],
+)  # fmt: skip
+async def test_a_broken_notebook_is_described_in_the_words_of_the_engine(text: str, jsc: str, v8: str) -> None:
+    with pytest.raises(json.JSONDecodeError) as found:
+        json.loads(text)
+
+    assert explain_for_jsc(found.value) == jsc
+    assert explain_for_v8(found.value) == v8
+
+
+async def test_files_that_are_no_notebooks_are_refused(tmp_path: Path) -> None:
+    cells = ["{}", '{"cells": [5]}', '{"cells": [{"source": 5}]}', '{"cells": [{"source": [5]}]}']
+    fill(tmp_path, {f"{number}.ipynb": text for number, text in enumerate(["not json", *cells])})
+    async with client(tmp_path, "Read") as talk:
+        broken, *others = [await talk.text("Read", file_path=f"{number}.ipynb") for number in range(5)]
+    async with client(tmp_path, "Read", version=OLD) as talk:
+        old = await talk.text("Read", file_path="0.ipynb")
+
+    assert broken.startswith("Notebook file is not valid JSON") and broken.endswith('Unexpected identifier "not"')
+    assert all(text.startswith("Notebook file is not a valid Jupyter notebook") for text in others)
+    assert old == "Unexpected token 'o', \"not json\" is not valid JSON"
+
+
+@pytest.mark.parametrize(("version", "omitted"), [(OLD, [True, True]), ("2.1.325", [False, True])])
+async def test_long_outputs_of_a_cell_are_left_out(tmp_path: Path, version: str, omitted: list[bool]) -> None:
+    outputs = [[{"output_type": "stream", "text": "y" * size}] for size in (10_000, 10_001)]
+    cells = [{"cell_type": "code", "source": "x", "metadata": {}, "outputs": output} for output in outputs]
+    fill(tmp_path, {"a.ipynb": json.dumps({"cells": cells, "metadata": {}})})
+    async with client(tmp_path, "Read", version=version) as talk:
+        shown = (await talk.record("Read", file_path="a.ipynb"))["file"]["cells"]
+
+    assert ["too large" in cell["outputs"][0]["text"] for cell in shown] == omitted
+
+
+async def test_empty_images_and_documents_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.png": "", "a.pdf": "", "a.mp3": "ID3\n"})
+    async with client(tmp_path, "Read") as talk:
+        new = [await talk.text("Read", file_path=name) for name in ("a.png", "a.pdf", f"{tmp_path}/a.mp3/")]
+    async with client(tmp_path, "Read", version=OLD) as talk:
+        old = [await talk.text("Read", file_path=name) for name in ("a.png", "a.pdf")]
+
+    assert new == [f"Image file is empty: {tmp_path}/a.png", f"PDF file is empty: {tmp_path}/a.pdf", "1\tID3\n2\t"]
+    assert old == ["<tool_use_error>Empty image files cannot be processed.</tool_use_error>", new[1]]
+
+
+@pytest.mark.parametrize("version", [OLD, "2.1.325"])
+async def test_no_file_is_created_through_a_link_to_nothing(tmp_path: Path, version: str) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    async with client(tmp_path, "Write", "Edit", version=version) as talk:
+        answers = [
+            await talk.text("Write", file_path=f"{tmp_path}/link/x/a.txt", content="a"),
+            await talk.text("Edit", file_path=f"{tmp_path}/link/a.txt", old_string="", new_string="a"),
+        ]
+
+    sign = "ENOENT: no such file or directory, mkdir" if version == OLD else "Refusing to write"
+    assert all(answer.startswith(sign) for answer in answers)
+    assert not (tmp_path / "gone").exists()
+
+
+async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Path) -> None:
+    fill(tmp_path, {"proj/blank.txt": "\n", "proj/dir/x": "", "proj/n.ipynb": '{"cells": []}', "proj/a.pdf": "text\n"})
+    project = tmp_path / "proj"
+    async with client(project, version=OLD, home=tmp_path) as talk:
+        created = await talk.text("Edit", file_path="~/proj/new.txt", old_string="", new_string="a\n")
+        unread = await talk.text("Edit", file_path=f"{project}/blank.txt", old_string="", new_string="a\n")
+        await talk.call("Read", file_path=f"{project}/blank.txt")
+        filled = await talk.text("Edit", file_path=f"{project}/blank.txt", old_string="", new_string="a\n")
+        folder = await talk.text("Edit", file_path=f"{project}/dir", old_string="", new_string="a\n")
+        path = f"{project}/no/../n.ipynb"
+        book = await talk.text("NotebookEdit", notebook_path=path, new_source="", cell_type="code", edit_mode="insert")
+        document = await talk.text("Read", file_path="a.pdf")
+        names = await talk.record("Glob", pattern="dir/*", path=f"{project}/dir")
+        none = await talk.record("Glob", pattern="x", path=f"{project}/dir")
+
+    assert "has been updated" in created
+    assert (project / "new.txt").read_text(encoding="utf-8") == "a\n"
+    assert unread.startswith("File has been unexpectedly modified.")
+    assert filled.endswith("     1→a\n     2→\n     3→")
+    assert "Error calling tool (Edit): EISDIR" in folder
+    assert book == "<tool_use_error>Notebook file does not exist.</tool_use_error>"
+    assert document == f"PDF file read: {project}/a.pdf (5 bytes)"
+    assert names["filenames"] == none["filenames"] == [f"{project}/dir/x"]
+
+
+async def test_a_pattern_may_repeat_the_name_of_the_folder(tmp_path: Path) -> None:
+    fill(tmp_path, {"src/a.txt": "", "src/sub/b.txt": ""})
+    async with client(tmp_path, "Glob") as talk:
+        patterns = ("src/*", "sub/*", "src/sub/*", "no/*")
+        found = [(await talk.record("Glob", pattern=pattern, path="src"))["filenames"] for pattern in patterns]
+
+    assert found == [["src/a.txt"], ["src/sub/b.txt"], ["src/sub/b.txt"], []]
+
+
+async def test_a_file_that_was_read_with_a_slash_at_its_end_is_another_file(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "1\n", "b.txt": "1\n"})
+    async with client(tmp_path, "Read", "Edit", "Grep") as talk:
+        for name, slash in (("a.txt", ""), ("b.txt", "/")):
+            await talk.call("Read", file_path=f"{tmp_path}/{name}{slash}")
+        seen, unseen = [
+            await talk.text("Edit", file_path=name, old_string="1", new_string="2") for name in ("a.txt", "b.txt")
+        ]
+        searched = await talk.text("Grep", pattern="1", path=f"{tmp_path}/a.txt/")
+        empty = await talk.text("Read", file_path="")
+        binary = await talk.text("Read", file_path="none.mp3")
+        (tmp_path / "link").symlink_to(tmp_path)
+        folders = [await talk.text("Read", file_path=f"{path}/") for path in (tmp_path, tmp_path / "link")]
+
+    assert (seen.count("file state is current"), unseen.count("file state is current")) == (1, 0)
+    assert searched == f"ENOTDIR: not a directory, stat '{tmp_path}/a.txt/'"
+    assert "cannot read binary files" in binary
+    assert [text.partition("read ")[2] for text in folders] == [f"'{tmp_path}//'", f"'{tmp_path}/link/'"]
+    assert empty == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
+
+
+async def test_a_write_through_a_link_out_of_the_project_requires_a_read_first(tmp_path: Path) -> None:
+    fill(tmp_path, {"out.txt": "x\n", "proj/a.txt": "x\n"})
+    (tmp_path / "proj/link").symlink_to(tmp_path / "out.txt")
+    async with client(tmp_path / "proj", "Write") as talk:
+        answer = await talk.text("Write", file_path="link", content="y\n")
+
+    assert "File has not been read yet" in answer
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "x\n"
