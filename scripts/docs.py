@@ -62,7 +62,7 @@ def fields() -> dict[str, str]:
 
 
 PACKAGES = ("", "types", "runtime", "tools", "session", "reading", "analysis", "export", "formats", "diffs", "shell",
-            "integrations", "testing")  # fmt: skip
+            "integrations", "web", "testing")  # fmt: skip
 
 
 def reference() -> str:

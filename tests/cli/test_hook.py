@@ -279,3 +279,24 @@ def test_a_client_gets_only_hooks_that_it_knows(home: Path) -> None:
     assert hook(home, "install", "--client", "new").returncode == 2
     hook(home, "uninstall", "--yes")
     assert not file.exists()
+
+
+def test_answers_in_the_page_are_off_unless_asked_for_and_can_be_turned_off_again(home: Path) -> None:
+    file = home / ".claude" / "settings.json"
+
+    def commands() -> list[tuple[str, int]]:
+        groups = json.loads(file.read_bytes())["hooks"]["PermissionRequest"]
+        handlers = [handler for group in groups for handler in group["hooks"]]
+        return [(handler["command"].split()[-4], handler["timeout"]) for handler in handlers]
+
+    assert hook(home, "install", "--yes", "--client", "2.1.325").returncode == 0
+    assert commands() == [("record", 5)]
+    done = hook(home, "install", "--yes", "--approve", "--client", "2.1.325")
+    assert "hook approve" in done.stdout
+    assert commands() == [("record", 5), ("approve", 65)]
+    assert json.loads(hook(home, "status", "--json").stdout)["user"]["approve"]
+    assert hook(home, "install", "--yes", "--client", "2.1.325").returncode == 0
+    assert commands() == [("record", 5)]
+    assert hook(home, "install", "--yes", "--approve", "--client", "2.1.325").returncode == 0
+    assert hook(home, "uninstall", "--yes").returncode == 0
+    assert not file.exists()

@@ -14,9 +14,10 @@ import toolspan
 from tests.cli.person import Person, message, person
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import question
-from toolspan.cli.prompt.approver import SessionPermissions, preview_change
+from toolspan.cli.prompt.approver import SessionPermissions
 from toolspan.runtime.permissions import Permissions, decide
 from toolspan.runtime.profiles import FileValues, profile
+from toolspan.tools.request_preview import preview_change
 from toolspan.types.decision import Ask
 from toolspan.types.span import Permission
 

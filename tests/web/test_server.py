@@ -56,6 +56,41 @@ def test_a_change_needs_the_token_of_the_page(server: Server) -> None:
     assert b"token of the page" in body
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["questions", "questions/1", "file/restore", f"session/{SESSION}/repair"],
+)
+def test_every_change_needs_host_origin_cookie_and_page_token(server: Server, path: str) -> None:
+    _, headers, _ = server.request(f"/?token={server.token}")
+    cookie = headers["set-cookie"].partition(";")[0]
+    page = server.request("/", Cookie=cookie)[2].decode()
+    token = page.partition('name="toolspan-token" content="')[2].partition('"')[0]
+    good = {"Cookie": cookie, "X_Toolspan_Token": token}
+
+    def post(**changes: str) -> int:
+        given = {name: text for name, text in {**good, **changes}.items() if text}
+        return server.request(f"/api/{path}", "POST", '{"behavior": 1}', **given)[0]
+
+    assert post() == 400  # the body is wrong, but the request was let in
+    assert post(Host="evil.example") == 421
+    assert post(Origin="http://evil.example") == 403
+    assert post(Cookie="") == 403
+    assert post(Cookie=cookie[:-1]) == 403
+    assert post(X_Toolspan_Token="") == 403
+    assert post(X_Toolspan_Token=server.token) == 403
+    assert server.request(f"/api/{path}", "PUT", "{}", **good)[0] in (404, 405)
+
+
+def test_another_address_needs_the_token_and_is_only_used_when_named(tmp_path: Path) -> None:
+    with running(tmp_path, sample.archive(), "--host", "0.0.0.0") as server:
+        assert server.host == "127.0.0.1"
+        assert server.request("/api/sessions")[0] == 403
+        assert server.request("/api/sessions", Host=f"192.0.2.7:{server.port}")[0] == 403
+        allowed = {"Authorization": f"Bearer {server.token}"}
+        assert server.request("/api/sessions", Host=f"192.0.2.7:{server.port}", **allowed)[0] == 200
+        assert server.request("/api/sessions", Host=f"evil.example:{server.port}", **allowed)[0] == 421
+
+
 def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
     archive = sample.archive()
     for name in ("sessions", "calls", "errors", "files", "doctor"):
@@ -86,6 +121,11 @@ def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
         ("/api/search?q=/etc+/usr", 400),
         ("/api/call/src", 404),
         ("/api/compare?a=/etc&b=/usr", 400),
+        ("/api/file?path=/etc/passwd", 404),
+        ("/api/files?path=/etc", 404),
+        ("/api/file/diff?path=/etc/passwd&from=a&to=b", 404),
+        (f"/api/session/{SESSION}/export?format=exe", 400),
+        (f"/api/session/{SESSION}/export?output=/tmp/x", 400),
         ("/static/../server.py", 404),
         ("/static/%2e%2e/server.py", 404),
     ],

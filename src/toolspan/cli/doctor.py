@@ -13,6 +13,7 @@ from toolspan.cli.output import escape_markup, format_count, make_console, make_
 from toolspan.cli.select import (
     last_option,
     locate_files,
+    map_files,
     names_argument,
     newest_session_here,
     warn_about_skipped,
@@ -22,6 +23,7 @@ from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
+from toolspan.reading.parallel import FileJob
 
 _MAX_ROWS_PER_CODE = 20
 _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -68,24 +70,21 @@ def command(
     files = locate_files(names, last=last, allow_unknown=True)[0] if names or last else [newest_session_here()]
     unhealthy = unreadable = skipped = 0
     with progress_bar(sum(file.size for file in files), "checking") as advance:
-        for file in files:
-            advance(file.size)
-            try:
-                if len(files) > 1 and detect_dialect(source_for_path(file.path)) == "unknown":
-                    skipped += 1
-                    continue
-                report = check(file.path, roundtrip=roundtrip)
-            except SourceError as error:
+        job = FileJob(_check_file_lines if roundtrip else _check_file, _CheckedFile)
+        for checked in map_files([file.path for file in files], job, advance):
+            if checked.dialect == "unknown" and len(files) > 1:
+                skipped += 1
+            elif checked.report is None:
                 if len(files) == 1:
-                    raise
-                warn(error)
+                    raise SourceError(checked.problem or "")
+                warn(checked.problem or "")
                 unreadable += 1
-                continue
-            unhealthy += not report.is_healthy
-            if as_json:
-                print_json(_report_row(report))
             else:
-                _print_report(report, quiet=len(files) > 1)
+                unhealthy += not checked.report.is_healthy
+                if as_json:
+                    print_json(_report_row(checked.report, checked.dialect))
+                else:
+                    _print_report(checked.report, checked.dialect, quiet=len(files) > 1)
     warn_about_skipped(skipped)
     if not as_json and not files:
         make_console().print("0 files checked: there is no transcript")
@@ -120,8 +119,26 @@ def _print_cache(*, clear: bool, as_json: bool) -> None:
         click.echo(f"{cache.file}: {format_count(files, 'file')}, {size / 1_000_000:.1f} MB")
 
 
-def _report_row(report: DiagnosticReport) -> dict[str, object]:
-    dialect = detect_dialect(source_for_path(report.file))
+class _CheckedFile(msgspec.Struct, frozen=True):
+    """The report about a file, which the cache keeps."""
+
+    dialect: str = ""
+    report: DiagnosticReport | None = None
+    problem: str | None = None
+
+
+def _check_file(path: str, *, roundtrip: bool = False) -> _CheckedFile:
+    try:
+        return _CheckedFile(detect_dialect(source_for_path(path)), check(path, roundtrip=roundtrip))
+    except SourceError as error:
+        return _CheckedFile(problem=str(error))
+
+
+def _check_file_lines(path: str) -> _CheckedFile:
+    return _check_file(path, roundtrip=True)
+
+
+def _report_row(report: DiagnosticReport, dialect: str) -> dict[str, object]:
     resume_effects = get_format(dialect).resume_behavior if dialect in FORMAT_NAMES else {}
     return {
         "file": report.file,
@@ -142,7 +159,7 @@ def _report_row(report: DiagnosticReport) -> dict[str, object]:
     }
 
 
-def _print_report(report: DiagnosticReport, *, quiet: bool) -> None:
+def _print_report(report: DiagnosticReport, dialect: str, *, quiet: bool) -> None:
     if quiet and not any(finding.severity != "info" for finding in report.findings):
         return
     out = make_console()
@@ -152,7 +169,6 @@ def _print_report(report: DiagnosticReport, *, quiet: bool) -> None:
     if report.roundtrip_equal is not None:
         facts.append(f"{report.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
-    dialect = detect_dialect(source_for_path(report.file))
     behavior = get_format(dialect).resume_behavior if dialect in FORMAT_NAMES else {}
     _print_findings(report, dialect, shows_client=bool(behavior))
     effects = {finding.code: behavior[finding.code] for finding in report.findings if finding.code in behavior}

@@ -50,10 +50,10 @@ def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: obje
 
 
 async def _run_exec(options: HostOptions, model: str | None, printer: EventPrinter) -> int:
-    if options.ask and sys.stdin is not None and sys.stdin.isatty():
+    if options.asks_at_terminal and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
     source = SessionSource(transcript=options.transcript_target)
-    with open_terminal(enabled=options.ask) as terminal, closing(printer):
+    with open_terminal(enabled=options.asks_at_terminal) as terminal, closing(printer):
         async with (
             open_host(options, model=model, terminal=terminal) as host,
             host.make_session(source, model=model, direct=[printer.on_event]) as session,

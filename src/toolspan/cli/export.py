@@ -8,10 +8,18 @@ from pathlib import Path
 import click
 
 from toolspan.cli import select
-from toolspan.cli.output import make_redactor, print_redaction, redaction_options, warn, write_output, write_page
+from toolspan.cli.output import (
+    make_redactor,
+    print_json,
+    print_redaction,
+    redaction_options,
+    warn,
+    write_output,
+    write_page,
+)
 from toolspan.cli.show import read_session, resolve_names
 from toolspan.errors import NotFound, SourceError
-from toolspan.export.redact import Redactor
+from toolspan.export.redact import Redactor, SecretRedactor
 from toolspan.export.session_export import (
     EXPORT_ALL,
     EXPORT_FORMATS,
@@ -31,10 +39,11 @@ from toolspan.reading.discovery import TranscriptFile
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @select.last_option
 @redaction_options
+@click.option("--preview", is_flag=True, help="With --redact: print every replacement as JSON, and no export.")
 @select.filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, open_page: bool,
-    redact: bool, report: bool, skeleton: bool, call_filter: select.CallFilter,
+    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -46,10 +55,12 @@ def command(
     --tool, --state, --error and --agent select calls and leave out messages; the other filters
     select sessions and times.
     """
+    if preview and not redact:
+        raise click.UsageError("--preview needs --redact")
     form = "json" if as_json else form
     if open_page and form != "html":
         raise click.UsageError("--open needs --format html")
-    redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
+    redactor = make_redactor(redact=redact, skeleton=skeleton, report=report or preview)
     page_files: list[TranscriptFile] = []
     if form == "html":
         target = resolve_names(names, last=last, session=None)
@@ -72,6 +83,11 @@ def command(
         include_message=lambda message: has_messages and call_filter.accepts_time(message.at),
     )
     write = load_writer(form)
+    if preview:
+        for _ in write(_session_exports(sessions, redactor, export_filter)):
+            pass
+        print_json(*(redactor.replacements if isinstance(redactor, SecretRedactor) else ()))
+        return
     if form == "html":
         page_filter = export_filter if is_filtered else EXPORT_ALL
         page = SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)

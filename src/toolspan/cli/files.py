@@ -14,14 +14,16 @@ from toolspan.analysis.file_history.archive import (
     FileArchive,
     FileTotals,
     FileTotalsCollector,
+    RecordedChange,
     archive_about,
-    archives_by_project,
     change_row,
+    changes_by_project,
+    diff_between,
     diff_of_change,
     known_text,
 )
 from toolspan.analysis.file_history.changes import FileChange
-from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, RecoveredContent
+from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, FileContent, RecoveredContent
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
 from toolspan.cli import lists, select
@@ -71,6 +73,17 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @click.option("--content", is_flag=True, help="Print the content of the file; see --before and --after.")
 @click.option("--before", metavar="CALL", help="Print its content just before this call.")
 @click.option("--after", metavar="CALL", help="Print its content just after this call.")
+@click.option(
+    "--contents",
+    is_flag=True,
+    help="With --json: one row with its content before the first change and after each change.",
+)
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="CALL CALL",
+    help="Print the difference between its contents after two calls; before:CALL is just before a call.",
+)
 @lists.limit_option(40, "rows")
 @lists.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
@@ -84,6 +97,8 @@ def command(
     content: bool,
     before: str | None,
     after: str | None,
+    contents: bool,
+    between: tuple[str, str] | None,
     limit: int,
     sort: lists.SortOrder | None,
     as_json: bool,
@@ -110,7 +125,9 @@ def command(
         summaries = select.scan_with_cache([file.path for file in files])
         select.check_project(call_filter.project, [(summary.file, summary.info) for summary in summaries])
     files = in_project
-    if content or before or after:
+    if contents or between:
+        _print_contents_or_difference(files, options, between)
+    elif content or before or after:
         _print_content(files, options, before, after)
     elif path is None or select.is_folder(path):
         _print_totals(files, options)
@@ -142,10 +159,10 @@ class _FilesOptions(NamedTuple):
     names: Sequence[str]
 
 
-def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
+def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange | RecordedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
     state, error = "succeeded", ""
-    if isinstance(change, FailedChange):
+    if not isinstance(change, FileChange):
         state, error = change.state, change.error_kind or ""
     return (
         (not call_filter.tool or call_filter.accepts_tool(change.tool))
@@ -203,24 +220,66 @@ def _print_content(
     recovered = archive.content(path, point.call, point.side)
     is_absent = isinstance(recovered.content, Absent)
     if options.as_json:
-        is_known = recovered.content is not None or bool(recovered.parts)
-        print_json({
-            "path": path,
-            "call": point.call,
-            "side": point.side,
-            "confidence": recovered.confidence,
-            "reasons": recovered.reasons,
-            "exists": not is_absent if is_known else None,
-            "content": recovered.content if isinstance(recovered.content, str) else None,
-            "parts": recovered.parts,
-            "disagreements": tuple(archive.timeline_of(path).disagreements),
-        })  # fmt: skip
+        row = _content_row(point, recovered)
+        print_json({"path": path, **row, "disagreements": tuple(archive.timeline_of(path).disagreements)})
         return
     print_reasons(make_console(stderr=True), confidence_line(path, point, recovered), recovered)
     if not is_absent:
         text = known_text(recovered)
         is_terminal = sys.stdout.isatty()  # a terminal gets no control characters
         click.echo("\n".join(plain_lines(text)) if is_terminal else text.encode("utf-8", "replace").decode(), nl=False)
+
+
+def _content_row(point: ContentPoint, recovered: RecoveredContent) -> dict[str, object]:
+    is_known = recovered.content is not None or bool(recovered.parts)
+    return {
+        "call": point.call,
+        "side": point.side,
+        "confidence": recovered.confidence,
+        "reasons": recovered.reasons,
+        "exists": not isinstance(recovered.content, Absent) if is_known else None,
+        "content": recovered.content if isinstance(recovered.content, str) else None,
+        "parts": recovered.parts,
+    }
+
+
+def _print_contents_or_difference(
+    files: Sequence[TranscriptFile], options: _FilesOptions, between: tuple[str, str] | None
+) -> None:
+    if options.path is None:
+        raise click.UsageError("--contents and --between need the path of a file")
+    archive, path = find_archive(files, options.path)
+    if between is None:
+        if not options.as_json:
+            raise click.UsageError("--contents needs --json")
+        calls = list(dict.fromkeys(change.call for change in archive.changes_to(path)))
+        points = [ContentPoint(call, "before") for call in calls[:1]] + [ContentPoint(call, "after") for call in calls]
+        rows = [_content_row(point, archive.content(path, point.call, point.side)) for point in points]
+        changes = [change_row(archive, change) for change in archive.changes_to(path)]
+        print_json({"path": path, "changes": changes, "points": rows,
+                    "disagreements": tuple(archive.timeline_of(path).disagreements)})  # fmt: skip
+        return
+    ends = [resolve_point(archive, path, *_point_options(name)) for name in between]
+    recovered = [archive.content(path, point.call, point.side) for point in ends]
+    sides: list[FileContent] = [
+        item.content if isinstance(item.content, Absent) else known_text(item) for item in recovered
+    ]
+    diff = diff_between(sides[0], sides[1], path)
+    if options.as_json:
+        heads = [{"call": point.call, "side": point.side, "confidence": item.confidence, "reasons": item.reasons}
+                 for point, item in zip(ends, recovered, strict=True)]  # fmt: skip
+        print_json({"path": path, "from": heads[0], "to": heads[1], "diff": diff})
+        return
+    out = make_console()
+    for point, item in zip(ends, recovered, strict=True):
+        print_reasons(out, confidence_line(path, point, item), item)
+    for line in diff_lines(diff, 0 if options.full_diff else _MAX_DIFF_LINES):
+        out.print(line, soft_wrap=True)
+
+
+def _point_options(name: str) -> tuple[str | None, str | None]:
+    """Return the values of --before and --after for a point such as `CALL` or `before:CALL`."""
+    return (name.removeprefix("before:"), None) if name.startswith("before:") else (None, name)
 
 
 def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent) -> Text:
@@ -294,8 +353,9 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     folder = str(Path(options.path).resolve()) if options.path else None
     totals = FileTotalsCollector()
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        for archive in archives_by_project(files, advance, warn):
-            for change in archive.changes_and_failures:
+        is_cached = sum(file.size for file in files) >= select.MIN_CACHED_BYTES
+        for changes in changes_by_project(files, advance, warn, cached=is_cached):
+            for change in changes:
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                     totals.add(change)
     rows = totals.rows()

@@ -1,4 +1,4 @@
-"""`toolspan hook`: install hooks that record when Claude Code asks for permission."""
+"""`toolspan hook`: record when Claude Code asks for permission, and answer in the page of `toolspan ui`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def command() -> None:
 
     Transcripts do not record how long a call waited for permission. With these hooks, `toolspan
     time` shows each wait. They write times, names and ids next to the transcript, no contents, and
-    never decide anything. All commands except `record`, which the hooks run, print JSON with --json.
+    decide nothing, unless you install them with --approve: then you can answer in `toolspan ui`. All
+    commands except `record` and `approve`, which the hooks run, print JSON with --json.
     """
 
 
@@ -49,12 +50,19 @@ _target_options = combine_options(
 @command.command("install")
 @_target_options
 @click.option("--client", help="The client version.  [default: that of `claude` on the PATH]")
+@click.option("--approve", is_flag=True, help="Also let you answer permission requests in the page of `toolspan ui`.")
 @click.pass_context
-def install(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None) -> None:
+def install(
+    ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None, approve: bool
+) -> None:  # fmt: skip
     """Add the hooks to the client's settings, after showing the change.
 
     Only hooks that the client version supports are added, because old clients reject settings
     with others.
+
+    With --approve, a permission request is also shown in the page of a running `toolspan ui`. The
+    client waits at most 60 seconds for an answer there, and not at all if no page is open; then it
+    asks as always. Install again without --approve to turn it off.
     """
     if client is None:
         version = _installed_client_version()
@@ -62,7 +70,12 @@ def install(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, c
         version = tuple(map(int, match.groups()))
     else:
         raise click.BadParameter(f"{client!r} is not a version such as 2.1.325")
-    change = plan_install(_settings_file(project=project), _record_command_line(), events_for(version))
+    change = plan_install(
+        _settings_file(project=project),
+        _hook_command_line("record"),
+        events_for(version),
+        approve_command=_hook_command_line("approve") if approve else None,
+    )
     if not change:
         _print_result(change, "The hooks are already installed.", as_json=as_json, done=False)
     elif _confirm_change(change, "Add these hooks?", yes=yes, as_json=as_json):
@@ -93,16 +106,22 @@ def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool)
 def status(*, as_json: bool) -> None:
     """Show which settings have the hooks, and how many sessions were recorded."""
     files = {"user": _settings_file(project=False), "project": _settings_file(project=True)}
-    events_by_scope = {name: dict(installed_hooks(path)) for name, path in files.items()}
+    commands_by_scope = {name: installed_hooks(path) for name, path in files.items()}
+    answers = {name: any("hook approve" in line for lines in commands.values() for line in lines)
+               for name, commands in commands_by_scope.items()}  # fmt: skip
     sessions = 0
     with suppress(OSError):
         sessions = len(list((config_dir() / "projects").glob(f"*/*/{HOOK_LOG_NAME}")))
     if as_json:
-        rows = {name: {"path": str(files[name]), "events": list(events_by_scope[name])} for name in files}
+        rows = {
+            name: {"path": str(files[name]), "events": list(commands_by_scope[name]), "approve": answers[name]}
+            for name in files
+        }
         print_json({**rows, "sessions": sessions})
         return
-    for name, events in events_by_scope.items():
-        click.echo(f"{name:8} {', '.join(events) or 'none'}")
+    for name, events in commands_by_scope.items():
+        in_page = "; you can answer in `toolspan ui`" if answers[name] else ""
+        click.echo(f"{name:8} {', '.join(events) or 'none'}{in_page}")
         click.echo(f"{'':8} in {files[name]}")
     click.echo(f"{format_count(sessions, 'session')} recorded so far")
 
@@ -113,6 +132,14 @@ def record_command() -> None:
     from toolspan.cli.hook_record import record_hook_input
 
     record_hook_input()
+
+
+@command.command("approve")
+def approve_command() -> None:
+    """Ask for the permission on standard input in `toolspan ui`. The hooks run this; it never fails."""
+    from toolspan.cli.hook_approve import answer_permission_request
+
+    answer_permission_request()
 
 
 def _settings_file(*, project: bool) -> Path:
@@ -134,14 +161,14 @@ def _installed_client_version() -> VersionTuple | None:
     return None if match is None else tuple(map(int, match.groups()))
 
 
-def _record_command_line() -> str:
-    """Return the shell command for the hooks. It uses an absolute path, prints nothing and always succeeds."""
+def _hook_command_line(name: str) -> str:
+    """Return the shell command for the hooks. It uses an absolute path and always succeeds."""
     program = Path(sys.argv[0])
     if program.name.startswith("toolspan") and program.is_file():
         arguments = [str(program.absolute())]
     else:
         arguments = [sys.executable, "-m", "toolspan"]
-    return f"{shlex.join([*arguments, 'hook', 'record'])} 2>/dev/null || true"
+    return f"{shlex.join([*arguments, 'hook', name])} 2>/dev/null || true"
 
 
 def _confirm_change(change: SettingsChange, question: str, *, yes: bool, as_json: bool) -> bool:

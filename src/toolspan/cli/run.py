@@ -90,7 +90,7 @@ def command(ctx: click.Context, /, **_: object) -> None:
     """Let a model work with the tools: on one prompt (-p), or in a conversation.
 
     Permissions, hooks and recording work as in `toolspan exec`. With -p you are not asked: a call
-    that needs permission is denied, unless you add --ask or --permission-prompt-tool.
+    that needs permission is denied, unless you add --approve or --permission-prompt-tool.
 
     In a conversation, Ctrl-C interrupts the turn; a second Ctrl-C, /exit or Ctrl-D quits.
 
@@ -112,7 +112,7 @@ async def _run_command(options: _RunOptions, session_options: HostOptions) -> in
     model = make_model(options.model_spec, base_url=options.base_url)
     source = _resolve_session(options, session_options.transcript_target, session_options.cwd.absolute())
     model_access = HookModelAccess(model)
-    with open_terminal(enabled=session_options.ask or prompt is None) as terminal:
+    with open_terminal(enabled=session_options.asks_at_terminal or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal; write a prompt after -p")
         async with (

@@ -92,6 +92,7 @@ _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
 _MAX_TEXT_CHARS = 256
 _BLOCK_CHARS = 50_000
+_CONTEXT_CHARS = 80
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -114,6 +115,7 @@ class _Replacement(NamedTuple):
     placeholder: str
     rule: str
     text_line: int
+    context: str = ""
 
 
 class Redaction(Struct, frozen=True, kw_only=True):
@@ -129,6 +131,8 @@ class Redaction(Struct, frozen=True, kw_only=True):
     placeholder: str
     rule: str
     """The rule that recognized the value."""
+    context: str = ""
+    """The text around the placeholder, redacted."""
 
 
 class SecretRedactor:
@@ -298,14 +302,23 @@ class SecretRedactor:
             merged[-1] = union
         pieces: list[str] = []
         replacements: list[_Replacement] = []
-        at = 0
+        places: list[int] = []
+        at = length = 0
         for start, end, kind, rule in merged:
             placeholder = self._placeholder(kind, text[start:end])
             text_line = text.count("\n", 0, start) + 1 if self._keep_report else 0
             replacements.append(_Replacement(kind, placeholder, rule, text_line))
             pieces += (text[at:start], placeholder)
+            places.append(length + start - at)
+            length += start - at + len(placeholder)
             at = end
-        return "".join((*pieces, text[at:])), tuple(replacements)
+        redacted = "".join((*pieces, text[at:]))
+        if self._keep_report:
+            replacements = [
+                item._replace(context=_line_around(redacted, place))
+                for item, place in zip(replacements, places, strict=True)
+            ]
+        return redacted, tuple(replacements)
 
     def _placeholder(self, kind: str, value: str) -> str:
         if kind in ("user", "person"):
@@ -315,7 +328,7 @@ class SecretRedactor:
         return self._placeholder_for(kind, value)
 
     def _note(self, replacement: _Replacement) -> None:
-        kind, placeholder, rule, text_line = replacement
+        kind, placeholder, rule, text_line, context = replacement
         self.counts[kind] += 1
         if not self._keep_report:
             return
@@ -329,6 +342,7 @@ class SecretRedactor:
                 kind=kind,
                 placeholder=placeholder,
                 rule=rule,
+                context=context,
             )
         )
 
@@ -424,6 +438,12 @@ class SecretRedactor:
                 placeholder = self._placeholder_for("secret", str(value))
                 self._note(_Replacement("secret", placeholder, "name " + ".".join(self._path[-1:]), 0))
                 return placeholder
+
+
+def _line_around(text: str, place: int) -> str:
+    """Return the line at a place, shortened around it."""
+    start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT_CHARS)
+    return text[start : place + _CONTEXT_CHARS].partition("\n")[0]
 
 
 def _is_home_folder(path: bytes, before: bytes) -> bool:

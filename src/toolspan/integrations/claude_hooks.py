@@ -40,8 +40,10 @@ EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
 """The events that toolspan's hooks handle, and the first client version known to support each. A client that does not
 know an event ignores the whole file, including permissions, so an event is omitted if the version is uncertain.
 """
-_OUR_COMMAND = re.compile(r"\btoolspan\b.* hook record\b")
+_OUR_COMMAND = re.compile(r"\btoolspan\b.* hook (?:record|approve)\b")
 _HOOK_TIMEOUT = 5
+APPROVE_SECONDS = 60
+"""How long the client waits for an answer in the page before it asks as always."""
 JsonObject = dict[str, object]
 
 
@@ -96,8 +98,12 @@ def events_for(version: VersionTuple | None) -> tuple[str, ...]:
     return tuple(event for event, since in EVENT_MIN_VERSIONS.items() if since <= client_version)
 
 
-def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsChange:
+def plan_install(
+    path: Path, command: str, events: Sequence[str], *, approve_command: str | None = None
+) -> SettingsChange:
     """Plan the installation of toolspan's hooks. The plan is empty if they are already installed.
+
+    `approve_command` answers permission requests; without it, no hook decides anything.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -110,9 +116,11 @@ def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsCha
     others = _remove_our_hooks(current_hooks, path)
     hooks = dict(others)
     for event in events:
-        handler = {"type": "command", "command": command, "timeout": _HOOK_TIMEOUT}
+        handlers = [{"type": "command", "command": command, "timeout": _HOOK_TIMEOUT}]
+        if event == "PermissionRequest" and approve_command is not None:
+            handlers.append({"type": "command", "command": approve_command, "timeout": APPROVE_SECONDS + _HOOK_TIMEOUT})
         groups = hooks.get(event)
-        hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": [handler]}]
+        hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": handlers}]
     if json.dumps(current_hooks, sort_keys=True) == json.dumps(hooks, sort_keys=True):
         return SettingsChange(target, before, before)
     backup = _read_backup(target, before)
@@ -144,19 +152,19 @@ def plan_uninstall(path: Path) -> SettingsChange:
     return SettingsChange(target, before, after, is_exact=False)
 
 
-def installed_hooks(path: Path) -> Mapping[str, str]:
+def installed_hooks(path: Path) -> Mapping[str, Sequence[str]]:
     """Return the commands of toolspan's installed hooks by event.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
         BadSetting: its hooks are invalid.
     """
-    commands: dict[str, str] = {}
+    commands: dict[str, list[str]] = {}
     for event, groups in object_at(_parse_settings(path, _read_file(path)), "hooks", path).items():
         for group in groups if isinstance(groups, list) else ():
             for handler in _group_handlers(group):
                 if is_toolspan_handler(handler):
-                    commands[event] = str(handler["command"])
+                    commands.setdefault(event, []).append(str(handler["command"]))
     return commands
 
 

@@ -7,6 +7,7 @@ findings. Start at `read`, which detects the format from the first lines and use
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,79 @@ def read_content(transcript: Transcript) -> TranscriptContent:
     return transcript.reader.read_content(transcript.info, transcript.spans)
 
 
+class PartialRead:
+    """A file that grows, read up to the end of its last complete line.
+
+    A process that keeps these forks for each question; in the child, `read` then reads only the new bytes.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Read nothing yet; see `catch_up`."""
+        self._path = path
+        self._offset = 0
+        self._edge = b""
+        self._inode: tuple[int, int] | None = None
+        self._reader: TranscriptReader[Any] | None = None
+        self._format = format_of_path(path)
+
+    def catch_up(self) -> bool:
+        """Read the complete new lines. Return False if the file cannot be continued and must be read anew."""
+        return self._read_on(last=False)
+
+    def finish(self) -> Transcript | None:
+        """Read the rest and return the transcript, or None if the file cannot be continued. Call it once."""
+        if not self._read_on(last=True) or self._reader is None:
+            return None
+        self._reader.finish()
+        return Transcript(self._reader, self._format)
+
+    def _read_on(self, *, last: bool) -> bool:
+        try:
+            status = Path(self._path).stat()
+            inode = (status.st_dev, status.st_ino)
+            if self._inode not in (None, inode) or status.st_size < self._offset or self._read_edge() != self._edge:
+                return False
+            self._inode = inode
+            source = source_for_path(self._path)
+            for chunk in read_chunks(source, offset=self._offset):
+                if not chunk.has_newline and not last:
+                    break
+                if self._reader is None:
+                    if is_foreign(source.name, chunk.data, chunk.start, chunk.end):
+                        return False
+                    self._format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
+                    if self._format.is_document(bytes(chunk.data[chunk.start : chunk.end])):
+                        return False
+                    self._reader = self._format.make_reader(source, chunk)
+                self._reader.add_chunk(chunk)
+                self._offset = chunk.offset + chunk.source_length
+            self._edge = self._read_edge()
+        except (OSError, SourceError):
+            return False
+        return True
+
+    def _read_edge(self) -> bytes:
+        """Return the last bytes that were read, which tell whether the file was rewritten."""
+        if not self._offset:
+            return b""
+        with Path(self._path).open("rb") as stream:
+            stream.seek(max(0, self._offset - _EDGE_BYTES))
+            return stream.read(min(_EDGE_BYTES, self._offset))
+
+
+_EDGE_BYTES = 512
+partial_reads: ContextVar[dict[str, PartialRead] | None] = ContextVar("partial_reads", default=None)
+"""Files that `read` continues, by name. Each is used once."""
+
+
+def _continue_partial_read(source: Source) -> Transcript | None:
+    partial = (partial_reads.get() or {}).pop(source.name, None)
+    return None if partial is None else partial.finish()
+
+
 def _read_source(source: Source, *, calls_only: bool = False, known_only: bool = False) -> Transcript:
+    if (transcript := _continue_partial_read(source)) is not None:
+        return transcript
     transcript_format = format_of_path(source.name)
     reader: TranscriptReader[Any] | None = None
     try:

@@ -1,4 +1,11 @@
 """`toolspan ui`: the web UI. `server.py` starts it, `api.py` lists the data it serves, `static/` is the front end.
 
 The API runs the commands of `toolspan.cli` with `--json`, so that a number in the page equals the command's.
+`WebApprover` asks for permission in the page.
 """
+
+from __future__ import annotations
+
+from toolspan.integrations.web_approver import WebApprover
+
+__all__ = ["WebApprover"]

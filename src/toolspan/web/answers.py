@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from toolspan.errors import SourceError
+from toolspan.formats.claude.paths import config_dir
 from toolspan.reading.discovery import default_roots
-from toolspan.web.worker import FRAME_HEAD, Answer, Question, decode_answer, encode_frame, frame_length
+from toolspan.web.worker import FRAME_HEAD, Answer, Question, WorkerRequest, decode_answer, encode_frame, frame_length
 
 _MAX_KEPT_BYTES = 32 << 20
+_LARGE_BYTES = 1 << 20
+_MAX_GROWING = 4
+_REST = 2.0
+_MAX_REST_SECONDS = 15.0
 _MAX_PARALLEL = 2
 """Commands read on all cores themselves."""
+Version = tuple[int, int]
+"""The number of changes of transcripts, and of statuses; an answer is valid for one value."""
 
 
 class Answers:
@@ -31,54 +39,72 @@ class Answers:
         self.roots = tuple(roots)
         self.change = 0
         """The number of changes seen; an answer is valid for one value."""
+        self._status_changes = 0
         self._address = address
-        self._kept: OrderedDict[Question, tuple[int, Answer]] = OrderedDict()
-        self._asked: dict[tuple[int, Question], asyncio.Task[Answer]] = {}
+        self.scratch = Path(address).parent
+        """A private folder for files that commands write."""
+        self._kept: OrderedDict[Question, tuple[Version, Answer]] = OrderedDict()
+        self._asked: dict[tuple[Version, Question], asyncio.Task[Answer]] = {}
         self._limit = asyncio.Semaphore(_MAX_PARALLEL)
         self._changed = asyncio.Condition()
         self._closed = asyncio.Event()
+        self._busy_seconds = 0.0
+        self._growing: OrderedDict[str, None] = OrderedDict()
+        self._waking: set[asyncio.Task[None]] = set()
 
-    async def ask(self, question: Question) -> Answer:
-        """Return the answer to a question. Equal questions at the same time are asked once."""
+    @property
+    def live_version(self) -> Version:
+        """Changes of transcripts, and of the status of sessions."""
+        return (self.change, self._status_changes)
+
+    async def ask(self, question: Question, *, live: bool = False) -> Answer:
+        """Return the answer to a question. Equal questions at the same time are asked once.
+
+        The answer to a `live` question depends on processes, too.
+        """
+        version = self.live_version if live else (self.change, 0)
         kept = self._kept.get(question)
-        if kept is not None and kept[0] == self.change:
+        if kept is not None and kept[0] == version:
             self._kept.move_to_end(question)
             return kept[1]
-        key = (self.change, question)
+        key = (version, question)
         task = self._asked.get(key)
         if task is None:
             task = self._asked[key] = asyncio.create_task(self._ask_worker(key))
         return await asyncio.shield(task)
 
-    async def run(self, question: Question) -> Answer:
-        """Run a command that changes something, and forget all answers."""
+    async def run(self, question: Question, *, changes: bool = True) -> Answer:
+        """Run a command and do not keep the answer. If it `changes` something, forget all answers."""
         try:
-            return await self._ask_worker((self.change, question), keep=False)
+            return await self._ask_worker(((self.change, 0), question), keep=False)
         finally:
-            self.change += 1
-            await self._notify()
+            if changes:
+                self.change += 1
+                await self._notify()
 
-    async def _ask_worker(self, key: tuple[int, Question], *, keep: bool = True) -> Answer:
-        change, question = key
+    async def _ask_worker(self, key: tuple[Version, Question], *, keep: bool = True) -> Answer:
+        version, question = key
         try:
             async with self._limit:
+                started = time.monotonic()
                 reader, writer = await asyncio.open_unix_connection(self._address)
                 try:
-                    writer.write(encode_frame(msgspec.msgpack.encode(question)))
+                    writer.write(encode_frame(msgspec.msgpack.encode(WorkerRequest(question, tuple(self._growing)))))
                     length = frame_length(await reader.readexactly(FRAME_HEAD))
                     answer = decode_answer(await reader.readexactly(length))
                 except asyncio.IncompleteReadError:
                     return Answer(error="the command ended without an answer", status=500)
                 finally:
                     writer.close()
+                    self._busy_seconds += time.monotonic() - started
             if keep and answer.status != 500:
-                self._keep(question, change, answer)
+                self._keep(question, version, answer)
             return answer
         finally:
             self._asked.pop(key, None)
 
-    def _keep(self, question: Question, change: int, answer: Answer) -> None:
-        self._kept[question] = (change, answer)
+    def _keep(self, question: Question, version: Version, answer: Answer) -> None:
+        self._kept[question] = (version, answer)
         self._kept.move_to_end(question)
         size = sum(_size(kept) for _, kept in self._kept.values())
         while size > _MAX_KEPT_BYTES and len(self._kept) > 1:
@@ -94,20 +120,57 @@ class Answers:
             folders = folders or default_roots()
         except SourceError:  # no client has been used on this machine
             return
-        async for _ in awatch(*folders, step=50, debounce=400, rust_timeout=0, yield_on_timeout=False):
-            self.change += 1
-            await self._notify()
+        statuses = config_dir() / "sessions"  # where Claude Code says what its processes do
+        if statuses.is_dir():
+            folders.append(statuses)
+        async for changes in awatch(*folders, step=50, debounce=400, rust_timeout=0, yield_on_timeout=False):
+            if all(Path(path).parent == statuses for _, path in changes):
+                self.count_status_change()
+            else:
+                self._note_growing(path for _, path in changes)
+                self.change += 1
+                self._busy_seconds = 0.0
+                await self._notify()
+                await asyncio.sleep(0)  # the pages that wait for changes ask now
+                await self._rest()
 
-    async def next_change(self, seen: int) -> int | None:
-        """Wait until the number of changes exceeds `seen` and return it, or None when the server stops."""
+    async def _rest(self) -> None:
+        """Let a change that takes long to answer be the last one for a while, so that the machine has rest."""
+        while self._asked:
+            await asyncio.wait(list(self._asked.values()))
+        await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
+
+    def _note_growing(self, paths: Iterable[str]) -> None:
+        """Remember the large files that changed last."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                if path.endswith(".jsonl") and Path(path).stat().st_size >= _LARGE_BYTES:
+                    self._growing[path] = None
+                    self._growing.move_to_end(path)
+        while len(self._growing) > _MAX_GROWING:
+            self._growing.popitem(last=False)
+
+    async def wait_for(self, is_reached: Callable[[], bool]) -> bool:
+        """Wait for a condition, which is checked after each change. Return False when the server stops."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self.change > seen or self._closed.is_set())
-        return None if self._closed.is_set() else self.change
+            await self._changed.wait_for(lambda: is_reached() or self._closed.is_set())
+        return not self._closed.is_set()
+
+    def count_status_change(self) -> None:
+        """Count a change of a process or of the status that a client publishes."""
+        self._status_changes += 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Let waiting tasks check their conditions."""
+        task = asyncio.create_task(self._notify())
+        self._waking.add(task)
+        task.add_done_callback(self._waking.discard)
 
     def close(self) -> None:
         """End all waiting for changes."""
         self._closed.set()
-        self._closing = asyncio.create_task(self._notify())
+        self.wake()
 
     async def _notify(self) -> None:
         async with self._changed:

@@ -8,26 +8,26 @@ Warnings of a command are in the header `X-Toolspan-Warnings`, a JSON array.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolspan.web.answers import Answers
+from toolspan.web.doctor import DoctorRoutes
+from toolspan.web.files import FileRoutes
+from toolspan.web.live import Live
 from toolspan.web.muted import muted_routes
+from toolspan.web.requests import ApiError, check_id, read_id, read_options, respond
 from toolspan.web.worker import Answer, Question
 
 _SESSION_FILTERS = ("project", "dialect", "since", "until")
 _CALL_FILTERS = ("tool", "state", "error", *_SESSION_FILTERS, "session", "agent")
 _REQUEST_FILTERS = (*_SESSION_FILTERS, "session", "agent")
-_FLAGS = frozenset({"live", "mcp", "context", "regex", "ignore-case", "case-sensitive", "every", "diff"})
-_NUMBER = re.compile(r"[0-9]{1,9}")
-_ID = re.compile(r"[A-Za-z0-9#][A-Za-z0-9_.:-]{0,199}")
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -48,7 +48,6 @@ _ROUTES = {
     "time": _Route((*_CALL_FILTERS, "limit"), single=True),
     "flows": _Route((*_CALL_FILTERS, "chain", "length", "every", "limit")),
     "usage": _Route((*_REQUEST_FILTERS, "tool", "by", "context", "sort", "limit")),
-    "files": _Route((*_CALL_FILTERS, "path", "sort", "limit")),
     "doctor": _Route(()),
 }
 
@@ -61,23 +60,16 @@ def api_routes(answers: Answers) -> list[Route]:
         *simple,
         Route("/api/search", api.search),
         Route("/api/session/{id}", api.session),
-        Route("/api/session/{id}/doctor", api.session_doctor),
         Route("/api/session/{id}/timeline", api.timeline),
         Route("/api/call/{id}", api.call),
         Route("/api/call/{id}/why", api.why),
         Route("/api/call/{id}/records", api.call_records),
         Route("/api/compare", api.compare),
-        Route("/api/live", api.live),
         *muted_routes(),
+        *FileRoutes(answers, _CALL_FILTERS).routes(),
+        *DoctorRoutes(answers, api.find_files).routes(),
+        *Live(answers).routes(),
     ]
-
-
-class ApiError(Exception):
-    """A request that cannot be answered."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class _Api:
@@ -115,7 +107,7 @@ class _Api:
     async def timeline(self, request: Request) -> Response:
         session = read_id(request)
         arguments = read_options(request, ("message",))
-        if not all(_NUMBER.fullmatch(argument.partition("=")[2]) for argument in arguments):
+        if not all(re.fullmatch("--message=[0-9]{1,9}", argument) for argument in arguments):
             raise ApiError(400, "message is a number")
         return respond(await self._show(session, arguments, command="web.timeline"), single=True)
 
@@ -156,9 +148,9 @@ class _Api:
         call = read_id(request)
         return respond(await self._answers.ask(Question("why", (), (call, *self._answers.roots))), single=True)
 
-    async def session_doctor(self, request: Request) -> Response:
-        row = await self._find_session(read_id(request))
-        return respond(await self._answers.ask(Question("doctor", (), tuple(row["files"]))))
+    async def find_files(self, session: str) -> list[str]:
+        """Return the files of a session, its own transcript first."""
+        return (await self._find_session(session))["files"]
 
     async def compare(self, request: Request) -> Response:
         arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
@@ -171,20 +163,6 @@ class _Api:
             names = tuple(files if self._answers.roots else sessions)
         return respond(await self._answers.ask(Question("compare", tuple(arguments), names)), single=True)
 
-    async def live(self, _: Request) -> Response:
-        """Send the live sessions as an event `sessions` now and after each change of a transcript."""
-
-        async def events() -> AsyncIterator[str]:
-            question = Question("sessions", ("--live",), self._answers.roots)
-            count: int | None = self._answers.change
-            while count is not None:
-                answer = await self._answers.ask(question)
-                data = b"[" + b",".join(map(bytes, answer.rows)) + b"]"
-                yield f"id: {count}\nevent: sessions\ndata: {data.decode()}\n\n"
-                count = await self._answers.next_change(count)
-
-        return StreamingResponse(events(), media_type="text/event-stream")
-
     async def _find_session(self, session: str) -> dict[str, list[str]]:
         """Return the row of a session of the served transcripts, whose files may then be read."""
         answer = await self._answers.ask(Question("sessions", (), self._answers.roots))
@@ -196,51 +174,5 @@ class _Api:
         raise ApiError(404, f"no session {session!r}")
 
 
-def read_options(request: Request, allowed: Sequence[str], besides: Sequence[str] = ()) -> list[str]:
-    """Return the query as options of a command, each as one word, so that a value cannot be another option."""
-    words = []
-    for key, value in request.query_params.multi_items():
-        name = key.replace("_", "-")
-        if key in besides or key == "token":
-            continue
-        if name not in allowed:
-            raise ApiError(400, f"no parameter {key!r}; there are {', '.join((*besides, *allowed))}")
-        if name in _FLAGS:
-            words += [f"--{name}"] if value in ("1", "true", "") else []
-        elif value:
-            words.append(f"--{name}={value}")
-    return words
-
-
-def read_id(request: Request) -> str:
-    """Return the id in the path of a request."""
-    return check_id(request.path_params["id"])
-
-
-def check_id(name: str) -> str:
-    """Return an id that contains only characters of ids."""
-    if not _ID.fullmatch(name):
-        raise ApiError(400, f"not an id: {name[:80]!r}")
-    return name
-
-
 def _may_be_path(word: str) -> bool:
     return "/" in word or word.endswith((".jsonl", ".zst"))
-
-
-def respond(answer: Answer, *, single: bool = False) -> Response:
-    """Return an answer as JSON."""
-    if answer.error is not None:
-        return JSONResponse({"error": answer.error}, answer.status)
-    rows = list(map(bytes, answer.rows))
-    body = (rows[0] if rows else b"null") if single else b"[" + b",\n".join(rows) + b"]"
-    response = Response(body, media_type="application/json")
-    if answer.warnings:
-        response.headers["X-Toolspan-Warnings"] = json.dumps(answer.warnings)
-    return response
-
-
-async def respond_to_error(_: Request, error: Exception) -> Response:
-    """Return an `ApiError` as JSON."""
-    assert isinstance(error, ApiError)
-    return JSONResponse({"error": str(error)}, error.status)

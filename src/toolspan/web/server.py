@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolspan.errors import ToolspanError
+from toolspan.integrations.web_approver import RunningServer, running_servers, state_folder
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -37,16 +38,6 @@ class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int | None = None
     first_port: int = 8787
-
-
-class RunningServer(msgspec.Struct, frozen=True):
-    """The state file of a server."""
-
-    pid: int
-    url: str
-    roots: tuple[str, ...]
-    host: str
-    port: int
 
 
 def serve(options: UiOptions, ready: Callable[[str], None]) -> None:
@@ -76,8 +67,9 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
     host = "127.0.0.1" if options.host in _ALL_ADDRESSES else options.host
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={own.token}"
     answers = Answers(options.roots, address)
-    state = RunningServer(os.getpid(), url, options.roots, options.host, port)
-    file = _state_folder() / f"{port}.json"
+    state = RunningServer(os.getpid(), url, options.roots, options.host, port, own.page_token)
+    file = state_folder() / f"{port}.json"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -111,7 +103,8 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     from starlette.staticfiles import StaticFiles
 
     from toolspan.web.answers import watching
-    from toolspan.web.api import ApiError, api_routes, respond_to_error
+    from toolspan.web.api import api_routes
+    from toolspan.web.requests import ApiError, respond_to_error
     from toolspan.web.security import Guard
 
     loader = PackageLoader("toolspan.web")
@@ -167,38 +160,10 @@ def _listen(options: UiOptions) -> socket.socket:
 
 def running_server(options: UiOptions) -> str | None:
     """Return the address of a server of this user that shows the same transcripts, or None."""
-    for file in sorted(_state_folder().glob("*.json")):
-        try:
-            state = msgspec.json.decode(file.read_bytes(), type=RunningServer)
-        except (OSError, msgspec.MsgspecError):
-            continue
-        if not _answers(state):
-            file.unlink(missing_ok=True)
-        elif (state.roots, state.host) == (options.roots, options.host) and options.port in (None, state.port):
-            return state.url
+    for server in running_servers():
+        if (server.roots, server.host) == (options.roots, options.host) and options.port in (None, server.port):
+            return server.url
     return None
-
-
-def _answers(state: RunningServer) -> bool:
-    import http.client
-
-    host = "127.0.0.1" if state.host in _ALL_ADDRESSES else state.host
-    connection = http.client.HTTPConnection(host, state.port, timeout=2)
-    try:
-        connection.request("HEAD", state.url.partition(f":{state.port}")[2])
-        return connection.getresponse().status == 303
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _state_folder() -> Path:
-    """Return the private folder of state files, in the user's runtime or cache folder."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "toolspan" / "ui"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
 
 
 def _write_private(file: Path, data: bytes) -> None:

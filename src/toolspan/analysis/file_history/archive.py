@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePath
+from typing import cast
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from toolspan.analysis.file_history.changes import FileChange
+from toolspan.analysis.file_history.changes import ChangeKind, FileChange
 from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
@@ -49,11 +50,13 @@ from toolspan.diffs import DiffKind, unified
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.formats.source import source_for_path
+from toolspan.reading.cache import Cache, cached_answer, default_folder
 from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.parallel import fork_map
 from toolspan.reading.transcript import Transcript, read
 
 _BETWEEN_SESSIONS = "it may have been changed between two sessions"
-_OMITTED = UnknownEffect(reason="omitted")
+_CHANGES_QUESTION = "changes of files"
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
@@ -205,26 +208,52 @@ def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
     return None
 
 
+class RecordedChange(Struct, frozen=True, kw_only=True):
+    """A change or a failed change without contents, which would fill the memory and the cache."""
+
+    path: str
+    call: str
+    tool: str
+    at: str | None
+    session: str | None
+    agent: str | None
+    kind: ChangeKind | None = None
+    """None if the change failed."""
+    added: int | None = None
+    removed: int | None = None
+    state: str = "succeeded"
+    error_kind: str | None = None
+
+    @classmethod
+    def of(cls, change: FileChange | FailedChange) -> RecordedChange:
+        """Return a change without its contents."""
+        shared = {name: getattr(change, name) for name in ("path", "call", "tool", "at", "session", "agent")}
+        if isinstance(change, FailedChange):
+            return cls(**shared, state=change.state, error_kind=change.error_kind)
+        return cls(**shared, kind=change.kind, added=change.added, removed=change.removed)
+
+
 class FileTotalsCollector:
     """A collector of change totals for each file."""
 
     def __init__(self) -> None:
-        self._changes: dict[str, list[FileChange]] = {}
+        self._changes: dict[str, dict[str, RecordedChange]] = {}
         self._errors: dict[str, set[str]] = {}
 
-    def add(self, change: FileChange | FailedChange) -> None:
+    def add(self, change: FileChange | FailedChange | RecordedChange) -> None:
         """Count a change or a failed change. Repeated records of the same call count once."""
-        changes = self._changes.setdefault(change.path, [])
-        if isinstance(change, FailedChange):
-            self._errors.setdefault(change.path, set()).add(change.call)
-        elif all(other.call != change.call for other in changes):
-            changes.append(replace(change, hunks=(), before=None, effect=_OMITTED))  # contents would fill the memory
+        recorded = change if isinstance(change, RecordedChange) else RecordedChange.of(change)
+        changes = self._changes.setdefault(recorded.path, {})
+        if recorded.kind is None:
+            self._errors.setdefault(recorded.path, set()).add(recorded.call)
+        else:
+            changes.setdefault(recorded.call, recorded)
 
     def rows(self) -> list[FileTotals]:
         """Return one row per file, ordered by the last change."""
         totals: list[FileTotals] = []
         for path, unordered in self._changes.items():
-            changes = sorted(unordered, key=lambda change: change.at or "")
+            changes = sorted(unordered.values(), key=lambda change: change.at or "")
             last = changes[-1] if changes else None
             totals.append(
                 FileTotals(
@@ -253,10 +282,17 @@ ProgressCallback = Callable[[int], None]
 ProblemCallback = Callable[[str], None]
 
 
-def archives_by_project(
-    files: Sequence[TranscriptFile], advance: ProgressCallback, problem: ProblemCallback
-) -> Iterator[FileArchive]:
-    """Yield one archive for each project, with changes but without contents."""
+class ProjectChanges(Struct, frozen=True):
+    """The changes in the sessions of one project, and the files that could not be read."""
+
+    changes: list[RecordedChange]
+    problems: list[str] = []
+
+
+def changes_by_project(
+    files: Sequence[TranscriptFile], advance: ProgressCallback, problem: ProblemCallback, *, cached: bool = False
+) -> Iterator[list[RecordedChange]]:
+    """Yield the changes in each project. With `cached`, projects whose files are unchanged come from the cache."""
     groups: dict[Path, list[TranscriptFile]] = {}
     for file in files:
         project = file.path.parent
@@ -265,8 +301,32 @@ def archives_by_project(
                 project = folder / file.path.relative_to(folder).parts[0]
                 break
         groups.setdefault(project, []).append(file)
-    for group in groups.values():
-        yield FileArchive(list(_read_transcripts(group, advance, problem)), contents=False)
+    projects = list(groups.values())
+    sizes = [sum(file.size for file in group) for group in projects]
+    cache_folder = default_folder() if cached else None
+
+    def collect(index: int) -> bytes:
+        group = projects[index]
+        compute = partial(_collect_changes, group)
+        if cache_folder is None:
+            return msgspec.msgpack.encode(compute())
+        paths = [file.path for file in group]
+        return msgspec.msgpack.encode(
+            cached_answer(paths, _CHANGES_QUESTION, ProjectChanges, compute, Cache(cache_folder))
+        )
+
+    for data, size in zip(fork_map(sizes, collect), sizes, strict=True):
+        found = msgspec.msgpack.decode(cast("bytes", data), type=ProjectChanges)
+        for line in found.problems:
+            problem(line)
+        advance(size)
+        yield found.changes
+
+
+def _collect_changes(group: Sequence[TranscriptFile]) -> ProjectChanges:
+    problems: list[str] = []
+    archive = FileArchive(list(_read_transcripts(group, lambda _: None, problems.append)), contents=False)
+    return ProjectChanges([RecordedChange.of(change) for change in archive.changes_and_failures], problems)
 
 
 def archive_about(

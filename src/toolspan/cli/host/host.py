@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import click
@@ -36,6 +37,7 @@ from toolspan.cli.prompt.approver import GrantWriter, SessionPermissions, Termin
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver
+from toolspan.integrations.web_approver import WebApprover
 from toolspan.runtime.authorization import apply_permission_updates
 from toolspan.runtime.hooks.configured import Compose
 from toolspan.runtime.permissions import MODES, Permissions, PolicyStack, Rules
@@ -76,6 +78,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     tools: str | None
     permission_prompt_tool: str | None
     ask: bool
+    approve: Literal["terminal", "web"] | None
     mcp_config: Path | None
     cwd: Path
     transcript: str
@@ -84,6 +87,11 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     def transcript_target(self) -> str | None:
         """Where to record the session; None if it is not recorded."""
         return None if self.transcript == "none" else self.transcript
+
+    @property
+    def asks_at_terminal(self) -> bool:
+        """Whether permission requests are answered at the terminal."""
+        return self.ask or self.approve == "terminal"
 
     @property
     def named_tools(self) -> list[str] | None:
@@ -111,7 +119,9 @@ host_options = combine_options(
     click.option("--disallowed-tools", default="", help="Rules that deny."),
     click.option("--tools", help="Only these tools, separated by commas."),
     click.option("--permission-prompt-tool", help="An MCP tool that answers permission requests."),
-    click.option("--ask", is_flag=True, help="Ask you at the terminal for permission."),
+    click.option("--approve", type=click.Choice(["terminal", "web"]), help="Ask you for permission: at the terminal,"
+                 " or in the page of a running `toolspan ui` (without one: at the terminal, if there is one)."),
+    click.option("--ask", is_flag=True, help="The same as --approve terminal."),
     click.option("--mcp-config", type=_PATH_TYPE, help="A file with MCP servers to connect to."),
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
     click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
@@ -160,7 +170,7 @@ class Host:
         permissions = SessionPermissions(
             Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
         )
-        approver: TerminalApprover | Approver | None = None
+        approver: TerminalApprover | WebApprover | Approver | None = None
         if self.terminal is not None:
             grant_writer = GrantWriter(settings.settings_paths, TrustStore(default_trust_path()))
             approver = TerminalApprover(
@@ -168,7 +178,9 @@ class Host:
             )
         elif (tool := options.permission_prompt_tool) is not None:
             approver = prompt_tool_approver(self.servers, tool, self.servers.profile)
-        hook_options = self._hook_options(person=isinstance(approver, TerminalApprover))
+        if options.approve == "web":
+            approver = WebApprover(fallback=approver, profile=client_profile, on_wait=_announce_question)
+        hook_options = self._hook_options(person=isinstance(approver, TerminalApprover | WebApprover))
         tools = self._build_toolset(client_profile, rules, person=approver is not None)
         available = [tool.name for tool in tools]
         for line in unknown_tool_warnings(options.named_tools or [], available):
@@ -194,7 +206,7 @@ class Host:
             apply_permission_updates([{"type": "setMode", "mode": mode}], session.runner.runner_context)
 
         permissions.set_mode = set_mode
-        if isinstance(approver, TerminalApprover):
+        if isinstance(approver, TerminalApprover | WebApprover):
             approver.notify = partial(notify_permission_prompt, session)
         workspace = session.runner.runner_context.workspace
         workspace.environment = {**workspace.environment, **settings.merged_settings.env}
@@ -209,7 +221,7 @@ class Host:
 
     def load_subagent_config(self, find_model: FindModel) -> SubagentConfig:
         """Load the agent definitions, warning about invalid files."""
-        hook_options = self._hook_options(person=self.terminal is not None)
+        hook_options = self._hook_options(person=self.terminal is not None or self.options.approve == "web")
         make_hooks = self.settings.hook_factory(profile(self.options.profile_name), self.servers, hook_options)
         loaded = load_agent_definitions(self.settings.agent_folders, partial(make_hooks, "agent"))
         for line in loaded.problems:
@@ -253,9 +265,11 @@ async def open_host(
     options: HostOptions, *, model: str | None, terminal: Terminal | None, model_access: HookModelAccess | None = None
 ) -> AsyncIterator[Host]:
     """Load the settings and connect to the MCP servers."""
-    if options.ask and options.permission_prompt_tool is not None:
-        raise ToolspanError("use either --ask or --permission-prompt-tool")
-    if options.ask and terminal is None:
+    if (options.ask or options.approve) and options.permission_prompt_tool is not None:
+        raise ToolspanError(f"use either {'--ask' if options.ask else '--approve'} or --permission-prompt-tool")
+    if options.ask and options.approve == "web":
+        raise ToolspanError("use either --ask or --approve web")
+    if options.asks_at_terminal and terminal is None:
         warn("--ask: there is no terminal to ask at, so calls that need permission are denied")
     settings = load_host_settings(options.cwd, options.settings_file, options.setting_sources)
     client_profile = profile(options.profile_name, model=model)
@@ -265,6 +279,10 @@ async def open_host(
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
         yield Host(options, settings, servers, terminal, model_access)
+
+
+def _announce_question(tool: str, url: str) -> None:
+    warn(f"{tool} waits for your permission at {url}")
 
 
 class FaultReporter:

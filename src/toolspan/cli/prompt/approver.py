@@ -6,7 +6,6 @@ if there were no user. All model output is escaped before it is printed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,40 +24,21 @@ from toolspan.cli.prompt.terminal import (
     text_width,
     wrap_lines,
 )
-from toolspan.diffs import unified
-from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions import Permissions, Policy, Rules, decide
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.modes import MODES, Mode, Suggestion, suggest_updates
-from toolspan.runtime.permissions.rules import command_of
-from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions, change_local_settings
 from toolspan.session import Session
-from toolspan.shell.programs import find_programs
-from toolspan.tools.files.notebook import parse_notebook
-from toolspan.tools.files.paths import resolve_path
-from toolspan.tools.files.safe_read import read_file, stat_path
-from toolspan.tools.files.text import (
-    Codec,
-    DecodedText,
-    TextRange,
-    decode_text,
-    find_occurrences,
-    match_quote_style,
-    normalize_newlines,
-    replace_ranges,
-)
+from toolspan.tools.request_preview import RequestPreview, explain_request, preview_request
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 
 GrantScope = Literal["session", "local", "user"]
 PolicyResult = Decision | Awaitable[Decision | None] | None
-_ToolInput = Mapping[str, object]
 
-_PREVIEWED_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
-MAX_PREVIEW_BYTES = 4 << 20
 _MAX_OFFER_CHARACTERS = 300
 _MAX_OFFER_LINES = 5
 """Offers longer than this are not made, because users would accept them without reading."""
@@ -71,12 +51,6 @@ _DECISION_SOURCES: Mapping[GrantScope, str] = {
     "session": "user_session",
     "local": "user_permanent",
     "user": "user_permanent",
-}
-_BASIS_TEXTS = {
-    "outside": "it is outside the folders of the session",
-    "plan": "the session is in plan mode: nothing may be changed yet",
-    "protected": "this file controls what other programs run",
-    "unclear": "the command line may contain a command that a rule denies or asks about",
 }
 _CHOICES = {
     **dict.fromkeys(("o", "once", "y", "yes"), "o"),
@@ -135,7 +109,7 @@ class TerminalApprover:
                     answered_input = await ask_questions(request.input, self.terminal.write, self.terminal.read_line)
                     return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
                 offer = await self.permissions.find_offer(request, ask)
-                subject = _PromptSubject.from_request(request, self.profile)
+                subject = preview_request(request, self.profile)
                 await self.terminal.write(self._format_request(request, ask, subject, offer))
                 while True:
                     answer = await self._read_choice(subject, offer)
@@ -144,7 +118,7 @@ class TerminalApprover:
         except OSError:  # the terminal is gone
             return self._deny_unattended(request, ask)
 
-    async def _read_choice(self, subject: _PromptSubject, offer: GrantOffer | None) -> Allow | Deny | None:
+    async def _read_choice(self, subject: RequestPreview, offer: GrantOffer | None) -> Allow | Deny | None:
         """Read one answer. Return None if it is invalid or leads back to the menu."""
         lines = self._subject_lines(subject)
         choices = ["o once", *(["a always"] if offer else []), "d deny", "c deny with a comment"]
@@ -202,11 +176,11 @@ class TerminalApprover:
         return numbered.get(await self.terminal.read_line("Where? (empty: back) ") or "")
 
     def _format_request(
-        self, request: PermissionRequest, ask: Ask, subject: _PromptSubject, offer: GrantOffer | None
+        self, request: PermissionRequest, ask: Ask, subject: RequestPreview, offer: GrantOffer | None
     ) -> str:
         lines = cut_middle(self._subject_lines(subject), self._max_lines, ", v shows all")
         lines.append("")
-        details = [("folder", _abbreviate_home(request.cwd)), ("why", _explain_request(request, ask))]
+        details = [("folder", _abbreviate_home(request.cwd)), ("why", explain_request(request, ask))]
         details += [("always", line) for line in (offer.summary_lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in details:
@@ -220,9 +194,9 @@ class TerminalApprover:
     def _max_lines(self) -> int:
         return max(self.terminal.size.lines - _RESERVED_LINES, _MIN_LINES)
 
-    def _subject_lines(self, subject: _PromptSubject) -> Sequence[str]:
+    def _subject_lines(self, subject: RequestPreview) -> Sequence[str]:
         width = self.terminal.size.columns - len(_QUOTE_PREFIX)
-        return [f"{_QUOTE_PREFIX}{line}" for line in subject.terminal_lines(width, colours=self.terminal.has_colours)]
+        return [f"{_QUOTE_PREFIX}{line}" for line in _terminal_lines(subject, width, colours=self.terminal.has_colours)]
 
 
 async def notify_permission_prompt(session: Session, tool: str) -> None:
@@ -231,47 +205,11 @@ async def notify_permission_prompt(session: Session, tool: str) -> None:
     await session.fire_hook_event(SessionHookEvent(point="Notification", subject="permission_prompt", fields=fields))
 
 
-@dataclass(frozen=True, slots=True)
-class _PromptSubject:
-    """The part of a request that the user must see before allowing it."""
-
-    text: str
-    is_diff: bool = False
-
-    @classmethod
-    def from_request(cls, request: PermissionRequest, profile: Profile) -> _PromptSubject:
-        command = command_of(request)
-        if command is not None:
-            return cls(command)
-        change = preview_change(request, profile.files)
-        if change is not None:
-            return cls(change.rstrip("\n"), is_diff=True)
-        fields = [
-            f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}"
-            for key, value in request.input.items()
-        ]
-        return cls("\n".join(fields))
-
-    def terminal_lines(self, width: int, *, colours: bool) -> Iterator[str]:
-        for line in self.text.split("\n"):
-            colour = _DIFF_COLOURS.get(line[:1]) if self.is_diff and colours else None
-            for piece in wrap_lines(line, width):
-                yield piece if colour is None else f"\x1b[{colour}m{piece}\x1b[0m"
-
-
-def _explain_request(request: PermissionRequest, ask: Ask) -> str:
-    if ask.source == "hook":
-        return f"a hook asks: {ask.reason or 'no reason given'}"
-    if ask.rule is not None:
-        return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
-    if ask.needs is not None and ask.basis is None:
-        if find_programs(command_of(request) or "").uncertainties:
-            return "the command line cannot be analysed"
-        if (reach := ask.needs.reach) is not None:
-            what = f"{reach.program} reaches" if reach.program else "output goes to"
-            return f"{what} {reach.path}{'' if reach.inside else ', outside the folders of the session'}"
-        return f"no rule allows {'; '.join(ask.needs.parts)}" if ask.needs.of > 1 else "no rule allows it"
-    return _BASIS_TEXTS.get(ask.basis or "") or ask.reason or "no rule allows it"
+def _terminal_lines(preview: RequestPreview, width: int, *, colours: bool) -> Iterator[str]:
+    for line in preview.text.split("\n"):
+        colour = _DIFF_COLOURS.get(line[:1]) if preview.is_diff and colours else None
+        for piece in wrap_lines(line, width):
+            yield piece if colour is None else f"\x1b[{colour}m{piece}\x1b[0m"
 
 
 def _abbreviate_home(path: Path) -> str:
@@ -404,58 +342,3 @@ class GrantWriter:
         if change_local_settings(self.settings_paths, self.trust_store, write_grant):
             return f"Saved to {path}"
         return f"Saved to {path}; takes effect there once you run `toolspan trust`"
-
-
-# The diff that a call would make
-
-
-def preview_change(request: PermissionRequest, values: FileValues) -> str | None:
-    """Return a diff of the change that a call would make, or None if there is nothing to show."""
-    name = request.input.get("file_path", request.input.get("notebook_path"))
-    if request.tool not in _PREVIEWED_TOOLS or not isinstance(name, str):
-        return None
-    try:
-        path = resolve_path(name, request.cwd, request.path_scope().home if values.expands_home else None)
-        display_name = str(path.relative_to(request.cwd) if path.is_relative_to(request.cwd) else path)
-        current = None if stat_path(path) is None else decode_text(read_file(path, MAX_PREVIEW_BYTES).data)
-        if request.tool == "NotebookEdit":
-            return _preview_cell(request.input, display_name, current) or None
-        if request.tool == "Write":
-            new = normalize_newlines(str(request.input["content"]))
-        else:
-            edits = request.input["edits"] if request.tool == "MultiEdit" else [request.input]
-            new = _apply_edits(current, edits if isinstance(edits, list) else [], values).printable
-        if current is None:
-            return unified(make_hunks("", new), display_name, change="create") or None
-        return unified(make_hunks(current.printable, new), display_name) or None
-    except (ToolspanError, LookupError, ValueError, OSError):
-        return None
-
-
-def _apply_edits(current: DecodedText | None, edits: Sequence[_ToolInput], values: FileValues) -> DecodedText:
-    text = current or DecodedText("", "", Codec("utf-8"))
-    for edit in edits:
-        old, new = normalize_newlines(str(edit["old_string"])), str(edit["new_string"])
-        spans = find_occurrences(text.normalized, old) if old else [TextRange(0, 0)]
-        if not spans:
-            raise LookupError(old)
-        replaced = text.normalized[spans[0].start : spans[0].end]
-        targets = spans if edit.get("replace_all") is True else spans[:1]
-        new = match_quote_style(new, replaced) if values.keeps_curly else new
-        text = replace_ranges(text, targets, new)
-    return text
-
-
-def _preview_cell(tool_input: _ToolInput, name: str, current: DecodedText | None) -> str:
-    if current is None:
-        raise LookupError(name)
-    mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")
-    new = "" if mode == "delete" else str(tool_input.get("new_source", ""))
-    old = ""
-    if mode != "insert":
-        cells = parse_notebook(current.raw).cells
-        cells_by_id = {f"cell-{at}": cell for at, cell in enumerate(cells)}
-        cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
-        source = cells_by_id[str(cell_id)].get("source", "")
-        old = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    return unified(make_hunks(old, new), f"{name}#{cell_id or 'first'}")

@@ -91,34 +91,43 @@ export function useApi(path, query = {}, { live = false } = {}) {
   return { ...state, reload };
 }
 
-// Live sessions by server-sent events, over one connection for the whole page.
-const listeners = new Set();
+// Live data by server-sent events, over one connection for the whole page: sessions and open questions.
+const streams = { sessions: { listeners: new Set(), latest: null }, questions: { listeners: new Set(), latest: null } };
 let source = null;
-let latest = null;
+
+function subscribe(name, listener, { skipFirst = false } = {}) {
+  const stream = streams[name];
+  let skip = skipFirst && stream.latest === null;
+  const entry = (rows) => {
+    if (skip) skip = false;
+    else listener(rows);
+  };
+  stream.listeners.add(entry);
+  if (stream.latest !== null && !skipFirst) listener(stream.latest);
+  source ??= connect();
+  return () => {
+    stream.listeners.delete(entry);
+    if (Object.values(streams).some(({ listeners }) => listeners.size)) return;
+    source?.close();
+    source = null;
+    for (const one of Object.values(streams)) one.latest = null;
+  };
+}
+
+function connect() {
+  const events = new EventSource("/api/live");
+  for (const [name, stream] of Object.entries(streams)) {
+    events.addEventListener(name, (event) => {
+      stream.latest = JSON.parse(event.data);
+      for (const one of [...stream.listeners]) one(stream.latest);
+    });
+  }
+  return events;
+}
 
 // Call listener(sessions) with the live sessions (as `sessions --live --json`), now if known and after each change of
 // a transcript. Returns the function that stops it; the connection is closed when the last listener stops.
-export function onLive(listener, { skipFirst = false } = {}) {
-  let skip = skipFirst && latest === null;
-  const entry = (sessions) => {
-    if (skip) skip = false;
-    else listener(sessions);
-  };
-  listeners.add(entry);
-  if (latest !== null && !skipFirst) listener(latest);
-  if (source === null) {
-    source = new EventSource("/api/live");
-    source.addEventListener("sessions", (event) => {
-      latest = JSON.parse(event.data);
-      for (const one of [...listeners]) one(latest);
-    });
-  }
-  return () => {
-    listeners.delete(entry);
-    if (listeners.size === 0) {
-      source.close();
-      source = null;
-      latest = null;
-    }
-  };
-}
+export const onLive = (listener, options) => subscribe("sessions", listener, options);
+
+// Call listener(questions) with the questions that wait for a person, now if known and after each change.
+export const onQuestions = (listener) => subscribe("questions", listener);

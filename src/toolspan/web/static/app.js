@@ -7,7 +7,7 @@
 //   setTitle  setTitle("text"): the title of the tab
 // and it gets its data from api.js. `export const styles = ["views/NAME.css"]` names its style sheets.
 import { html, render, useEffect, useRef, useState, useErrorBoundary } from "./lib.js";
-import { onLive } from "./api.js";
+import { onLive, onQuestions } from "./api.js";
 import { listKeys, useKeys } from "./keys.js";
 import { ROUTES, href, navigate, setQuery, useRoute } from "./router.js";
 import { Loading, Problem } from "./components/messages.js";
@@ -17,10 +17,14 @@ const NAV = ROUTES.filter((route) => route.nav);
 function App() {
   const route = useRoute();
   const [help, setHelp] = useState(false);
-  const [waiting, setWaiting] = useState(0);
+  const [sessions, setSessions] = useState([]);
+  const [questions, setQuestions] = useState([]);
   const [title, setTitle] = useState("");
   const search = useRef(null);
-  useEffect(() => onLive((sessions) => setWaiting(sessions.filter(({ status }) => status === "waiting").length)), []);
+  useEffect(() => onLive(setSessions), []);
+  useEffect(() => onQuestions(setQuestions), []);
+  const asking = new Set(questions.map(({ question }) => question.session));
+  const waiting = questions.length + sessions.filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}toolspan`;
   }, [waiting, title]);

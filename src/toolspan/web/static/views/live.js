@@ -1,24 +1,143 @@
-// Live: sessions that are open now; those that wait for a person come first.
-import { html, useEffect, useState } from "../lib.js";
-import { onLive } from "../api.js";
+// Live: what runs now. Questions that can be answered here come first, then sessions that wait for a person.
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { onLive, onQuestions, post, useApi } from "../api.js";
+import { useKeys } from "../keys.js";
 import { Empty, Loading } from "../components/messages.js";
-import { LiveBadge } from "../components/badges.js";
-import { baseName, firstLine } from "../components/format.js";
+import { Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
+import { DiffLines } from "../components/difflines.js";
+import { baseName, dateTime, duration, firstLine, parseTime, plural, shortId } from "../components/format.js";
 import { href } from "../router.js";
 
+export const styles = ["views/live.css"];
+
 const ORDER = ["waiting", "running", "idle", "dead"];
+const RECENT = { limit: 4, fields: "id,tool,state,target,duration_ms,requested" };
+
+// The time, once a second while something runs and the page is visible.
+function useNow(active) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    if (!active) return undefined;
+    let timer = null;
+    const start = () => {
+      clearInterval(timer);
+      timer = null;
+      if (document.hidden) return;
+      setNow(Date.now());
+      timer = setInterval(() => setNow(Date.now()), 1000);
+    };
+    start();
+    document.addEventListener("visibilitychange", start);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", start);
+    };
+  }, [active]);
+  return now;
+}
 
 export default function Live({ setTitle }) {
   const [sessions, setSessions] = useState(null);
+  const [questions, setQuestions] = useState([]);
   useEffect(() => setTitle("Live"), []);
   useEffect(() => onLive(setSessions), []);
-  if (sessions === null) return html`<${Loading} what="live sessions" />`;
-  const sorted = [...sessions].sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status));
-  return html`<section class="page live"><div class="head"><h1>Live</h1></div>
-    ${sorted.length ? html`<div class="grid">${sorted.map((session) => html`<div class="card" key=${session.id}>
-      <p><${LiveBadge} status=${session.status} /> <a href=${href("/session/:id", { id: session.id })}>${firstLine(session.title) || session.id}</a></p>
-      <p class="faint">${baseName(session.cwd)} · ${session.evidence.join("; ")}</p>
-      ${session.calls.map((call) => html`<p class="mono" key=${call.id}>${call.tool} ${firstLine(call.target)}</p>`)}</div>`)}</div>`
-      : html`<${Empty}>No session is running.<//>`}
+  useEffect(() => onQuestions(setQuestions), []);
+  const asking = new Set(questions.map(({ question }) => question.session));
+  const sorted = useMemo(() => (sessions ?? []).map((session) => (asking.has(session.id) ? { ...session, status: "waiting" } : session))
+    .sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status)), [sessions, questions]);
+  const count = (status) => sorted.filter((session) => session.status === status).length;
+  const waiting = questions.length + sorted.filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
+  const now = useNow(questions.length > 0 || sorted.some(({ status }) => status === "running" || status === "waiting"));
+  const cards = useRef(null);
+  const move = (step) => {
+    const all = [...cards.current.querySelectorAll(".live-card")];
+    const at = all.indexOf(document.activeElement?.closest(".live-card"));
+    all[Math.max(0, Math.min(all.length - 1, at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step))]?.focus();
+  };
+  const press = (name) => document.activeElement?.closest(".live-card")?.querySelector(`[data-key=${name}]`)?.click();
+  useKeys({
+    j: { label: "next card", run: () => move(1) },
+    k: { label: "previous card", run: () => move(-1) },
+    a: { label: "allow (on a question)", run: () => press("allow") },
+    d: { label: "deny (on a question)", run: () => press("deny") },
+    Enter: { label: "open the session", run: () => press("open") },
+  });
+  if (sessions === null && !questions.length) return html`<section class="page live"><div class="head"><h1>Live</h1></div><${Loading} what="live sessions" /></section>`;
+  return html`<section class="page live" ref=${cards}>
+    <div class="head"><h1>Live</h1><${Facts} items=${[
+      waiting > 0 && html`<b class="tone-warn" data-test="waiting">${waiting} waiting for you</b>`,
+      html`<span data-test="running">${count("running")} running</span>`,
+      `${count("idle")} idle`, count("dead") > 0 && html`<span class="tone-bad">${count("dead")} dead</span>`]} /></div>
+    <div role="status" class="sr-only">${questions.length ? `${plural(questions.length, "question")} waiting for you` : ""}</div>
+    ${questions.map((entry) => html`<${Question} key=${entry.id} entry=${entry} now=${now} />`)}
+    ${sorted.map((session) => html`<${Session} key=${session.id} session=${session} now=${now} asks=${asking.has(session.id)} />`)}
+    ${!sorted.length && !questions.length ? html`<${Empty}>No session is running. Sessions appear here when a client or <code>toolspan run</code> starts one.<//>` : null}
   </section>`;
+}
+
+function Question({ entry, now }) {
+  const { question, asked } = entry;
+  const [comment, setComment] = useState("");
+  const [answers, setAnswers] = useState({});
+  const [sent, setSent] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const send = async (body) => {
+    setSent(true);
+    try {
+      await post(`questions/${encodeURIComponent(entry.id)}`, body);
+    } catch (error) {
+      setProblem(error.message);
+      setSent(false);
+    }
+  };
+  const asks = question.tool === "AskUserQuestion" && Array.isArray(question.input.questions) ? question.input.questions : null;
+  const left = question.seconds === null ? null : Math.max(0, Math.ceil(asked + question.seconds - now / 1000));
+  const complete = asks === null || asks.every(({ question: text }) => answers[text]?.length);
+  const allow = { behavior: "allow", answers: asks && Object.fromEntries(Object.entries(answers).map(([text, chosen]) => [text, [].concat(chosen).join(", ")])) };
+  return html`<article class="live-card question" tabindex="0" aria-label=${`${question.tool} asks for permission`} data-test="question">
+    <header><${LiveBadge} status="waiting" /><h2>${asks ? "A question for you" : html`<b>${question.tool}</b> needs permission`}</h2>
+      <span class="clock">${duration(Math.max(0, now - asked * 1000))}${left === null ? "" : html` · <span title="then the client asks as always">${left} s left</span>`}</span></header>
+    ${asks ? asks.map((one) => html`<${Choice} key=${one.question} one=${one} value=${answers[one.question]} onChange=${(value) => setAnswers({ ...answers, [one.question]: value })} />`)
+      : question.is_diff ? html`<${DiffLines} diff=${question.text} />`
+      : html`<pre class="code" tabindex="0" role="region" aria-label="What it would do">${question.text}</pre>`}
+    <${Facts} className="faint" items=${[question.why, question.cwd && html`<span class="mono">${question.cwd}</span>`, question.client,
+      question.agent && `agent ${shortId(question.agent)}`,
+      question.session && html`<a data-key="open" href=${href("/session/:id", { id: question.session }, { call: question.call ?? "" })}>session ${shortId(question.session)}</a>`]} />
+    ${problem ? html`<p class="tone-bad" role="alert">${problem}</p>` : null}
+    <form class="actions" onSubmit=${(event) => { event.preventDefault(); if (comment.trim()) send({ behavior: "deny", message: comment.trim() }); }}>
+      <button type="button" class="primary" data-key="allow" disabled=${sent || !complete} onClick=${() => send(allow)}>${asks ? "Answer" : "Allow once"}</button>
+      <button type="button" class="danger" data-key="deny" disabled=${sent} onClick=${() => send({ behavior: "deny" })}>Deny</button>
+      <input type="text" aria-label="What should the model do instead?" placeholder="or say what it should do instead" value=${comment} onInput=${(event) => setComment(event.target.value)} />
+      ${comment.trim() ? html`<button disabled=${sent}>Deny and say so</button>` : null}
+    </form></article>`;
+}
+
+function Choice({ one, value, onChange }) {
+  const several = one.multiSelect === true;
+  const options = Array.isArray(one.options) ? one.options : [];
+  const toggle = (label) => onChange(several ? ((value ?? []).includes(label) ? value.filter((item) => item !== label) : [...(value ?? []), label]) : [label]);
+  return html`<fieldset class="choice"><legend>${one.question}</legend>
+    ${options.map(({ label, description }) => html`<label key=${label}><input type=${several ? "checkbox" : "radio"} name=${one.question} checked=${(value ?? []).includes(label)} onChange=${() => toggle(label)} />
+      <span><b>${label}</b> <span class="faint">${description}</span></span></label>`)}
+    <input type="text" aria-label="Another answer" placeholder="or another answer" onInput=${(event) => onChange(event.target.value ? [event.target.value] : [])} /></fieldset>`;
+}
+
+function Session({ session, now, asks }) {
+  const since = parseTime(session.since)?.getTime();
+  const busy = session.status === "running" || session.status === "waiting";
+  const recent = useApi(busy ? "calls" : null, { session: session.id, ...RECENT }, { live: true });
+  const open = new Set(session.calls.map(({ id }) => id));
+  const done = (recent.data ?? []).filter(({ id }) => !open.has(id)).slice(-3).reverse();
+  return html`<article class=${`live-card ${session.status}`} tabindex="0" aria-label=${firstLine(session.title) || session.id} data-test=${session.status}>
+    <header><${LiveBadge} status=${session.status} /><h2><a data-key="open" href=${href("/session/:id", { id: session.id })}>${firstLine(session.title) || session.id}</a></h2>
+      ${since ? html`<span class="clock" title=${dateTime(new Date(since))}>${duration(Math.max(0, now - since))}</span>` : null}</header>
+    ${session.calls.map((call) => html`<p class="call open" key=${call.id}><${StateBadge} state=${session.status === "dead" ? "never_answered" : session.status === "waiting" ? "awaiting_permission" : "running"} text=${false} />
+      <b>${call.tool}</b><a class="mono" href=${href("/call/:id", { id: call.id }, { session: session.id })}>${firstLine(call.target) || shortId(call.id)}</a>
+      <span class="clock">${call.requested ? duration(Math.max(0, now - parseTime(call.requested))) : ""}</span></p>`)}
+    ${done.map((call) => html`<p class="call" key=${call.id}><${StateBadge} state=${call.state} text=${false} />
+      <b>${call.tool}</b><a class="mono faint" href=${href("/call/:id", { id: call.id }, { session: session.id })}>${firstLine(call.target) || shortId(call.id)}</a>
+      <span class="clock">${duration(call.duration_ms)}</span></p>`)}
+    <${Facts} className="faint" items=${[html`<span title=${session.cwd}>${baseName(session.cwd)}</span>`, `${clientName(session.dialect)} ${session.version ?? ""}`.trim(),
+      session.status === "waiting" && !asks && "answer it in the client", ...session.evidence]} />
+  </article>`;
 }

@@ -1,0 +1,455 @@
+"""Measure the web UI in a real browser, beside agentsview: first page, long lists, filter, sort, scrolling, memory.
+
+Needs an archive of transcripts and Chromium with its driver, and for the comparison the peers' prefix (see
+`peers.py`). Adds short sessions until the archive has `--sessions` of them, and one session with `--calls` calls; small
+numbers make a quick run. Prints Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if
+a target is missed. All times are measured inside the page. Start at `main`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from peers import AGENTSVIEW, environment
+from promises import Target, machine, missed, ratio_target, table, target_table, write_json
+from toolspan.testing import TranscriptBuilder
+
+LONG_SESSION = "00000000-1111-4222-8333-444444444444"
+START_SECONDS = 900
+"""How long a server may take for its first reading of the archive."""
+PAGE_SECONDS = 180
+SCROLL_MS = 3000
+
+# The element that scrolls furthest, and whether it holds a long list.
+HELPERS = """
+window.scroller = () => {
+  let best = null;
+  for (const element of document.querySelectorAll('*')) {
+    const room = element.scrollHeight - element.clientHeight;
+    if (element.clientHeight > 150 && room > 0 && /auto|scroll/.test(getComputedStyle(element).overflowY)
+        && (!best || room > best.scrollHeight - best.clientHeight)) best = element;
+  }
+  return best;
+};
+window.isLong = () => { const found = window.scroller(); return found && found.scrollHeight > 4 * found.clientHeight; };
+window.frame = () => new Promise((done) => requestAnimationFrame(() => done(performance.now())));
+"""
+WATCH = """
+(() => {
+  const ready = () => { try { return Boolean(%s); } catch { return false; } };
+  const check = () => { if (ready()) requestAnimationFrame(() => { window.readyAt ??= performance.now(); });
+                        else setTimeout(check, 4); };
+  check();
+})();
+"""
+SCROLL = """
+const done = arguments[arguments.length - 1];
+(async () => {
+  const box = window.scroller();
+  const step = Math.max(40, Math.min(400, (box.scrollHeight - box.clientHeight) / 180));
+  const frames = [];
+  box.scrollTop = 0;
+  for (let n = 0; n < 10; n += 1) await window.frame();
+  let last = await window.frame();
+  const end = last + %d;
+  while (last < end) {
+    box.scrollTop += step;
+    if (box.scrollTop + box.clientHeight >= box.scrollHeight - 2) box.scrollTop = 0;
+    const now = await window.frame();
+    frames.push(now - last);
+    last = now;
+  }
+  frames.sort((a, b) => a - b);
+  done({ p50: frames[Math.floor(frames.length * 0.5)], p99: frames[Math.floor(frames.length * 0.99)],
+         max: frames[frames.length - 1], frames: frames.length });
+})();
+"""
+ACT = """
+const done = arguments[arguments.length - 1];
+(async () => {
+  const find = (selector) => document.querySelector(selector);
+  const seen = () => { try { return %(seen)s; } catch { return null; } };
+  const before = seen();
+  const start = performance.now();
+  %(action)s;
+  while (seen() === before) { if (performance.now() - start > 30000) return done(null); await window.frame(); }
+  done(await window.frame() - start);
+})();
+"""
+
+
+@dataclass(frozen=True)
+class View:
+    """A page of a UI, and when it shows its data."""
+
+    name: str
+    path: str
+    ready: str
+    scrolls: bool = False
+    actions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """An action, and an expression that changes when its result is shown."""
+
+
+LIST = "document.querySelector('main h1') && window.isLong?.()"
+SORT = ("[...document.querySelectorAll('main thead th button')].at(-1).click()", "find('main tbody').innerText")
+FILTER = (
+    "find('main .facet').open = true; find('main .facet input[type=checkbox]').click()",
+    "find('main [data-test=count]').innerText",
+)
+OURS = (
+    View("first page", "/", "document.querySelector('main h1') && !document.querySelector('main .loading')"),
+    View("sessions list", "/sessions", LIST, scrolls=True, actions={"sort": SORT, "filter": FILTER}),
+    View("long session", f"/session/{LONG_SESSION}", LIST, scrolls=True, actions={"sort": SORT}),
+)
+THEIRS = (
+    View("first page", "/", "document.querySelector('.metric-value') && document.querySelector('.session-item')"),
+    View("sessions list", "/sessions", "document.querySelector('.session-item') && window.isLong?.()", scrolls=True),
+    View(
+        "long session",
+        f"/sessions/{LONG_SESSION}",
+        "document.querySelector('.message-list-scroll .virtual-row') && window.isLong?.()",
+        scrolls=True,
+    ),
+)
+
+
+@dataclass
+class Measured:
+    """The numbers of one UI; each is a list with one value per run."""
+
+    name: str
+    version: str
+    start: float | None = None
+    memory: float | None = None
+    numbers: dict[str, list[float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, what: str, value: float | None) -> None:
+        """Add a value, unless it could not be measured."""
+        if value is not None:
+            self.numbers.setdefault(what, []).append(value)
+
+    def median(self, what: str) -> float | None:
+        """Return the median of the runs."""
+        values = self.numbers.get(what)
+        return statistics.median(values) if values else None
+
+
+# The archive
+
+
+def build_projects(archive: Path, projects: Path, sessions: int, calls: int) -> str:
+    """Link the archive's sessions into `projects` and add the rest; describe the result."""
+    source = next(iter(sorted(archive.rglob("projects"))), archive)
+    shutil.copytree(source, projects, copy_function=_link)
+    count = sum(1 for _ in projects.glob("*/*.jsonl"))
+    folder = projects / "-home-user-many"
+    folder.mkdir()
+    for number in range(max(0, sessions - count - 1)):
+        story = TranscriptBuilder(session_id=f"{number:08x}-aaaa-4bbb-8ccc-dddddddddddd", cwd="/home/user/many")
+        story.prompt(f"Task {number}: make it work")
+        for step in range(3):
+            call = story.call("Bash", {"command": f"make step{step}"})
+            story.result(call, f"done {step}", after_ms=200)
+        story.text("It works.").write(folder / f"{story.session_id}.jsonl")
+    long = TranscriptBuilder(session_id=LONG_SESSION, cwd="/home/user/long").prompt("A long day")
+    for number in range(calls):
+        call = long.call("Read", {"file_path": f"/home/user/long/file{number % 997}.py"}, after_ms=1500)
+        long.result(call, f"line {number}\n" * 3, is_error=number % 50 == 49, after_ms=20 + number * 37 % 900)
+    folder = projects / "-home-user-long"
+    folder.mkdir()
+    long.write(folder / f"{LONG_SESSION}.jsonl")
+    size = sum(file.stat().st_size for file in projects.rglob("*") if file.is_file())
+    total = sum(1 for _ in projects.glob("*/*.jsonl"))
+    return f"{size / 1e6:,.0f} MB, {total:,} sessions, one of them with {calls:,} calls"
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+# The servers
+
+
+@contextlib.contextmanager
+def serve_toolspan(projects: Path, scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
+    """Run `toolspan ui` and yield its process, its address and its start time."""
+    program = Path(sys.executable).with_name("toolspan")
+    env = {**environment(scratch), "XDG_CACHE_HOME": str(scratch / "cache"), "XDG_RUNTIME_DIR": str(scratch / "run")}
+    started = time.monotonic()
+    command = [program, "ui", projects.parent, "--json", "--no-open", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=env)
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        yield process, url, time.monotonic() - started
+    finally:
+        _stop(process)
+
+
+@contextlib.contextmanager
+def serve_agentsview(
+    program: Path, projects: Path, scratch: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
+    """Run `agentsview serve` on an empty data folder and yield it when it answers."""
+    data = scratch / "data"
+    data.mkdir()
+    env = {
+        **environment(scratch), "AGENTSVIEW_DATA_DIR": str(data), "AGENTSVIEW_NO_DAEMON": "1",
+        "AGENTSVIEW_TELEMETRY_ENABLED": "0", "AGENTSVIEW_DISABLE_UPDATE_CHECK": "1", "AGENTSVIEW_NO_BROWSER": "1",
+        "DO_NOT_TRACK": "1", "CLAUDE_PROJECTS_DIR": str(projects),
+    }  # fmt: skip
+    port = _free_port()
+    log = scratch / "agentsview.log"
+    started = time.monotonic()
+    with log.open("wb") as stream:
+        command = [str(program), "serve", "--no-browser", "--port", str(port)]
+        process = subprocess.Popen(command, env=env, stdout=stream, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while b"listening at" not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(log.read_text(errors="replace")[-400:])
+            time.sleep(0.2)
+        yield process, f"http://127.0.0.1:{port}/", time.monotonic() - started
+    finally:
+        _stop(process)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def memory_of(process: subprocess.Popen[bytes]) -> float:
+    """Return the memory of a server and its children in MB; shared pages count once."""
+    main = psutil.Process(process.pid)
+    total = 0
+    for one in (main, *main.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            total += getattr(one.memory_full_info(), "pss", one.memory_info().rss)
+    return total / 1e6
+
+
+# The browser
+
+
+@contextlib.contextmanager
+def open_browser(profile: Path) -> Iterator[Any]:
+    """Start headless Chromium."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1360,900",
+                     f"--user-data-dir={profile}"):  # fmt: skip
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    driver.set_page_load_timeout(PAGE_SECONDS)
+    driver.set_script_timeout(PAGE_SECONDS)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def open_view(driver: Any, base: str, view: View) -> dict[str, float]:
+    """Open a view and return the milliseconds from navigation to its first paint and to its data."""
+    script = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HELPERS + WATCH % view.ready})
+    try:
+        driver.get(base + view.path)
+        deadline = time.monotonic() + PAGE_SECONDS
+        while (ready := driver.execute_script("return window.readyAt ?? null")) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{view.name} did not show its data in {PAGE_SECONDS} s")
+            time.sleep(0.05)
+        paint = driver.execute_script(
+            "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+        )
+    finally:
+        driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script["identifier"]})
+    return {"paint": paint if paint is not None else ready, "data": ready}
+
+
+def measure(result: Measured, driver: Any, base: str, views: Sequence[View], runs: int) -> None:
+    """Open each view once to warm up, and then measure it in each run."""
+    for view in views:
+        try:
+            open_view(driver, base, view)
+            for _ in range(runs):
+                times = open_view(driver, base, view)
+                result.add(f"{view.name}: first paint", times["paint"])
+                result.add(f"{view.name}: data shown", times["data"])
+                if view.scrolls:
+                    found = driver.execute_async_script(SCROLL % SCROLL_MS)
+                    result.add(f"{view.name}: scroll p50", found["p50"])
+                    result.add(f"{view.name}: scroll p99", found["p99"])
+                for name, (action, seen) in view.actions.items():
+                    result.add(f"{view.name}: {name}", _act(result, driver, view, (action, seen)))
+        except Exception as problem:  # noqa: BLE001 - one view that fails must not end the run
+            result.notes.append(f"{view.name}: {type(problem).__name__}: {str(problem).splitlines()[0][:200]}")
+
+
+def _act(result: Measured, driver: Any, view: View, action: tuple[str, str]) -> float | None:
+    try:
+        value: float | None = driver.execute_async_script(ACT % {"action": action[0], "seen": action[1]})
+    except Exception as problem:  # noqa: BLE001 - the view may not have it
+        result.notes.append(f"{view.name}: {str(problem).splitlines()[0][:160]}")
+        return None
+    return value
+
+
+def run_contestant(
+    name: str, version: str, server: Callable[[], Any], views: Sequence[View], runs: int, scratch: Path
+) -> Measured:
+    """Start a server and a browser and measure all views."""
+    result = Measured(name, version)
+    try:
+        with server() as (process, url, seconds), open_browser(scratch / "browser") as driver:
+            result.start = seconds
+            base, _, query = url.rstrip("/").partition("/?")
+            driver.get(f"{base}/?{query}" if query else base)
+            measure(result, driver, base, views, runs)
+            result.memory = memory_of(process)
+    except Exception as problem:  # noqa: BLE001 - the other contestant is still measured
+        result.notes.append(f"{type(problem).__name__}: {str(problem)[:300]}")
+    return result
+
+
+# The report
+
+
+def targets_of(ours: Measured, theirs: Measured | None) -> list[Target]:
+    """Return the targets and whether they are met."""
+    limits = {
+        "first page: data shown": 300.0,
+        "sessions list: data shown": 1000.0,
+        "long session: data shown": 1000.0,
+        "sessions list: filter": 100.0,
+        "sessions list: sort": 100.0,
+        "long session: sort": 100.0,
+    }
+    targets = [_limit_target(what, ours.median(what), limit, "ms") for what, limit in limits.items()]
+    targets.append(_limit_target("server memory", ours.memory, 200, "MB"))
+    targets.append(_limit_target("start", ours.start and ours.start * 1000, 1000, "ms"))
+    for view in ("sessions list", "long session"):
+        what = f"{view}: scroll p99"
+        pair = (ours.median(what), theirs.median(what) if theirs else None)
+        targets.append(ratio_target(f"{what} against agentsview", 1.0, pair, at_most=True))
+    return targets
+
+
+def _limit_target(what: str, value: float | None, limit: float, unit: str) -> Target:
+    measured = "not measured" if value is None else f"{value:,.0f} {unit}"
+    return Target(what, f"≤ {limit:,.0f} {unit}", measured, None if value is None else value <= limit)
+
+
+def report(contestants: Sequence[Measured], about: str) -> Iterator[str]:
+    """Yield the tables: each number is the median of the runs, in ms, with all runs in brackets."""
+    yield f"{machine()}; {about}\n"
+    names = list(dict.fromkeys(name for one in contestants for name in one.numbers))
+
+    def cell(one: Measured, name: str) -> str:
+        values = one.numbers.get(name)
+        runs = f" ({' '.join(f'{value:,.0f}' for value in values)})" if values else ""
+        return f"{one.median(name):,.1f}{runs}" if values else "–"
+
+    rows = [[name, *(cell(one, name) for one in contestants)] for name in names]
+    rows.append(["start, seconds", *(f"{one.start:.2f}" if one.start is not None else "–" for one in contestants)])
+    rows.append(["server memory, MB", *(f"{one.memory:.0f}" if one.memory else "–" for one in contestants)])
+    yield from table(["ms, median (runs)", *(f"{one.name} {one.version}" for one in contestants)], rows)
+    for one in contestants:
+        for note in dict.fromkeys(one.notes):
+            yield f"\n{one.name}: {note}"
+
+
+def main() -> int:
+    """Measure and print; return 1 with --enforce if a target was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--archive", type=Path, required=True, help="folder of transcripts of Claude Code")
+    parser.add_argument("--peers", type=Path, help="prefix of the peers; without it, only toolspan is measured")
+    parser.add_argument("--sessions", type=int, default=5000)
+    parser.add_argument("--calls", type=int, default=50_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--scratch", type=Path, help="folder for copies; default: a temporary one")
+    parser.add_argument("--json", type=Path, help="also write all numbers to this file, or - for stdout")
+    parser.add_argument("--enforce", action="store_true", help="exit with code 1 if a target is missed")
+    arguments = parser.parse_args()
+    if not ((shutil.which("chromium") or shutil.which("google-chrome")) and shutil.which("chromedriver")):
+        print("Chromium and its driver are needed (Debian: chromium, chromium-driver)", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(dir=arguments.scratch, prefix="ui-bench-") as name:
+        scratch = Path(name)
+        for folder in ("ours/home", "ours/tmp", "ours/run", "theirs/home", "theirs/tmp"):
+            (scratch / folder).mkdir(parents=True)
+        projects = scratch / "archive" / "projects"
+        projects.parent.mkdir()
+        about = build_projects(arguments.archive.resolve(), projects, arguments.sessions, arguments.calls)
+        time.sleep(3)  # files are cached when they are not quite new
+        from importlib.metadata import version
+
+        contestants = [
+            run_contestant(
+                "toolspan", version("toolspan"), lambda: serve_toolspan(projects, scratch / "ours"), OURS,
+                arguments.runs, scratch / "ours",
+            )
+        ]  # fmt: skip
+        if arguments.peers is not None:
+            program = AGENTSVIEW.program(arguments.peers.resolve())
+            contestants.append(
+                run_contestant(
+                    "agentsview", AGENTSVIEW.version,
+                    lambda: serve_agentsview(program, projects, scratch / "theirs"), THEIRS,
+                    arguments.runs, scratch / "theirs",
+                )
+            )  # fmt: skip
+    targets = targets_of(contestants[0], contestants[1] if len(contestants) > 1 else None)
+    print("\n".join([*report(contestants, about), "", *target_table(targets)]))
+    write_json(
+        {
+            "archive": about,
+            "contestants": [
+                {"name": one.name, "start": one.start, "memory": one.memory, "ms": one.numbers, "notes": one.notes}
+                for one in contestants
+            ],
+        },
+        arguments.json,
+    )
+    return 1 if arguments.enforce and missed(targets) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

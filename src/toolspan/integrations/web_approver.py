@@ -1,0 +1,255 @@
+"""Ask for permission in the page of a running `toolspan ui`.
+
+A server writes its address and secrets to a state file that only its user can read. `ask_page` posts a question to it
+over loopback and waits for the answer; `WebApprover` does so for a session.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from toolspan.runtime.permissions.decide import Approver, PermissionRequest
+    from toolspan.runtime.profiles import Profile
+    from toolspan.types.decision import Allow, Ask, Deny
+
+ASK_USER_QUESTION = "AskUserQuestion"
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+_CONNECT_SECONDS = 2.0
+_MAX_TEXT = 200_000
+
+
+class RunningServer(msgspec.Struct, frozen=True):
+    """The state file of a server."""
+
+    pid: int
+    url: str
+    roots: tuple[str, ...]
+    host: str
+    port: int
+    page_token: str
+
+    @property
+    def local_host(self) -> str:
+        """The address at which this machine reaches the server."""
+        return "127.0.0.1" if self.host in _ALL_ADDRESSES else self.host
+
+    @property
+    def token(self) -> str:
+        """The token in its address."""
+        return self.url.rpartition("token=")[2]
+
+
+class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question for the person at the page."""
+
+    tool: str
+    input: Mapping[str, object]
+    client: str
+    """The program that asks: `toolspan` or `Claude Code`."""
+    session: str | None = None
+    call: str | None = None
+    agent: str | None = None
+    cwd: str | None = None
+    text: str = ""
+    """The command line, the diff or the input."""
+    is_diff: bool = False
+    why: str | None = None
+    seconds: float | None = None
+    """How long to wait for an answer; None waits until the asking program ends."""
+    needs_page: bool = False
+    """True if the question is not asked unless a page is open."""
+
+
+class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a person."""
+
+    behavior: Literal["allow", "deny"]
+    message: str | None = None
+    """What the model should do instead."""
+    answers: Mapping[str, str] | None = None
+    """The answers to the questions of an AskUserQuestion call, by question."""
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the private folder of state files, in the user's runtime or cache folder."""
+    base = environ.get("XDG_RUNTIME_DIR") or environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "toolspan" / "ui"
+
+
+def running_servers() -> list[RunningServer]:
+    """Return the servers of this user that answer, those that show all transcripts first. Remove stale state files."""
+    servers = []
+    for file in sorted(state_folder().glob("*.json")):
+        try:
+            server = msgspec.json.decode(file.read_bytes(), type=RunningServer)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if _is_answering(server):
+            servers.append(server)
+        else:
+            file.unlink(missing_ok=True)
+    return sorted(servers, key=lambda server: bool(server.roots))
+
+
+def _is_answering(server: RunningServer) -> bool:
+    import http.client  # perf: most starts find no state file
+
+    try:
+        os.kill(server.pid, 0)  # another program may have the port now, and must not see the token
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    connection = http.client.HTTPConnection(server.local_host, server.port, timeout=_CONNECT_SECONDS)
+    try:
+        connection.request("HEAD", f"/?token={server.token}")
+        return connection.getresponse().status == http.client.SEE_OTHER
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class PageConnection:
+    """A connection that asks one question."""
+
+    def __init__(self, server: RunningServer) -> None:
+        import http.client
+
+        self.server = server
+        self._connection = http.client.HTTPConnection(server.local_host, server.port)
+
+    def ask(self, question: PermissionQuestion) -> PageAnswer | None:
+        """Wait for the answer. Return None if there was none, or if the server stopped."""
+        import http.client
+
+        headers = {
+            "Authorization": f"Bearer {self.server.token}",
+            "X-Toolspan-Token": self.server.page_token,
+            "Content-Type": "application/json",
+        }
+        try:
+            self._connection.request("POST", "/api/questions", msgspec.json.encode(question), headers)
+            response = self._connection.getresponse()
+            body = response.read()
+            return msgspec.json.decode(body, type=PageAnswer | None) if response.status == http.client.OK else None
+        except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+            return None
+        finally:
+            self._connection.close()
+
+    def cancel(self) -> None:
+        """Withdraw the question. `ask`, in another thread, returns None."""
+        channel = self._connection.sock
+        if channel is not None:
+            try:
+                channel.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+
+def ask_page(question: PermissionQuestion) -> PageAnswer | None:
+    """Ask at the first server of this user, and wait. Return None if no server runs or nobody answered."""
+    server = next(iter(running_servers()), None)
+    return None if server is None else PageConnection(server).ask(question)
+
+
+@dataclass(slots=True, kw_only=True)
+class WebApprover:
+    """An approver that asks in the page of a running `toolspan ui`. Several tasks may call it at once.
+
+    If no server of this user runs, or it stops before it was answered, `fallback` is asked instead; without
+    one, the call is denied.
+    """
+
+    fallback: Approver | None = None
+    seconds: float | None = None
+    """How long to wait for an answer; None waits as long as the server runs."""
+    profile: Profile | None = None
+    """The client version for refusals; None for the default one."""
+    notify: Callable[[str], Coroutine[None, None, None]] | None = None
+    """Called with the tool name when a question is asked, and cancelled when it is answered."""
+    on_wait: Callable[[str, str], None] | None = None
+    """Called with the tool name and the address of the page when a question is asked."""
+
+    async def __call__(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
+        """Return the person's answer."""
+        import anyio.to_thread
+
+        servers = await anyio.to_thread.run_sync(running_servers)
+        answer = await self._ask(servers[0], request, ask) if servers else None
+        if answer is None:
+            return await self._fall_back(request, ask)
+        return _decision(answer, request)
+
+    async def _ask(self, server: RunningServer, request: PermissionRequest, ask: Ask) -> PageAnswer | None:
+        import anyio
+        import anyio.to_thread
+
+        question = self._question(request, ask)
+        connection = PageConnection(server)
+        if self.on_wait is not None:
+            self.on_wait(request.tool, server.url.partition("?")[0] + "live")
+        answer: PageAnswer | None = None
+        async with anyio.create_task_group() as group:
+            if self.notify is not None:
+                group.start_soon(self.notify, request.tool)
+            try:
+                answer = await anyio.to_thread.run_sync(
+                    connection.ask, question, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+                )
+            finally:
+                connection.cancel()
+                group.cancel_scope.cancel()
+        return answer
+
+    def _question(self, request: PermissionRequest, ask: Ask) -> PermissionQuestion:
+        from toolspan.tools.request_preview import explain_request, preview_request
+
+        preview = preview_request(request, self._client_profile)
+        return PermissionQuestion(
+            tool=request.tool,
+            input=request.input,
+            client="toolspan",
+            session=request.call.session_id,
+            call=request.call.id,
+            agent=request.call.agent_id,
+            cwd=str(request.cwd),
+            text=preview.text[:_MAX_TEXT],
+            is_diff=preview.is_diff,
+            why=explain_request(request, ask),
+            seconds=self.seconds,
+        )
+
+    async def _fall_back(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
+        from toolspan.runtime.outcome import approval_message
+        from toolspan.types.decision import Deny
+
+        if self.fallback is None:
+            return Deny(approval_message(request, ask, self._client_profile.refusals), "config", basis=ask.basis)
+        decision = self.fallback(request, ask)
+        return await decision if isinstance(decision, Awaitable) else decision
+
+    @property
+    def _client_profile(self) -> Profile:
+        from toolspan.runtime.profiles import DEFAULT, profile
+
+        return self.profile or profile(DEFAULT)
+
+
+def _decision(answer: PageAnswer, request: PermissionRequest) -> Allow | Deny:
+    from toolspan.types.decision import Allow, Deny
+
+    if answer.behavior == "deny":
+        return Deny(answer.message, "user_reject") if answer.message else Deny(None, "user_reject", stop=True)
+    if request.tool == ASK_USER_QUESTION and answer.answers is not None:
+        return Allow(None, "user_temporary", {**request.input, "answers": dict(answer.answers)})
+    return Allow(None, "user_temporary")

@@ -1,0 +1,130 @@
+"""What a person should see before allowing a call: the command or the diff, and why permission is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from toolspan.diffs import unified
+from toolspan.diffs.make import make_hunks
+from toolspan.errors import ToolspanError
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.rules import command_of
+from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.shell.programs import find_programs
+from toolspan.tools.files.notebook import parse_notebook
+from toolspan.tools.files.paths import resolve_path
+from toolspan.tools.files.safe_read import read_file, stat_path
+from toolspan.tools.files.text import (
+    Codec,
+    DecodedText,
+    TextRange,
+    decode_text,
+    find_occurrences,
+    match_quote_style,
+    normalize_newlines,
+    replace_ranges,
+)
+from toolspan.types.decision import Ask
+
+_ToolInput = Mapping[str, object]
+_PREVIEWED_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+_MAX_PREVIEW_BYTES = 4 << 20
+_BASIS_TEXTS = {
+    "outside": "it is outside the folders of the session",
+    "plan": "the session is in plan mode: nothing may be changed yet",
+    "protected": "this file controls what other programs run",
+    "unclear": "the command line may contain a command that a rule denies or asks about",
+}
+
+
+class RequestPreview(Struct, frozen=True):
+    """The part of a request that the user must see before allowing it."""
+
+    text: str
+    is_diff: bool = False
+
+
+def preview_request(request: PermissionRequest, profile: Profile) -> RequestPreview:
+    """Return the command line, the diff of the change, or the fields of the input."""
+    command = command_of(request)
+    if command is not None:
+        return RequestPreview(command)
+    change = preview_change(request, profile.files)
+    if change is not None:
+        return RequestPreview(change.rstrip("\n"), is_diff=True)
+    fields = [
+        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}"
+        for key, value in request.input.items()
+    ]
+    return RequestPreview("\n".join(fields))
+
+
+def explain_request(request: PermissionRequest, ask: Ask) -> str:
+    """Return why a call needs permission."""
+    if ask.source == "hook":
+        return f"a hook asks: {ask.reason or 'no reason given'}"
+    if ask.rule is not None:
+        return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
+    if ask.needs is not None and ask.basis is None:
+        if find_programs(command_of(request) or "").uncertainties:
+            return "the command line cannot be analysed"
+        if (reach := ask.needs.reach) is not None:
+            what = f"{reach.program} reaches" if reach.program else "output goes to"
+            return f"{what} {reach.path}{'' if reach.inside else ', outside the folders of the session'}"
+        return f"no rule allows {'; '.join(ask.needs.parts)}" if ask.needs.of > 1 else "no rule allows it"
+    return _BASIS_TEXTS.get(ask.basis or "") or ask.reason or "no rule allows it"
+
+
+def preview_change(request: PermissionRequest, values: FileValues) -> str | None:
+    """Return a diff of the change that a call would make, or None if there is nothing to show."""
+    name = request.input.get("file_path", request.input.get("notebook_path"))
+    if request.tool not in _PREVIEWED_TOOLS or not isinstance(name, str):
+        return None
+    try:
+        path = resolve_path(name, request.cwd, request.path_scope().home if values.expands_home else None)
+        display_name = str(path.relative_to(request.cwd) if path.is_relative_to(request.cwd) else path)
+        current = None if stat_path(path) is None else decode_text(read_file(path, _MAX_PREVIEW_BYTES).data)
+        if request.tool == "NotebookEdit":
+            return _preview_cell(request.input, display_name, current) or None
+        if request.tool == "Write":
+            new = normalize_newlines(str(request.input["content"]))
+        else:
+            edits = request.input["edits"] if request.tool == "MultiEdit" else [request.input]
+            new = _apply_edits(current, edits if isinstance(edits, list) else [], values).printable
+        if current is None:
+            return unified(make_hunks("", new), display_name, change="create") or None
+        return unified(make_hunks(current.printable, new), display_name) or None
+    except (ToolspanError, LookupError, ValueError, OSError):
+        return None
+
+
+def _apply_edits(current: DecodedText | None, edits: Sequence[_ToolInput], values: FileValues) -> DecodedText:
+    text = current or DecodedText("", "", Codec("utf-8"))
+    for edit in edits:
+        old, new = normalize_newlines(str(edit["old_string"])), str(edit["new_string"])
+        spans = find_occurrences(text.normalized, old) if old else [TextRange(0, 0)]
+        if not spans:
+            raise LookupError(old)
+        replaced = text.normalized[spans[0].start : spans[0].end]
+        targets = spans if edit.get("replace_all") is True else spans[:1]
+        new = match_quote_style(new, replaced) if values.keeps_curly else new
+        text = replace_ranges(text, targets, new)
+    return text
+
+
+def _preview_cell(tool_input: _ToolInput, name: str, current: DecodedText | None) -> str:
+    if current is None:
+        raise LookupError(name)
+    mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")
+    new = "" if mode == "delete" else str(tool_input.get("new_source", ""))
+    old = ""
+    if mode != "insert":
+        cells = parse_notebook(current.raw).cells
+        cells_by_id = {f"cell-{at}": cell for at, cell in enumerate(cells)}
+        cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
+        source = cells_by_id[str(cell_id)].get("source", "")
+        old = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    return unified(make_hunks(old, new), f"{name}#{cell_id or 'first'}")

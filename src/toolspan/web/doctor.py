@@ -1,0 +1,91 @@
+"""Routes that repair or share one session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from toolspan.web.answers import Answers
+from toolspan.web.requests import ApiError, read_body, read_id, read_options, respond
+from toolspan.web.worker import Question
+
+_FORMATS = {
+    "html": ("html", "text/html"),
+    "json": ("jsonl", "application/x-ndjson"),
+    "csv": ("csv", "text/csv"),
+    "markdown": ("md", "text/markdown"),
+    "perfetto": ("perfetto.json", "application/json"),
+    "otlp": ("otlp.jsonl", "application/x-ndjson"),
+}
+"""Formats of an export: the ending of the file and its type."""
+FindFiles = Callable[[str], Awaitable[list[str]]]
+
+
+class _RepairRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dry_run: bool = True
+
+
+class DoctorRoutes:
+    """The routes that repair and share sessions."""
+
+    def __init__(self, answers: Answers, find_files: FindFiles) -> None:
+        """Serve the sessions whose files `find_files` returns by id."""
+        self._answers = answers
+        self._find_files = find_files
+        self._numbers = itertools.count(1)
+
+    def routes(self) -> list[Route]:
+        """Return the routes of one session."""
+        return [
+            Route("/api/session/{id}/doctor", self.findings),
+            Route("/api/session/{id}/repair", self.repair, methods=["POST"]),
+            Route("/api/session/{id}/redaction", self.redaction),
+            Route("/api/session/{id}/export", self.export),
+        ]
+
+    async def findings(self, request: Request) -> Response:
+        """Answer with the rows of `doctor` for the files of a session."""
+        files = await self._find_files(read_id(request))
+        return respond(await self._answers.ask(Question("doctor", (), tuple(files))))
+
+    async def repair(self, request: Request) -> Response:
+        """Write a repaired copy, or with `dry_run` answer with the changes, as `repair` does."""
+        body = await read_body(request, _RepairRequest)
+        files = await self._find_files(read_id(request))
+        arguments = ("--dry-run",) if body.dry_run else ()
+        answer = await self._answers.run(Question("repair", arguments, (files[0],)), changes=not body.dry_run)
+        return respond(answer, single=True)
+
+    async def redaction(self, request: Request) -> Response:
+        """Answer with every replacement that `export --redact` makes."""
+        files = await self._find_files(read_id(request))
+        return respond(await self._answers.ask(Question("export", ("--redact", "--preview"), tuple(files))))
+
+    async def export(self, request: Request) -> Response:
+        """Answer with the file that `export`, or `show --html`, writes."""
+        session = read_id(request)
+        read_options(request, (), besides=("format", "redact", "skeleton"))
+        form = request.query_params.get("format", "html")
+        if form not in _FORMATS:
+            raise ApiError(400, f"no format {form!r}; there are {', '.join(_FORMATS)}")
+        flags = [f"--{name}" for name in ("redact", "skeleton") if request.query_params.get(name) == "1"]
+        files = await self._find_files(session)
+        ending, media_type = _FORMATS[form]
+        path = self._answers.scratch / f"export-{next(self._numbers)}"
+        if form == "html":
+            command, names, words = "show", files[:1], ("--html",)
+        else:
+            command, names, words = "export", files, (f"--format={form}",)
+        question = Question(command, (*flags, *words, f"--output={path}"), tuple(names), as_json=False)
+        answer = await self._answers.run(question, changes=False)
+        if answer.error is not None:
+            path.unlink(missing_ok=True)
+            return respond(answer)
+        name = f"{session}{'-redacted' if flags else ''}.{ending}"
+        return FileResponse(path, media_type=media_type, filename=name, background=BackgroundTask(path.unlink))

@@ -1,0 +1,231 @@
+"""The Live, Files and Doctor views: what they show equals the commands, and what they change is asked for first."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.analysis.file_acts import Desk
+from tests.web.conftest import Browser, Server, command_rows, running
+from toolspan.reading import sample
+
+DAMAGED = "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463"
+TOOLSPAN = [sys.executable, "-m", "toolspan"]
+
+
+class Place(NamedTuple):
+    """A server on an archive of its own, and programs that find it."""
+
+    archive: Path
+    desk: Desk
+    server: Server
+    env: Mapping[str, str]
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command that finds the server."""
+        return subprocess.Popen(
+            [*TOOLSPAN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=self.env, cwd=self.desk.folder,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("place")
+    archive = folder / "archive"
+    shutil.copytree(sample.archive(), archive)
+    (folder / "work").mkdir()
+    desk = Desk(folder / "work")
+    desk.write("plan.md", "one\n")
+    desk.edit("plan.md", "one", "two")
+    desk.edit("plan.md", "two", "<b>three</b>")
+    desk.story.write(archive / "claude" / "projects" / "-work" / f"{desk.story.session_id}.jsonl")
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder / "run"), "CLAUDE_CONFIG_DIR": str(archive / "claude")}
+    with running(folder / "run", archive) as server:
+        yield Place(archive, desk, server, {**env, "HOME": str(folder)})
+
+
+@pytest.fixture(scope="module")
+def page(open_browser: Callable[[], Browser], place: Place) -> Browser:
+    started = open_browser()
+    started.sign_in(place.server)
+    return started
+
+
+def call(name: str, tool: str, **tool_input: str) -> bytes:
+    content = [{"type": "tool_use", "id": name, "name": tool, "input": tool_input}]
+    return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}}).encode() + b"\n"
+
+
+def send(process: subprocess.Popen[bytes], line: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line)
+    process.stdin.flush()
+
+
+def next_row(process: subprocess.Popen[bytes]) -> Any:
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
+
+
+def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, page: Browser) -> None:
+    page.open("/live", ".live h1")
+    with place.start("exec", "--approve", "web") as process:
+        send(process, call("toolu_1", "Bash", command="touch made && echo '<img src=x onerror=alert(1)>'"))
+        page.wait("document.querySelector('[data-test=question]')")
+        assert "touch made && echo '<img src=x" in page.texts("[data-test=question] .code")[0]
+        page.wait("document.title.startsWith('(1) ')")
+        page.wait("document.querySelector('.live-card').dataset.test === 'question'")
+        page.wait("document.querySelector('[data-test=waiting] .call.open')")
+        assert page.barriers() == []
+        page.press("j", "a")
+        row = next_row(process)
+        assert (row["tool_use_id"], row["is_error"]) == ("toolu_1", False)
+        assert (place.desk.folder / "made").exists()
+        page.wait("!document.querySelector('[data-test=question]') && !document.title.startsWith('(')")
+
+        send(process, call("toolu_2", "Bash", command="touch never"))
+        page.wait("document.querySelector('[data-test=question]')")
+        page.run("document.querySelector('[data-test=question] .actions input').focus()")
+        page.press("use the other folder", "\ue007")
+        row = next_row(process)
+        assert row["is_error"]
+        assert "use the other folder" in json.dumps(row)
+        assert not (place.desk.folder / "never").exists()
+
+        send(process, call("toolu_3", "Bash", command="touch gone"))
+        page.wait("document.querySelector('[data-test=question]')")
+        process.kill()
+        page.wait("!document.querySelector('[data-test=question]')")
+    assert page.problems() == []
+
+
+def permission_request(**fields: object) -> bytes:
+    request = {"hook_event_name": "PermissionRequest", "session_id": "s", "cwd": "/x", "tool_name": "Bash"}
+    return json.dumps({**request, "tool_input": {"command": "make"}, **fields}).encode()
+
+
+def test_a_permission_request_of_the_client_is_answered_in_the_page(place: Place, page: Browser) -> None:
+    page.open("/live", ".live h1")
+    page.wait("document.querySelector('.live [data-test=running]')")
+    for button, expected in (("allow", {"behavior": "allow"}), ("deny", {"behavior": "deny"})):
+        with place.start("hook", "approve") as process:
+            assert process.stdin is not None
+            process.stdin.write(permission_request())
+            process.stdin.close()
+            process.stdin = None
+            page.wait("document.querySelector('[data-test=question] .clock')?.innerText.includes('s left')")
+            page.click(f"[data-test=question] [data-key={button}]")
+            output, _ = process.communicate(timeout=60)
+        decision = json.loads(output)["hookSpecificOutput"]["decision"]
+        assert decision.items() >= expected.items()
+        page.wait("!document.querySelector('[data-test=question]')")
+
+
+def test_without_a_page_nobody_waits_for_an_answer(tmp_path: Path) -> None:
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+
+    def run(*words: str, given: bytes) -> bytes:
+        done = subprocess.run([*TOOLSPAN, *words], input=given, capture_output=True, env=env, check=True, timeout=60)
+        return done.stdout
+
+    question = call("t", "Bash", command="touch x")
+    row = json.loads(run("exec", "--approve", "web", "--cwd", str(tmp_path), given=question))
+    assert row["is_error"]
+    assert not (tmp_path / "x").exists()
+    assert run("hook", "approve", given=permission_request()) == b""
+    with running(tmp_path / "run", sample.archive()):  # a server, but no page
+        assert run("hook", "approve", given=permission_request()) == b""
+        assert run("hook", "approve", given=b"nonsense") == b""
+
+
+def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, page: Browser) -> None:
+    rows = sorted(command_rows("files", place.archive, "--limit", "0"), key=lambda row: row["last"], reverse=True)
+    page.open("/files", "table.rows tbody tr.link")
+    assert page.texts("[data-test=count]") == [f"{len(rows)} files"]
+    assert page.texts("tbody tr.link td:nth-child(3)") == [str(row["changes"]) for row in rows]
+    assert page.texts("tbody tr.link td:nth-child(5)") == [str(row["errors"]) for row in rows]
+    page.open("/files?q=plan.md", "table.rows tbody tr.link")
+    page.press("j", "\ue007")
+    page.wait("document.querySelector('.file .points')")
+    (history,) = command_rows("files", place.desk.path("plan.md"), place.archive, "--contents")
+    assert len(page.texts(".points li")) == len(history["points"]) == 4
+    assert page.texts(".file .at .code") == ["<b>three</b>"]
+    page.press("k")
+    page.wait("document.querySelector('.file .at .code').innerText.trim() === 'two'")
+    assert page.run("return document.querySelector('#point').value") == "2"
+    assert page.texts(".bar .badge") == [history["points"][2]["confidence"]]
+    assert "at=" in page.run("return location.search")
+    page.run(
+        "const e = document.querySelector('#point'); e.value = 0; e.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    page.wait("document.querySelector('.file .at').innerText.includes('did not exist')")
+    calls = [point["call"] for point in history["points"]]
+    page.open(f"/files?path={place.desk.path('plan.md')}&at={calls[3]}&from={calls[1]}&show=compare", ".difflines")
+    assert page.texts(".diff-removed .line") == ["one"]
+    assert page.texts(".diff-added .line") == ["<b>three</b>"]
+    assert page.barriers() == []
+    assert page.problems() == []
+
+
+def test_a_file_is_restored_after_a_question_and_what_was_there_is_kept(place: Place, page: Browser) -> None:
+    (history,) = command_rows("files", place.desk.path("plan.md"), place.archive, "--contents")
+    page.open(f"/files?path={place.desk.path('plan.md')}&at={history['points'][1]['call']}", ".file .at .code")
+    page.click("[data-key=restore]")
+    page.wait("document.querySelector('dialog .difflines')")
+    assert page.texts("dialog .diff-added .line") == ["one"]
+    assert place.desk.held("plan.md") == "<b>three</b>\n"
+    assert page.barriers() == []
+    page.click("[data-test=confirm]")
+    page.wait("document.querySelector('[data-test=restored]')")
+    assert place.desk.held("plan.md") == "one\n"
+    assert place.desk.held("plan.md.before-restore") == "<b>three</b>\n"
+
+
+def test_a_damaged_session_is_repaired_in_a_copy(place: Place, page: Browser) -> None:
+    reports = command_rows("doctor", place.archive)
+    bad = sorted((row for row in reports if not row["healthy"]), key=lambda row: DAMAGED not in row["file"])
+    page.open("/doctor", "table.rows tbody tr.link")
+    assert page.texts("[data-test=count]") == [f"{len(reports)} files checked"]
+    assert page.texts("[data-test=bad]") == [f"{len(bad)} need{'s' * (len(bad) == 1)} repair"]
+    page.open(f"/doctor?session={DAMAGED}", "[data-test=finding]")
+    assert len(page.texts("[data-test=finding]")) == len(bad[0]["findings"])
+    page.open(f"/doctor?session={DAMAGED}&tab=repair", "[data-test=change]")
+    original = Path(bad[0]["file"])
+    before = original.read_bytes()
+    (plan,) = command_rows("repair", original, "--dry-run")
+    assert len(page.texts("[data-test=change]")) == len(plan["changes"])
+    files = set(original.parent.iterdir())
+    page.click("[data-test=repair]")
+    page.wait("document.querySelector('dialog [data-test=confirm]')")
+    assert set(original.parent.iterdir()) == files
+    page.click("[data-test=confirm]")
+    page.wait("document.querySelector('[data-test=repaired]')")
+    (copy,) = (path for path in set(original.parent.iterdir()) - files if path.suffix == ".jsonl")
+    assert command_rows("doctor", copy)[0]["healthy"]
+    assert original.read_bytes() == before
+    assert page.problems() == []
+
+
+def test_a_session_is_shared_after_a_preview_of_what_is_replaced(place: Place, page: Browser) -> None:
+    (file,) = place.archive.rglob(f"{DAMAGED}.jsonl")
+    replaced = command_rows("export", file, "--redact", "--preview")
+    page.open(f"/doctor?session={DAMAGED}&tab=share&format=markdown", "[data-test=replacements]")
+    values = len({row["placeholder"] for row in replaced})
+    assert page.texts("[data-test=replacements]")[0].startswith(f"{len(replaced)} replacements of {values} value")
+    text = page.driver.execute_async_script(
+        "const done = arguments[0]; fetch(document.querySelector('[data-test=download]').href)"
+        ".then((response) => response.text()).then(done)"
+    )
+    assert "/home/[user-" in text
+    assert "mira" not in text
+    assert page.barriers() == []
+    assert page.problems() == []
