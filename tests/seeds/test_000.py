@@ -196,7 +196,7 @@ async def test_command_has_a_timeout_in_milliseconds_and_a_description(tmp_path:
 async def test_hook_receives_the_input_of_the_sample(prices: Path, tmp_path: Path) -> None:
     shape = sample("S0-23.json")
     played = await play(
-        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > describe_line.json"))
+        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > told.json"))
     )
 
     received = json.loads((tmp_path / "told.json").read_bytes())
