@@ -360,7 +360,7 @@ def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
 
 
 @requirement("cli.closed-pipe-is-quiet")
-@pytest.mark.parametrize("words", [["--json"], ["--limit", "0"]])
+@pytest.mark.parametrize("words", [["--json"], ["--limit", "0", "--unfold"]])
 def test_a_reader_that_goes_away_is_no_error(words: list[str], tmp_path: Path) -> None:
     path = asked("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
 

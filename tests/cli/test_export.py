@@ -74,7 +74,7 @@ def test_nothing_to_export_is_said(tmp_path: Path) -> None:
     done = run("export", ARCHIVE, "--tool", "nobody")
     lost = run("export", ARCHIVE, "-o", tmp_path / "no" / "folder")
 
-    assert (done.exit_code, done.stderr) == (2, "toolspan: no tool 'nobody' among 16 tools\n")
+    assert (done.exit_code, done.stderr) == (2, "toolspan: no tool 'nobody' among 16 tools: Agent, Bash, Edit, …\n")
     assert (lost.exit_code, lost.stderr.count("\n")) == (2, 1)
 
 
