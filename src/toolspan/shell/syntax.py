@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from toolspan.shell.words import ShellWord
+from toolspan.shell.words import ShellWord, bash_parser
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -108,6 +108,27 @@ def first_expansion(node: Node) -> str | None:
         return node.type
     found = (first_expansion(child) for child in node.children if child.is_named or child.child_count)
     return next((kind for kind in found if kind is not None), None)
+
+
+def has_open_expansion(line: str) -> bool:
+    """Return whether a line ends inside `$(…)`, `${…}` or `$((…))`."""
+    if "$(" not in line and "${" not in line:
+        return False
+    root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
+    return root.has_error and _contains_open_expansion(root)
+
+
+_EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}
+
+
+def _contains_open_expansion(node: Node) -> bool:
+    last = node.children[-1] if node.children else node
+    for child in node.children:
+        if child.type in _EXPANSION_ENDS and (last.type != _EXPANSION_ENDS[child.type] or last.is_missing):
+            return True
+        if child.has_error and _contains_open_expansion(child):
+            return True
+    return False
 
 
 def ends_in_command(node: Node) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.runtime.permissions.asked import decided, line
 from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Decision
 
 
@@ -51,3 +52,24 @@ def test_an_exact_rule_matches_only_the_same_blanks(tmp_path: Path, command: str
 def test_a_rule_with_a_final_star_matches_any_blanks(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["Bash(npm run test:*)"]))
     assert isinstance(on_line(permissions, "npm  run test x", tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("echo $(", False), ("echo $( ls", False), ("echo ${x", False), ("echo $((1+", False), ('echo "$(ls"', False),
+        ("echo a; echo $(", False), ("echo '$('", True), ("echo `ls", True), ("(ls", True), ('echo "abc', True),
+        ("echo $(ls) )", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_an_open_expansion_is_asked_about_whatever_is_allowed(
+    tmp_path: Path, command: str, runs: bool, version: str
+) -> None:
+    refusals = profile(version).refusals
+    bypassed = on_line(Permissions(mode="bypassPermissions", refusals=refusals), command, tmp_path)
+
+    assert isinstance(bypassed, Ask) is not (runs or version == "2.0.65")
+    if version == "2.1.325":
+        allowed = on_line(Permissions(Rules(allow=["Bash"]), refusals=refusals), command, tmp_path)
+        assert isinstance(allowed, Ask) is not runs

@@ -21,6 +21,7 @@ from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import BACKGROUND, find_programs
+from toolspan.shell.syntax import has_open_expansion
 from toolspan.shell.table import read_arguments
 from toolspan.shell.wrappers import SHELLS, TRANSPARENT_WRAPPERS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
@@ -293,21 +294,15 @@ def guard_policy(
             if not isinstance(decision, Allow):
                 return decision
         if command is not None:
-            removal = _find_critical_removal(command, request) if "rm" in command else None
-            if removal is None:
-                return (
-                    None
-                    if is_unguarded
-                    else _check_line_guards(command, request, request.mode or mode, planner)
-                    or _check_old_guards(command, request, request.mode or mode, old_decider)
-                )
-            message = f"{removal} could remove far more than is meant, and is always asked about."
-            return Ask(message, "config", basis="critical")
-        if refusals is not None and refusals.link_write and tool_kind(request.tool) in _EDIT_KINDS:
-            scope = request.path_scope()
-            for path in filter(os.path.islink, paths_of(request)):
-                text = refusals.link_write.format(path=path, target=scope.links.resolve(path))
-                return Deny(text, "policy", basis="protected")
+            if critical := _check_critical(command, request, planner.refusals):
+                return critical
+            if is_unguarded:
+                return None
+            now = request.mode or mode
+            line_question = _check_line_guards(command, request, now, planner)
+            return line_question or _check_old_guards(command, request, now, old_decider)
+        if link_write := _check_link_write(request, planner.refusals):
+            return link_write
         now = request.mode or mode
         if now != "bypassPermissions" and _has_trailing_dot(request, refusals or Refusals()):
             return Ask(None, "config", basis="protected")
@@ -354,6 +349,28 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
     find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
     needs = decider.needs_without_rule(programs, request) if any(map(find_rule, programs)) else None
     return None if needs is None else Ask(None, "config", needs=needs)
+
+
+def _check_link_write(request: PermissionRequest, refusals: Refusals) -> Deny | None:
+    """Deny a write to a symbolic link, if the client does."""
+    if not refusals.link_write or tool_kind(request.tool) not in _EDIT_KINDS:
+        return None
+    link = next(filter(os.path.islink, paths_of(request)), None)
+    if link is None:
+        return None
+    target = request.path_scope().links.resolve(link)
+    return Deny(refusals.link_write.format(path=link, target=target), "policy", basis="protected")
+
+
+def _check_critical(command: str, request: PermissionRequest, refusals: Refusals) -> Ask | None:
+    """Ask about a line that could remove far too much, or that cannot be checked for that."""
+    if refusals.open_expansion and has_open_expansion(command):
+        return Ask(refusals.open_expansion, "config", basis="critical")
+    removal = _find_critical_removal(command, request) if "rm" in command else None
+    if removal is None:
+        return None
+    message = f"{removal} could remove far more than is meant, and is always asked about."
+    return Ask(message, "config", basis="critical")
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:

@@ -99,6 +99,7 @@ class Refusals:
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     asks_about_git: str = r"\Z"  # a pattern for the arguments of read-only git commands that need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
+    open_expansion: str = ""  # the question about a line that ends inside an expansion; if empty, as about others
     link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others
     plain_lines: bool = False  # lines with expansions, conditions, variables or unusual redirects need approval
     reach: str = "{what} in '{path}' was blocked."

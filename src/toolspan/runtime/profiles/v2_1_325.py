@@ -26,6 +26,8 @@ V2_1_325 = replace(
     ),
     refusals=replace(
         BASE.refusals,
+        open_expansion="This command could not be checked for dangerous rm operations: the shell may read it"
+        " differently than it was parsed. This requires explicit approval.",
         link_write="Refusing to write {path}: it is a symbolic link."
         " Write to the link's target path instead: {target}.",
         unclear="{what} in this command can't be checked before it runs",
