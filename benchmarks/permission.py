@@ -22,7 +22,7 @@ from itertools import count, product
 from pathlib import Path
 
 from toolspan.runtime.pending_call import LiveBodyStore
-from toolspan.runtime.permissions import Permissions, Rules, commands
+from toolspan.runtime.permissions import Permissions, Rules, patterns
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.shell import programs
 from toolspan.shell.words import bash_parser
@@ -44,7 +44,7 @@ PERMISSIONS = {
 }
 HERE = Path.cwd()
 _IDS = count()
-_CACHES = (programs.find_programs, commands.expand_command_line, commands._command_forms, commands._strip_quotes)
+_CACHES = (programs.find_programs, patterns.expand_command_line, patterns._command_forms, patterns._strip_quotes)
 
 _SHORT = [
     "git status", "git diff {0}", "npm run {0}", "ls -la {0}", "cat src/{0}/main.py | head -20",
