@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, settings
 
 # No deadlines, because machines may be busy. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None, max_examples=40)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=30)
 settings.register_profile(
     "soak", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 # For planted faults a failing example is enough; it is not shrunk.
-settings.register_profile("coverage", deadline=None, derandomize=True, max_examples=12)
+settings.register_profile("coverage", deadline=None, derandomize=True, max_examples=8)
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
