@@ -7,6 +7,7 @@ mode decides last.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from toolspan.runtime.pending_call import PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
 from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.paths import LinkResolver
-from toolspan.runtime.permissions.rules import Rules
+from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
 from toolspan.shell.arguments import changes_files
@@ -119,7 +120,11 @@ async def _find_read_denial(pending: PendingCall, request: PermissionRequest, co
     call = structs.replace(request.call, tool="Read")
     reading = replace(request, call=call, known_as="Read", read_only=True)
     decision = await _apply_policies(context.policies, reading, pending, context)
-    return decision if isinstance(decision, Deny) and decision.rule is not None else None
+    if not isinstance(decision, Deny) or decision.rule is None:
+        return None
+    # On the command line, the name of a tool takes the tool away, which does not bind the creation of files.
+    takes_tool = decision.origin == "cliArg" and "(" not in decision.rule
+    return None if takes_tool and not any(map(os.path.exists, paths_of(reading))) else decision
 
 
 def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Callable[[str], bool] | None:

@@ -97,8 +97,9 @@ def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
         except (ValueError, KeyError, TypeError):
             continue
         for block in content if isinstance(content, list) else ():
-            if block.get("type") == "tool_use" and fields.get("type") == "assistant":
+            kind = fields.get("type"), block.get("type")
+            if kind == ("assistant", "tool_use") and "id" in block:  # damage may have changed the key
                 request.add(block["id"])
-            elif block.get("type") == "tool_result" and fields.get("type") == "user":
+            elif kind == ("user", "tool_result") and "tool_use_id" in block:
                 results.setdefault(block["tool_use_id"], block.get("content", ""))
     return request, results

@@ -243,11 +243,11 @@ def _drop_invalid_content(state: _RepairState) -> None:
         blocks = [
             block
             for block in record.blocks
-            if block.get("type") != "tool_use" or isinstance(block.get("id"), str | None)
+            if block.get("type") != "tool_use" or (block.get("id") and isinstance(block["id"], str))
         ]
         if record.is_message and len(blocks) < len(record.blocks):
             state.set_blocks(record, blocks)
-            state.add_change("odd_type", record, "a call whose id is not a string was removed")
+            state.add_change("odd_type", record, "a call without an id, which no result can answer, was removed")
 
 
 def _resolve_duplicate_uuids(state: _RepairState) -> None:
