@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolspan.shell import syntax
-from toolspan.shell.program import LinePrograms, Program, ProgramBuilder
+from toolspan.shell.program import LinePrograms, Program, ProgramBuilder, find_plain_programs
 from toolspan.shell.words import CharRange, LineTree, Redirect, ShellWord, parse_document_body, parse_word, split_words
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))
+    plain_programs = find_plain_programs(line)
+    if plain_programs is not None and not any(pattern.search(line) for _, pattern in syntax.UNCLEAR_TEXT):
+        return LinePrograms(line, tuple(plain_programs))
     finder = _ProgramFinder(line)
     finder.visit_line()
     finder.unclear += [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
@@ -358,6 +361,8 @@ class _ProgramFinder:
         elif kind == "<<<":
             builder.stdin_text, builder.has_stdin = (None if targets[0].has_expansion else targets[0].text, True)
         else:
+            if not builder.words and ">" in kind and targets[0].text not in ("1", "2", "/dev/null"):
+                self.unclear.append("A redirect before a command")
             builder.redirects.append(Redirect(operator, targets[0]))
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
 

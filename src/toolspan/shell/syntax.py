@@ -72,11 +72,14 @@ BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
-    ("A word that begins with an equals sign", re.compile(r"(?:\A|[\s;&|])=[A-Za-z_]")),
+    ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
 )
-"""Text that is unclear even in quotes. Some shells replace `=name` by the path of a program."""
+"""Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
+
+perf: The lookbehind follows the first character, so that the regex engine searches for that.
+"""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
 VALUE_UNCERTAINTIES = frozenset({
     "a word is not understood", "a value is not understood", "a declared name is not understood",
@@ -166,6 +169,10 @@ def find_closing_line(text: str, begin: int, mark: str, *, tabs: bool) -> int:
     """Return the offset of the line that ends the here-document, or -1 if there is none."""
     at = begin
     while at <= len(text):
+        if not tabs and not text.startswith(mark, at):
+            at = text.find("\n" + mark, at) + 1
+            if not at:
+                break
         end = text.find("\n", at)
         line = text[at : end if end >= 0 else len(text)]
         if (line.lstrip("\t") if tabs else line) == mark:

@@ -207,7 +207,9 @@ _TEST_OPERATORS = frozenset(
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
 _SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
-_SED_SUBSTITUTION = re.compile(r"s/[^/\\\n;]*/[^/\\\n;&]*/[gpiI0-9]*")
+_SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[^/\\;&{}!#])*/[gpiI]*[1-9]?[gpiI]*")
+_SED_FILE = re.compile(r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|s/)[\w./=@%+,:~^-]+", re.ASCII)
+"""Names that the client does not take for commands of sed."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"\d+(?:\.\d+)?[a-z]?"),
@@ -374,7 +376,7 @@ class _ArgumentReader:
         while at < len(arguments):
             word = arguments[at]
             at += 1
-            kind = self._spec.options.get(word.text) or ("value" if _NEWER.fullmatch(word.text) else None)
+            kind = self._spec.options.get(word.text) or ("read" if _NEWER.fullmatch(word.text) else None)
             if (word.has_expansion and (_GLOB.search(word.text) or in_expression)) or self._is_rejected(word):
                 return word.text
             if word.text[:1] not in ("-", "(", ")", "!", ",", "") or word.text == "-":
@@ -425,6 +427,11 @@ class _ArgumentReader:
         if not scripts or (in_place and not self.files):
             return ""
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
+            names = [word.text for word in self.files]
+            if not (scripts[0].isascii() and scripts[0].isprintable() and all(map(_SED_FILE.fullmatch, names))):
+                return scripts[0]
+            if any(re.fullmatch(r"-\w*z\w*", option) for option in options):
+                return scripts[0]
             # The client asks about substitutions in files, even if they are only printed.
             self.arguments = [
                 Argument(argument.word, "write") if argument.role == "read" else argument for argument in self.arguments

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.runtime.permissions.paths import PathScope
+from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
@@ -93,7 +93,7 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
         if not program.words:
             continue
         inner = strip_wrappers(program, through_xargs=False)
-        arguments = read_arguments(inner.name, inner.words[1:])
+        arguments = inner.arguments
         roles = ", ".join(f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
         yield program.text, f"{inner.name} program" + (f", {roles}" if roles else ""), arguments.unknown
 
@@ -101,7 +101,7 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
-        arguments = read_arguments(program.name, program.words[1:])
+        arguments = program.arguments
         changed = arguments.files("write")
         if program.name == "sed" and arguments.unknown is not None:
             changed = tuple(word for word in program.words[2:] if word.text[:1] != "-")
@@ -116,12 +116,15 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    checker = _CommandChecker(scope, allowed, sets_variables=_sets_variables(parsed_line))
+    sets_variables = _sets_variables(parsed_line, numbers=allowed.denies_reading)
+    checker = _CommandChecker(scope, allowed, sets_variables=sets_variables)
     for program in parsed_line.programs:
         checker.check_program(program)
     checker.finish()
-    parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
-    only_sets = _sets_variables(parsed_line) and not any(program.words for program in parsed_line.programs)
+    parts, unclear = checker.parts, next(iter(parsed_line.unclear), None)
+    if sets_variables and not allowed.parents:
+        unclear = "A variable set"
+    only_sets = sets_variables and not any(program.words for program in parsed_line.programs)
     if (parsed_line.uncertainties or unclear or only_sets) and not parts:
         parts = [parsed_line.text]
     needs = None
@@ -149,7 +152,6 @@ class _CommandChecker:
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: AccessedPath | None = None
-        self.unclear: str | None = None
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
@@ -159,7 +161,8 @@ class _CommandChecker:
         """The commands that read files by relative paths."""
 
     def check_program(self, program: Program) -> None:
-        self._record_variables(program)
+        if program.variables:
+            self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
@@ -170,7 +173,7 @@ class _CommandChecker:
         if not program.words:
             if not all(map(_is_free_variable, program.variables)) or len(program.variables) > 1:
                 self._require_approval(" ".join(f"{name}=" for name in program.variables))
-            elif any(">" in redirect.operator for redirect in program.redirects):
+            elif program.redirects:
                 self._require_approval(program.text)
             return
         rule = self._allowed.find_rule(program)
@@ -214,8 +217,10 @@ class _CommandChecker:
         if inner.name == "git":
             self._writes.append(program.text)  # another folder may belong to another repository
             if ShellWord("diff") in inner.words[1:4]:
-                for word in filter(_is_outer_path, inner.words[1:]):
+                for word in filter(self._is_outer_path, inner.words[1:]):
                     self._check_read(program, "git", word)
+        if inner.name == "find" and any(word.has_expansion and _GLOB.search(word.text) for word in inner.words):
+            self._require_approval(program.text)  # a file name may be an action
         self._check_granted_files(program, inner)
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
@@ -224,7 +229,7 @@ class _CommandChecker:
             if not self._follow_cd(inner):
                 self._require_approval(program.text)
             return
-        arguments = read_arguments(inner.name, inner.words[1:])
+        arguments = inner.arguments
         if arguments.spec is None or arguments.spec.only:
             return
         if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
@@ -270,13 +275,15 @@ class _CommandChecker:
             return False
         if inner.name == "cd":
             return self._follow_cd(inner)
-        arguments = read_arguments(inner.name, inner.words[1:])
+        arguments = inner.arguments
         if arguments.unknown is not None or arguments.spec is None:
             return False
         if arguments.spec.bare and (program.variables or not inner.text.startswith(inner.name)):
             return False
-        if inner.name in _REPOSITORY_PROGRAMS and not self._is_in_own_repository():
-            return False
+        if inner.name in _REPOSITORY_PROGRAMS:
+            if not self._is_in_own_repository():
+                return False
+            self._writes.append(program.text)  # a `cd` elsewhere in the line may come first
         changed = arguments.files("write")
         if not changed and "write*" in arguments.spec.operands:
             return arguments.spec.edits and self._allowed.edits
@@ -284,7 +291,7 @@ class _CommandChecker:
             plain = inner is program and not program.variables
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
         self._note_relative_reads(program, arguments)
-        refs = filter(_is_outer_path, arguments.files("ref")) if inner.words[1:2] == (ShellWord("diff"),) else ()
+        refs = filter(self._is_outer_path, arguments.files("ref")) if inner.words[1:2] == (ShellWord("diff"),) else ()
         for word in (*arguments.files("read"), *refs):
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
@@ -298,6 +305,12 @@ class _CommandChecker:
     def _is_in_own_repository(self) -> bool:
         """Return whether the current folder certainly belongs to the repository in which the session started."""
         return len(self._scopes) == 1 and self._start_scope.is_own_repository()
+
+    def _is_outer_path(self, word: ShellWord) -> bool:
+        """Return whether an argument of git may be a path outside the repository instead of a revision."""
+        if word.text[:1] in ("/", "~", "$") or "../" in word.text or word.text == "..":
+            return True
+        return self._start_scope.leads_outside(self._start_scope.absolute_path(word.text))
 
     def _check_read(self, program: Program, name: str, word: ShellWord) -> bool:
         paths = self._resolve_paths(word)
@@ -328,7 +341,7 @@ class _CommandChecker:
 
     def _follow_cd(self, program: Program) -> bool:
         """Make the target of `cd` one of the folders that may be current. Return whether it is understood."""
-        arguments = read_arguments(program.name, program.words[1:])
+        arguments = program.arguments
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
         is_second, self._has_moved = self._has_moved, True
         if len(program.words) == 2 and target.text == "-" and not is_second:
@@ -365,9 +378,10 @@ class _CommandChecker:
 
     def _resolve_target(self, word: ShellWord) -> list[str] | None:
         """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
-        if (word.has_expansion and _GLOB.search(word.text)) or _PARENT_AFTER_SEGMENT.search(word.text):
+        if _GLOB.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text):
             return None
-        return self._resolve_paths(word)
+        paths = self._resolve_paths(word)
+        return None if paths is None or any(map(is_ambiguous, paths)) else paths
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
@@ -418,7 +432,7 @@ class _CommandChecker:
 
     def _check_output_redirect(self, text: str, target: ShellWord) -> None:
         scope = self._start_scope
-        is_plain = bool(target.text) and not target.has_expansion and not _GLOB.search(target.text)
+        is_plain = bool(target.text) and not target.has_expansion and not re.search(r"[*?\[$`]", target.text)
         paths = self._resolve_target(target) if is_plain else None
         self._writes.append(text)
         if paths is None:
@@ -435,12 +449,15 @@ class _CommandChecker:
     def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
         """Look for a rule that denies a file which the program may open."""
         inner = strip_wrappers(program)
-        arguments = read_arguments(program_basename(inner.name), inner.words[1:])
+        arguments = inner.arguments
+        if "/" in inner.name:
+            arguments = read_arguments(program_basename(inner.name), inner.words[1:])
         changed = arguments.files("write")
         words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
         if arguments.unknown is None and arguments.spec is not None:
             words = [*arguments.files("read", "ref", "script", "write")]
             words += arguments.files("stat") if inner.name == "cd" else ()
+            words += _values_taken_for_files(inner, arguments)
             words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
         candidates += [(part, False) for word in words for part in _inner_values(word)]
@@ -476,11 +493,11 @@ class _CommandChecker:
         return paths
 
 
-def _sets_variables(parsed_line: LinePrograms) -> bool:
-    """Return whether a line consists of more than one number that is assigned to a variable."""
+def _sets_variables(parsed_line: LinePrograms, *, numbers: bool) -> bool:
+    """Return whether a line sets variables. Unless `numbers` is true, a single number alone does not count."""
     assignments = [program for program in parsed_line.programs if not program.words and program.variables]
     is_number = all(value.text.isdigit() for program in assignments for value in program.values)
-    return bool(assignments) and (len(parsed_line.programs) > 1 or not is_number)
+    return bool(assignments) and (numbers or len(parsed_line.programs) > 1 or not is_number)
 
 
 def _is_free_variable(name: str) -> bool:
@@ -490,7 +507,7 @@ def _is_free_variable(name: str) -> bool:
 def has_harmless_variables(program: Program) -> bool:
     """Return whether all variables that are set for a program have harmless names and values."""
     pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
-    return all(is_harmless_variable(name, value) for name, value in pairs)
+    return not program.variables or all(is_harmless_variable(name, value) for name, value in pairs)
 
 
 def _is_understood_wrapper(program: Program, length: int) -> bool:
@@ -499,11 +516,6 @@ def _is_understood_wrapper(program: Program, length: int) -> bool:
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
     return {name, *rest} <= {"builtin", "command", "-p"}
-
-
-def _is_outer_path(word: ShellWord) -> bool:
-    """Return whether an argument of git may be a path outside the repository instead of a revision."""
-    return word.text[:1] in ("/", "~", "$") or "../" in word.text or word.text == ".."
 
 
 def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
@@ -519,6 +531,25 @@ def _searches_folders(program: Program, arguments: Arguments) -> bool:
         return False
     options = [argument.word.text for argument in arguments.arguments if argument.role == "option"]
     return program.name == "rg" or any(re.fullmatch(r"-\w*[rR]\w*|--.*recursive", option) for option in options)
+
+
+_PLAIN_VALUES = frozenset(
+    {"column", "cut", "expand", "fd", "fdfind", "find", "fmt", "fold", "jq", "numfmt", "paste", "pr", "rg", "tac"}
+)
+_GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
+
+
+def _values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:
+    """Return the values of options that the client takes for files, such as the number in `head -n 5`."""
+    if program.name in _PLAIN_VALUES or not (
+        program.name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)
+    ):
+        return []
+    values = [word for word in arguments.files("value") if word in program.words]
+    if program.name not in ("egrep", "fgrep", "grep"):
+        return values
+    is_unusual = any(_GREP_VALUES.fullmatch(word.text) for word in program.words)
+    return [*values, *arguments.files("text")] if is_unusual else []
 
 
 def _inner_values(word: ShellWord) -> Iterator[ShellWord]:

@@ -33,6 +33,8 @@ _PROTECTED_FILES = frozenset({
 _REPOSITORY_MARKS = ("HEAD", "objects", "refs")
 _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
+_AMBIGUOUS_NAME = re.compile(r"~\d|/\.{3,}(?:/|\Z)|[.\s]\Z|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
+"""Names that some file systems shorten or take for others."""
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
@@ -257,6 +259,11 @@ def _is_in_bare_repository(path: str) -> bool:
         ):
             return True
     return False
+
+
+def is_ambiguous(path: str) -> bool:
+    """Return whether some file systems take a path for another: `x~1`, `...`, `x.` and names of devices."""
+    return _AMBIGUOUS_NAME.search(path) is not None
 
 
 def is_critical(name: str, scope: PathScope) -> bool:
