@@ -74,6 +74,7 @@ NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
     ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
+    ("A blank after a backslash", re.compile(r"\\[ \t]")),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
 )
 """Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
@@ -92,14 +93,16 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
     """Yield the names of expansions and escapes in a word whose result is not known before the line runs."""
     if HIDDEN_COMMENT.search(source):
         yield "A line in quotes that looks like a comment"
-    quoted = source[:1] in ("'", '"')
-    if ("\\\n" if quoted else "\\ ") in source:
+    if "\\\n" in source and source[0] in ("'", '"'):
         yield "A blank after a backslash"
+    if source[-1:] == "$" and source[-2:-1] != "\\":
+        yield "A dollar sign alone"
+    if BRACE_PATTERN.search(source) and (word.has_expansion or source[0] not in ("'", '"')):
+        yield "A brace pattern"
+        return
     if not word.has_expansion and "$'" not in source and '$"' not in source:
         return
-    if BRACE_PATTERN.search(source) and word.has_expansion:
-        yield "A brace pattern"
-    elif word.text[:1] == "~" and NAMED_TILDE.match(word.text):
+    if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"
     elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")

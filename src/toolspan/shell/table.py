@@ -212,10 +212,10 @@ _SED_FILE = re.compile(r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|s/)[\w./=@%+,:~^-]+", re.
 """Names that the client does not take for commands of sed."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
-    "number": re.compile(r"\d+(?:\.\d+)?[a-z]?"),
+    "number": re.compile(r"\d+"),
     "format": re.compile(r"\+.*", re.DOTALL),
     "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
-    "name": re.compile(r"[\w.+-]+"),
+    "name": re.compile(r"[A-Za-z][\w.+-]*"),
     "topic": re.compile(r"[^/~]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
@@ -230,6 +230,7 @@ class _ArgumentReader:
 
     def __init__(self, spec: ProgramSpec, *, lenient: bool = False) -> None:
         self._spec, self._roles, self._lenient = spec, spec.operands.split(), lenient
+        self._rejects_dashes = spec.closed or not spec.globs
         self.arguments: list[Argument] = []
         self._has_operand = self._is_recursive = False
 
@@ -326,11 +327,15 @@ class _ArgumentReader:
         if form and not form.match(value if value is not None else following[0].text if following else ""):
             return None
         if value is not None:
+            if self._rejects_dashes and value[:1] == "-":
+                return None
             self._add(word, "option")
             self._add(ShellWord(value, has_expansion=word.has_expansion), role)
             return 0
         values = following[: 2 if kind == "pair" else 1]
         if len(values) < (2 if kind == "pair" else 1) or any(map(self._is_uncertain, values)):
+            return None
+        if self._rejects_dashes and any(value_word.text[:1] == "-" for value_word in values):
             return None
         self._add(word, "option")
         for value_word in values:
@@ -355,6 +360,8 @@ class _ArgumentReader:
         self._add(word, role)
         if role == "read" and word.text[:1] == "@":  # some programs read options from such a file
             self._add(replace(word, text=word.text[1:]), role)
+        if role == "read" and not self._lenient and not word.has_expansion and ("$" in word.text or "`" in word.text):
+            return False
         return self._fits_role(word, role)
 
     def _fits_role(self, word: ShellWord, role: Role) -> bool:
@@ -365,7 +372,7 @@ class _ArgumentReader:
     def find_rejected(self) -> str | None:
         rejects = self._spec.rejects
         for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
-            if argument.role in ("text", "script") and re.search(rejects, argument.word.text):
+            if argument.role in ("text", "script", "value", "ps") and re.search(rejects, argument.word.text):
                 return argument.word.text
         return None
 

@@ -39,6 +39,8 @@ _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
 _GLOB = re.compile(r"[*?\[]")
+_PLAIN_FILE = re.compile(r"[\w./~=]")
+"""The first character of files that may be changed without approval."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
@@ -237,9 +239,10 @@ class _CommandChecker:
             return
         files = arguments.files("read", "write")
         self._note_relative_reads(program, arguments)
-        if arguments.unknown is not None and "read*" in arguments.spec.operands:
-            files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
         changed = arguments.files("write")
+        if arguments.unknown is not None and arguments.spec.operands.endswith(("read*", "write*")):
+            files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
+            changed = files if "write*" in arguments.spec.operands else changed
         if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv")):
             self._writes.append(program.text)
         takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
@@ -288,11 +291,13 @@ class _CommandChecker:
         if not changed and "write*" in arguments.spec.operands:
             return arguments.spec.edits and self._allowed.edits
         if changed:
-            plain = inner is program and not program.variables
-            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
+            is_plain = inner is program and not program.variables and program.text.startswith(program.name)
+            is_plain = is_plain and all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
+            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and is_plain)
         self._note_relative_reads(program, arguments)
-        refs = filter(self._is_outer_path, arguments.files("ref")) if inner.words[1:2] == (ShellWord("diff"),) else ()
-        for word in (*arguments.files("read"), *refs):
+        words = inner.words[2:] if inner.words[:2] == (ShellWord("git"), ShellWord("diff")) else ()
+        refs = filter(self._is_outer_path, words)
+        for word in (*arguments.files("read"), *_values_taken_for_files(inner, arguments), *refs):
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
         return True
@@ -378,7 +383,7 @@ class _CommandChecker:
 
     def _resolve_target(self, word: ShellWord) -> list[str] | None:
         """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
-        if _GLOB.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text):
+        if _GLOB.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text) or "$" in word.text:
             return None
         paths = self._resolve_paths(word)
         return None if paths is None or any(map(is_ambiguous, paths)) else paths
