@@ -19,7 +19,7 @@ from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import strip_wrappers
+from toolspan.shell.wrappers import expand_wrappers, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _EVALUATING_BUILTINS = frozenset({
@@ -40,7 +40,7 @@ _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 _MAX_BRACES = 20
 _GLOB = re.compile(r"[*?\[]")
 _PLAIN_FILE = re.compile(r"[\w./~=]")
-"""The first character of files that may be changed without approval."""
+"""The first character of files that `touch` may change without approval."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
@@ -118,7 +118,7 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    sets_variables = _sets_variables(parsed_line, numbers=allowed.denies_reading)
+    sets_variables = any(not program.words and program.variables for program in parsed_line.programs)
     checker = _CommandChecker(scope, allowed, sets_variables=sets_variables)
     for program in parsed_line.programs:
         checker.check_program(program)
@@ -212,7 +212,7 @@ class _CommandChecker:
     def _check_granted(self, program: Program, inner: Program, pattern: str) -> None:
         """Check a program that a rule allows."""
         if strip_wrappers(program, through_xargs=False).name == "xargs":
-            if inner.name in _XARGS_SCRIPTS and not pattern.startswith("xargs"):
+            if inner.name in _XARGS_SCRIPTS:
                 self._require_approval(program.text)
             if program.name == "xargs" and pattern.startswith("xargs"):
                 return
@@ -223,7 +223,19 @@ class _CommandChecker:
                     self._check_read(program, "git", word)
         if inner.name == "find" and any(word.has_expansion and _GLOB.search(word.text) for word in inner.words):
             self._require_approval(program.text)  # a file name may be an action
+        if inner.name == "env":
+            self._check_granted_env(program, inner)
         self._check_granted_files(program, inner)
+
+    def _check_granted_env(self, program: Program, env: Program) -> None:
+        """Check the program that `env` runs. A rule for `env` covers it, but not its files elsewhere."""
+        options = itertools.takewhile(lambda word: word.text[:1] == "-" or "=" in word.text, env.words[1:])
+        if any(re.match(r"-(?!i?\Z|u)", word.text) for word in options):
+            self._require_approval(program.text)
+        expanded = expand_wrappers(LinePrograms(env.text, (env,)))
+        programs = [entry.program for entry in expanded.programs if entry.wrappers == ("env",)]
+        for run in programs:
+            self._check_granted_files(program, strip_wrappers(run))
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
         """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
@@ -291,8 +303,7 @@ class _CommandChecker:
         if not changed and "write*" in arguments.spec.operands:
             return arguments.spec.edits and self._allowed.edits
         if changed:
-            is_plain = inner is program and not program.variables and program.text.startswith(program.name)
-            is_plain = is_plain and all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
+            is_plain = inner is program and not program.variables and _is_plain_edit(program, changed)
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and is_plain)
         self._note_relative_reads(program, arguments)
         words = inner.words[2:] if inner.words[:2] == (ShellWord("git"), ShellWord("diff")) else ()
@@ -498,13 +509,6 @@ class _CommandChecker:
         return paths
 
 
-def _sets_variables(parsed_line: LinePrograms, *, numbers: bool) -> bool:
-    """Return whether a line sets variables. Unless `numbers` is true, a single number alone does not count."""
-    assignments = [program for program in parsed_line.programs if not program.words and program.variables]
-    is_number = all(value.text.isdigit() for program in assignments for value in program.values)
-    return bool(assignments) and (numbers or len(parsed_line.programs) > 1 or not is_number)
-
-
 def _is_free_variable(name: str) -> bool:
     return not is_influential_variable(name) and not is_harmless_variable(name)
 
@@ -521,6 +525,14 @@ def _is_understood_wrapper(program: Program, length: int) -> bool:
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
     return {name, *rest} <= {"builtin", "command", "-p"}
+
+
+def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
+    """Return whether a command that changes files is spelled in a way that the client recognises."""
+    if program.name != "touch":
+        return True
+    is_plain = all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
+    return is_plain and program.text.startswith("touch ")
 
 
 def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
