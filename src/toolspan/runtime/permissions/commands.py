@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
+from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces, expand_glob, is_ambiguous
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
@@ -33,11 +33,6 @@ _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
-_MAX_GLOB_FILES = 1_000
-"""The maximum number of files to which a pattern is expanded."""
-_BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
-"""Innermost braces, which can be expanded independently of enclosing ones."""
-_MAX_BRACES = 20
 _GLOB = re.compile(r"[*?\[]")
 _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of files that `touch` may change without approval."""
@@ -386,7 +381,7 @@ class _CommandChecker:
             return None
         paths: list[str] = []
         for scope in self._scopes or ((self._start_scope,) if text[:1] in ("/", "~") else ()):
-            found = _expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else [text]
+            found = expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else [text]
             if found is None or any(".." in name and not scope.is_unambiguous(name) for name in found):
                 return None
             paths += map(scope.absolute_path, found)
@@ -501,11 +496,11 @@ class _CommandChecker:
             return []
         paths: list[str] = []
         for scope in self._scopes or (self._start_scope,):
-            for alternative in itertools.islice(expand_braces(text), _MAX_GLOB_FILES) if word.has_expansion else [text]:
+            for alternative in itertools.islice(expand_braces(text), MAX_GLOB_FILES) if word.has_expansion else [text]:
                 paths += scope.possible_paths(alternative)
                 if word.has_expansion and _GLOB.search(alternative):
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
-                    paths += itertools.islice(matches, _MAX_GLOB_FILES)
+                    paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
 
 
@@ -576,37 +571,6 @@ def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
             yield ShellWord(word.text.rpartition(mark)[2], has_expansion=word.has_expansion)
     if word.text[:1] == "-" and word.text[1:2] != "-" and len(word.text) > 2:
         yield ShellWord(word.text[2:], has_expansion=word.has_expansion)
-
-
-def _expand_glob(text: str, scope: PathScope) -> list[str] | None:
-    """Return the folder of a pattern and the files that match it, or None if they are uncertain."""
-    start = _GLOB.search(text)
-    fixed, rest = (text[: start.start()], text[start.start() :]) if start else (text, "")
-    if ".." in rest or "{" in text:
-        return None
-    folder = fixed.rpartition("/")[0] or ("/" if text[0] == "/" else ".")
-    matches = list(itertools.islice(glob.iglob(scope.absolute_path(text)), _MAX_GLOB_FILES + 1))  # noqa: PTH207 - absolute
-    return [folder, *matches] if len(matches) <= _MAX_GLOB_FILES else None
-
-
-def expand_braces(text: str) -> Iterator[str]:
-    """Yield the strings to which braces expand: `{a,b}c` yields `ac` and `bc`, while `{1..9}` yields a pattern."""
-    if text.count("{") > _MAX_BRACES:
-        text = re.sub(r"\{.*\}", "*", text)
-    match = _BRACES.search(text)
-    if match is None:
-        yield text
-        return
-    for alternative in match[1].split(",") if "," in match[1] else [_range_pattern(match[1])]:
-        yield from expand_braces(text[: match.start()] + alternative + text[match.end() :])
-
-
-def _range_pattern(inner: str) -> str:
-    """Return a pattern that matches the values of `{a..c}` or `{1..9}`."""
-    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
-    if letters is not None:
-        return "[{}-{}]".format(*sorted(letters.groups()))
-    return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"
 
 
 def _is_descriptor(redirect: Redirect) -> bool:
