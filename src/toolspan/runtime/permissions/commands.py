@@ -113,15 +113,15 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    sets_variables = any(not program.words and program.variables for program in parsed_line.programs)
-    checker = _CommandChecker(scope, allowed, sets_variables=sets_variables)
+    is_assigning = sets_variables(parsed_line) and (allowed.denies_reading or not _is_number(parsed_line))
+    checker = _CommandChecker(scope, allowed, sets_variables=is_assigning)
     for program in parsed_line.programs:
         checker.check_program(program)
     checker.finish()
     parts, unclear = checker.parts, next(iter(parsed_line.unclear), None)
-    if sets_variables and not allowed.parents:
+    if is_assigning and not allowed.parents:
         unclear = "A variable set"
-    only_sets = sets_variables and not any(program.words for program in parsed_line.programs)
+    only_sets = is_assigning and not any(program.words for program in parsed_line.programs)
     if (parsed_line.uncertainties or unclear or only_sets) and not parts:
         parts = [parsed_line.text]
     needs = None
@@ -502,6 +502,17 @@ class _CommandChecker:
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
+
+
+def sets_variables(parsed_line: LinePrograms) -> bool:
+    """Return whether a line contains an assignment that is not part of a command."""
+    return any(not program.words and program.variables for program in parsed_line.programs)
+
+
+def _is_number(parsed_line: LinePrograms) -> bool:
+    """Return whether a line only assigns a number to a variable, such as `X=1`."""
+    values = [value for program in parsed_line.programs for value in program.values]
+    return len(parsed_line.programs) == len(values) == 1 and values[0].text.isdigit()
 
 
 def _is_free_variable(name: str) -> bool:

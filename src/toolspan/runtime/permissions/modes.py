@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import find_protected_write
+from toolspan.runtime.permissions.commands import find_protected_write, sets_variables
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
 from toolspan.runtime.permissions.patterns import expand_command_line
@@ -34,7 +34,7 @@ PLAN_REASON = "plan"
 
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
-    r"\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
+    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
 )
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
@@ -176,6 +176,8 @@ class _ModeDecider:
         needs = check.needs
         if needs is None and self.refusals.asks_about:
             needs = self._needs_despite_read_only(command, request)
+        if needs is None and mode == "plan" and sets_variables(find_programs(command)):
+            needs = MissingPermissions(parts=(command,), of=1)
         if needs is None:
             return Allow(None, "config", basis="parts")
         if mode == "plan" and self.refusals.plan_shell:
@@ -303,7 +305,8 @@ def guard_policy(
         if link_write := _check_link_write(request, planner.refusals):
             return link_write
         now = request.mode or mode
-        if now != "bypassPermissions" and _has_ambiguous_name(request, refusals or Refusals()):
+        is_searching = tool_kind(request.tool) == "search" and rules is not None and rules.allows_tool(request.tool)
+        if now != "bypassPermissions" and not is_searching and _has_ambiguous_name(request, planner.refusals):
             return Ask(None, "config", basis="protected")
         if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
             return None
