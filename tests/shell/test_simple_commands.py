@@ -92,7 +92,7 @@ def test_every_text_gets_an_answer(line: str) -> None:
 _WORDS = st.sampled_from([
     "ls", "-la", "a.txt", "..", ".", "/", "2", "12", "+x", "--", "-", "%1", "a%", "@a", "a,b", ":", "'a b'", '""',
     "'(x)'", '"a>b"', "'*'", "done", "in", "time", "if", "export", "exec", "--a=b", "a=b", "'x=y'", "'a|b'",
-    "ünï", "2>&1",
+    "ünï", "2>&1", "*.py", "a?", "*", "src/*/x",
 ])  # fmt: skip
 
 

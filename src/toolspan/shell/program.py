@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from msgspec import Struct
 
@@ -43,10 +42,13 @@ class Program(Struct, frozen=True, dict=True):
             return ""
         return self.words[0].text
 
-    @cached_property
+    @property
     def arguments(self) -> Arguments:
-        """The roles of the words after the name."""
-        return read_arguments(self.name, self.words[1:])
+        """The roles of the words after the name, determined once."""
+        known: Arguments | None = self.__dict__.get("known_arguments")
+        if known is None:
+            known = self.__dict__["known_arguments"] = read_arguments(self.name, self.words[1:])
+        return known
 
 
 class LinePrograms(Struct, frozen=True):
@@ -68,7 +70,7 @@ def program_basename(name: str) -> str:
 
 
 _QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*"
-_WORD = rf"(?:--[a-z-]+=[A-Za-z0-9_./:,@%+-]+|[A-Za-z0-9_./:,@%+-]+|'{_QUOTED}'|\"{_QUOTED}\")"
+_WORD = rf"(?:--[a-z-]+=[A-Za-z0-9_./:,@%+-]+|[A-Za-z0-9_./:,@%+*?-]+|'{_QUOTED}'|\"{_QUOTED}\")"
 _COMMAND = rf"[A-Za-z0-9_./-]+(?: {_WORD})*(?: 2>&1)?"
 _PLAIN_LINE = re.compile(rf"{_COMMAND}(?:(?: (?:&&|\|\|?) |; |\n){_COMMAND})*")
 _PLAIN_TOKEN = re.compile(rf"2>&1|{_WORD}|&&|\|\|?|;|\n")
@@ -80,8 +82,15 @@ _PLAIN_OPERATORS = frozenset({"", "&&", "||", "|", ";", "\n"})
 _ERRORS_TO_OUTPUT = Redirect("2>&", ShellWord("1"))
 
 
+def _plain_word(source: str) -> ShellWord:
+    if source[0] in "'\"":
+        return ShellWord(source[1:-1])
+    expands = "*" in source or "?" in source
+    return ShellWord(source, has_expansion=expands, may_split=expands)
+
+
 def find_plain_programs(line: str) -> list[Program] | None:
-    """Return the programs of a line of words without expansions, quotes inside words and keywords; None for others.
+    """Return the programs of a line of literal words and file patterns; None for any other line.
 
     perf: Most lines of agents are plain. Without a tree, their decisions take about half the time.
     """
@@ -95,7 +104,7 @@ def find_plain_programs(line: str) -> list[Program] | None:
         if token == "2>&1":
             redirects = (_ERRORS_TO_OUTPUT,)
         elif token in _PLAIN_OPERATORS:
-            words = tuple([ShellWord(source if source[0] not in "'\"" else source[1:-1]) for source in sources])
+            words = tuple(map(_plain_word, sources))
             program = Program(
                 words, " ".join(sources), redirects=redirects, has_stdin=has_stdin, ended_by=token.strip()
             )

@@ -63,7 +63,7 @@ class Arguments(Struct, frozen=True):
 
     def files(self, *roles: Role) -> tuple[ShellWord, ...]:
         """Return the arguments that have one of the roles."""
-        return tuple(argument.word for argument in self.arguments if argument.role in roles)
+        return tuple([argument.word for argument in self.arguments if argument.role in roles])
 
 
 class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -343,6 +343,8 @@ class _ArgumentReader:
         return len(values)
 
     def _note_option(self, option: str) -> None:
+        if not (self._spec.pattern_options or self._spec.recursive):
+            return
         if option in _split_options(self._spec.pattern_options, clusters=True):
             first = next((role for role in self._roles if role in ("text", "script")), None)
             if first is not None:
