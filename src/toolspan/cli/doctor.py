@@ -21,7 +21,7 @@ from toolspan.cli.select import (
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import source_for_path, to_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
 from toolspan.reading.parallel import FileJob
 
@@ -179,7 +179,7 @@ def _print_report(report: DiagnosticReport, dialect: str, *, quiet: bool) -> Non
         out.print(table)
     out.print(f"  {_format_diagnosis(report, dialect)}")
     if any(finding.severity == "error" and finding.code in behavior for finding in report.findings):
-        remedy = _repair_argument(Path(report.file))
+        remedy = _repair_argument(to_path(report.file))
         if remedy is not None:
             out.print(f"  toolspan repair {escape_markup(remedy)}  [dim]makes a repaired copy[/]", soft_wrap=True)
     out.print()
@@ -205,8 +205,12 @@ def _repair_argument(path: Path) -> str | None:
     """
     if parse_file_name(path).role == "agent":
         folder = next((folder.parent for folder in path.parents if folder.name == "subagents"), None)
-        candidates = [folder.with_name(folder.name + ending) for ending in (".jsonl", ".jsonl.zst")] if folder else []
-        session_path = next(filter(Path.is_file, candidates), None)
+        candidates = (
+            [folder.with_name(folder.name + ending) for ending in (".jsonl", ".jsonl.zst", ".jsonl.gz")]
+            if folder
+            else []
+        )
+        session_path = next((path for path in candidates if path.is_file()), None)
         if session_path is None:
             return None
         path = session_path
