@@ -353,9 +353,8 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     folder = str(Path(options.path).resolve()) if options.path else None
     totals = FileTotalsCollector()
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        is_cached = sum(file.size for file in files) >= select.MIN_CACHED_BYTES or any(
-            is_remote(file.path) for file in files
-        )
+        is_large = sum(file.size for file in files) >= select.MIN_CACHED_BYTES
+        is_cached = is_large or any(is_remote(file.path) for file in files)
         for changes in changes_by_project(files, advance, warn, cached=is_cached):
             for change in changes:
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import total_ordering
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from toolspan.errors import SourceError
@@ -134,6 +134,12 @@ class RemotePath(_PathType):
         """Return whether the object is in a folder, or is `other` itself."""
         return f"{self._url}/".startswith(f"{str(other).rstrip('/')}/")
 
+    def relative_to(self, other: object, /, *_: object) -> PurePosixPath:  # type: ignore[override]
+        """Return the part of the key below a folder."""
+        if not self.is_relative_to(other):
+            raise ValueError(f"{self} is not in {other}")
+        return PurePosixPath(self._url[len(str(other).rstrip("/")) :].lstrip("/"))
+
     def absolute(self) -> RemotePath:
         """Return this URL, which is always absolute."""
         return self
@@ -219,7 +225,7 @@ class RemotePath(_PathType):
         def fetch(fs: Any) -> bytes:
             data: bytes = fs.cat_file(self._url, start=offset, end=offset + length)
             if len(data) < length:
-                raise _TruncatedDownload(f"the download ended after {offset + len(data):,} of {self.info.size:,} bytes")
+                raise _TruncatedError(f"the download ended after {offset + len(data):,} of {self.info.size:,} bytes")
             return data[:length]
 
         return self._use(fetch)
@@ -294,7 +300,7 @@ class RemotePath(_PathType):
                     return operation(fs)
                 except _PERMANENT_ERRORS:
                     raise
-                except _TruncatedDownload:
+                except _TruncatedError:
                     pass
                 except Exception:
                     if self.scheme in _RETRYING_SCHEMES:
@@ -303,7 +309,7 @@ class RemotePath(_PathType):
             return operation(fs)
 
 
-class _TruncatedDownload(OSError):
+class _TruncatedError(OSError):
     def __init__(self, message: str) -> None:
         super().__init__(errno.EIO, message)
 
@@ -332,7 +338,7 @@ def _translate_errors(url: str) -> Iterator[None]:
     """Convert every exception of a store's package to OSError with a message for users."""
     try:
         yield
-    except (SourceError, _TruncatedDownload):
+    except (SourceError, _TruncatedError):
         raise
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "no such object, folder or bucket", url) from error

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from toolspan.cli.select import is_folder
 from toolspan.formats.source import to_path
 from toolspan.web.answers import Answers
 from toolspan.web.doctor import DoctorRoutes
@@ -114,7 +115,7 @@ class _Api:
     async def _show(self, session: str, arguments: Sequence[str], command: str = "show") -> Answer:
         """Run `show` for a session, in each of the served folders until one has it."""
         answer = Answer(error=f"no session {session!r}", status=404)
-        folders = [root for root in self._answers.roots if select.is_folder(root)]
+        folders = [root for root in self._answers.roots if is_folder(root)]
         searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
         for names in searches:
             answer = await self._answers.ask(Question(command, (*arguments, f"--session={session}"), names))
@@ -157,7 +158,7 @@ class _Api:
         sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
         files = [(await self._find_session(session))["files"][0] for session in sessions]
         folders = [root for root in self._answers.roots if all(to_path(file).is_relative_to(root) for file in files)]
-        if folders and select.is_folder(folders[0]):
+        if folders and is_folder(folders[0]):
             names = (*sessions, folders[0])
         else:
             names = tuple(files if self._answers.roots else sessions)
