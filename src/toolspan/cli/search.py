@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,7 +70,7 @@ def command(
     while end > 1 and _is_location(words[end - 1]):
         end -= 1
     terms, locations = words[:end], words[end:]
-    paths = list(map(Path, locations))
+    paths = list(map(to_path, locations))
     if ignore_case is None:
         ignore_case = not regex and not any(letter.isupper() for term in terms for letter in term)
     query = query_of(list(terms), regex=regex, ignore_case=ignore_case)
