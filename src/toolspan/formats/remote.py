@@ -12,14 +12,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import total_ordering
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from toolspan.errors import SourceError
+from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -33,9 +35,11 @@ else:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _BLOCK_BYTES = 8 << 20
 """The number of bytes per request when an object is read as a whole."""
-_RETRY_DELAYS = (0.1, 0.4, 1.6)
+_RETRY_DELAYS = (0.1, 0.3, 0.9)
 _RETRYING_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl"})
 """Stores whose packages repeat failed requests themselves, with a back-off."""
+_TIME_KEYS = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
+"""The names that stores give to the time of an object."""
 _PERMANENT_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 T = TypeVar("T")
@@ -119,7 +123,7 @@ class RemotePath(_PathType):
         return RemotePath("/".join(self.parts[:-1]) if len(self.parts) > 1 else self._url)
 
     @property
-    def parents(self) -> tuple[RemotePath, ...]:  # type: ignore[override]
+    def parents(self) -> tuple[RemotePath, ...]:
         """The folders above the object, up to the bucket."""
         return tuple(RemotePath("/".join(self.parts[:n])) for n in range(len(self.parts) - 1, 0, -1))
 
@@ -232,7 +236,7 @@ class RemotePath(_PathType):
 
     # Folders
 
-    def iterdir(self) -> Iterator[RemotePath]:
+    def iterdir(self) -> Generator[RemotePath, None, None]:
         """Yield the objects and folders directly below this one."""
         base = self._strip()
         for item in self._use(lambda fs: fs.ls(self._url, detail=True)):
@@ -353,18 +357,14 @@ def _make_info(item: dict[str, Any]) -> ObjectInfo:
     """Return the properties in a listing of any store."""
     if item.get("type") == "directory":
         return ObjectInfo(is_folder=True)
-    times = (item.get(key) for key in ("LastModified", "last_modified", "updated", "mtime", "modified", "created"))
-    modified = next((value for value in times if value is not None), None)
+    modified: Any = next((item[key] for key in _TIME_KEYS if item.get(key) is not None), None)
     etag = item.get("ETag") or item.get("etag") or item.get("md5Hash") or modified or ""
-    if hasattr(modified, "timestamp"):
+    if isinstance(modified, str):
+        modified = parse_timestamp(modified)
+    if isinstance(modified, datetime):
         modified = modified.timestamp()
-    elif isinstance(modified, str):
-        from toolspan.types.span import parse_timestamp
-
-        parsed = parse_timestamp(modified)
-        modified = parsed.timestamp() if parsed else 0.0
     size = item.get("size", item.get("Size"))
-    return ObjectInfo(size=int(size or 0), modified=float(modified or 0.0), etag="".join(str(etag).split()))
+    return ObjectInfo(int(size or 0), float(modified or 0.0), "".join(str(etag).split()))
 
 
 class _ObjectStream(io.RawIOBase):

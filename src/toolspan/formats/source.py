@@ -251,7 +251,7 @@ class _GzipStream(io.RawIOBase):
 class _ErrorNamingStream(io.RawIOBase, BinaryIO):
     """A stream whose errors include the file name."""
 
-    def __init__(self, stream: io.RawIOBase, path: Path) -> None:
+    def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path) -> None:
         super().__init__()
         self._stream = stream
         self._path = path
@@ -265,7 +265,7 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         with _name_errors(self._path):
-            return self._stream.readinto(buffer) or 0
+            return self._stream.readinto(buffer) or 0  # type: ignore[union-attr] # raw streams have it
 
     def close(self) -> None:
         self._stream.close()

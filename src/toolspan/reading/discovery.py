@@ -124,8 +124,9 @@ def iter_transcripts(root: Path, sidecars: dict[str, str] | None = None) -> Iter
     try:
         status = root.stat()
     except (OSError, ValueError) as error:
-        is_object = isinstance(root, RemotePath) and isinstance(error, OSError)
-        raise SourceError(f"{root}: {error.strerror if is_object else 'no such file or folder'}") from error
+        if isinstance(root, RemotePath) and isinstance(error, OSError):
+            raise SourceError(f"{root}: {error.strerror}") from error
+        raise SourceError(f"{root}: no such file or folder") from error
     if not stat.S_ISDIR(status.st_mode):
         yield _make_transcript_file(root, status)
         return

@@ -193,8 +193,10 @@ T = TypeVar("T")
 _SERIAL_LIMIT_BYTES = 12 << 20
 """perf: for less data than this, a process pool costs more time than it saves."""
 
-SERIAL_OBJECTS = 8
-"""More objects than this are requested by several processes, however small they are."""
+SERIAL_OBJECTS = 64
+"""perf: more objects than this are requested by several processes, however small they are. Connecting to a store takes
+each process as long as reading some ten small objects.
+"""
 
 AdvanceCallback = Callable[[int], None]
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)

@@ -31,8 +31,7 @@ def read(path: Path | str | Source) -> Transcript:
     Raises:
         SourceError: the file cannot be opened or read.
     """
-    is_name = isinstance(path, str | Path | RemotePath)
-    return _read_source(source_for_path(path) if is_name else path)
+    return _read_source(source_for_path(path) if isinstance(path, str | Path | RemotePath) else path)
 
 
 def read_known(path: Path) -> Transcript:
