@@ -83,9 +83,17 @@ class FileSource:
 
 
 class ObjectSource(FileSource):
-    """An object in a store; reading a range is one request."""
+    """An object in a store. Reading a range is one request; after some ranges, each request reads ahead."""
 
-    path: RemotePath
+    _SINGLE_READS = 4
+    _AHEAD_BYTES = 1 << 20
+
+    def __init__(self, path: RemotePath) -> None:
+        super().__init__(path)
+        self.path: RemotePath = path
+        self._requests = 0
+        self._ahead = b""
+        self._ahead_offset = 0
 
     def open(self, offset: int = 0) -> BinaryIO:
         """Return a stream that requests blocks."""
@@ -96,12 +104,26 @@ class ObjectSource(FileSource):
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range."""
+        start = offset - self._ahead_offset
+        if start >= 0 and start + length <= len(self._ahead):
+            return self._ahead[start : start + length]
+        self._requests += 1
+        reads_ahead = self._requests > self._SINGLE_READS
         with _name_errors(self.path):
-            return self.path.read_range(offset, length)
+            data = self.path.read_range(offset, max(length, self._AHEAD_BYTES) if reads_ahead else length)
+        if reads_ahead:
+            self._ahead, self._ahead_offset = data, offset
+        return data[:length]
 
 
 class ZstSource(FileSource):
-    """A file or object compressed with Zstandard; reading a range decompresses everything before it."""
+    """A file or object compressed with Zstandard; reading a range decompresses everything before it.
+
+    An object is kept open, so that ranges in ascending order are decompressed once.
+    """
+
+    _stream: BinaryIO | None = None
+    _position = 0
 
     def open(self, offset: int = 0) -> BinaryIO:
         """Return a decompressing stream."""
@@ -118,8 +140,20 @@ class ZstSource(FileSource):
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range."""
-        with self.open(offset) as stream:
-            return _read_exactly(stream, length)
+        if not is_remote(self.path):
+            with self.open(offset) as stream:
+                return _read_exactly(stream, length)
+        if self._stream is None or offset < self._position:
+            self._stream, self._position = self.open(), 0
+        try:
+            while self._position < offset and (skipped := self._stream.read(min(offset - self._position, _SKIP_SIZE))):
+                self._position += len(skipped)
+            data = _read_exactly(self._stream, length)
+        except SourceError:
+            self._stream = None
+            raise
+        self._position += len(data)
+        return data
 
     def _decompress(self, packed: IO[bytes]) -> io.RawIOBase:
         return _ZstdStream(packed)
