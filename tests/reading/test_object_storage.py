@@ -24,6 +24,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import toolspan
 from tests.cli.command import rows, run
+from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.formats.source import source_for_path, to_path
 from toolspan.reading.discovery import find_transcripts, iter_transcripts
@@ -149,6 +150,7 @@ def answer(command: str, root: str) -> tuple[int, str]:
     return done.exit_code, done.stdout.replace(root, "ROOT")
 
 
+@requirement("remote.same-answers")
 def test_every_reading_command_answers_from_a_bucket_as_from_a_folder(bucket: Bucket) -> None:
     for command in COMMANDS:
         code, text = answer(command, str(archive()))
@@ -170,6 +172,7 @@ def test_commands_and_functions_read_any_store_that_fsspec_knows() -> None:
     assert [span.result.text for span in transcript.spans if span.result] == texts
 
 
+@requirement("remote.second-question-requests-no-objects")
 def test_a_second_question_requests_no_object(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLSPAN_NO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -227,6 +230,7 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+@requirement("remote.flat-listing")
 @pytest.mark.parametrize("count", [20, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_a_listing_of_very_many_objects_needs_little_memory(count: int) -> None:
     tracemalloc.start()
@@ -254,6 +258,7 @@ def test_keys_with_any_characters_are_read(store: str, bucket: Bucket) -> None:
     assert {row["session"] for row in listed} == {f"in {name}" for name in names}
 
 
+@requirement("remote.rest-is-read")
 def test_what_cannot_be_read_is_named_and_the_rest_is_read(bucket: Bucket) -> None:
     put("stubborn://b/p/good.jsonl", session("good"))
     for name in ("denied", "vanished", "truncated"):
