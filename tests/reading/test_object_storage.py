@@ -36,12 +36,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries of stores,
 BROOK = "claude/projects/-home-mira-brook/16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463"
 CALL = "toolu_01736Jj0QNEZ3IFZbFCMQTYp"
 COMMANDS = [
-    "sessions ROOT", "calls ROOT", "errors ROOT", "stats ROOT", "usage ROOT", "usage --context ROOT", "time ROOT",
-    "flows ROOT", "files ROOT", f"show ROOT/{BROOK}.jsonl", f"show {CALL} ROOT", "show --last ROOT",
-    f"show ROOT --session {BROOK[-36:]}", f"why {CALL} ROOT", "search disk ROOT",
-    f"compare {BROOK[-36:]} 3c5a7e91 ROOT",
-    "export ROOT", "doctor ROOT", f"doctor --roundtrip ROOT/{BROOK}.jsonl", f"repair --dry-run ROOT/{BROOK}.jsonl",
-    f"calls ROOT/{BROOK}.jsonl", "restore 0002_due.sql --output - ROOT",
+    "sessions ROOT", "calls ROOT", "errors ROOT", "stats ROOT", "usage --context ROOT", "time ROOT", "flows ROOT",
+    "files ROOT", f"show ROOT/{BROOK}.jsonl", f"show {CALL} ROOT --session {BROOK[-36:]}", f"why {CALL} ROOT",
+    "search disk ROOT", f"compare {BROOK[-36:]} 3c5a7e91 ROOT", "doctor ROOT", f"repair --dry-run ROOT/{BROOK}.jsonl",
+    f"export ROOT/{BROOK}.jsonl", "restore 0002_due.sql --output - ROOT",
 ]  # fmt: skip
 
 
