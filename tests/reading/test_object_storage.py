@@ -24,12 +24,13 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import toolspan
 from tests.cli.command import rows, run
+from tests.formats import gemini_chats
 from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.formats.source import source_for_path, to_path
 from toolspan.reading.discovery import find_transcripts, iter_transcripts
 from toolspan.reading.sample import archive
-from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing import RolloutBuilder, TranscriptBuilder, claude_results, codex_builder
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries of stores, and about forks beside their threads
 
@@ -154,6 +155,19 @@ def test_every_reading_command_answers_from_a_bucket_as_from_a_folder(bucket: Bu
         code, text = answer(command, str(archive()))
         assert text, command
         assert answer(command, "s3://archive") == (code, text), command
+
+
+def test_sessions_of_all_clients_are_read_from_a_store(tmp_path: Path) -> None:
+    rollout = RolloutBuilder(age="bare").prompt("Look")
+    rollout.output(rollout.call("exec_command", {"cmd": "cat notes"}), codex_builder.command_output("milk\n"))
+    rollout.write(tmp_path / ".codex")
+    gemini_chats.write_chat(tmp_path, gemini_chats.document())
+    fsspec.filesystem("memory").put(f"{tmp_path}/", "memory://clients/", recursive=True)
+
+    for command in ("calls ROOT", "sessions ROOT", "search milk ROOT", "show --last ROOT"):
+        code, text = answer(command, str(tmp_path))
+        assert text
+        assert answer(command, "memory://clients") == (code, text), command
 
 
 def test_commands_and_functions_read_any_store_that_fsspec_knows() -> None:
