@@ -260,7 +260,7 @@ class Runner:
         check_event_loop()
         while self._closed_event is not None and not self._closed_event.is_set():
             await self._closed_event.wait()
-        uses_shared_entry = self._task_set is None or self._shared_entry.is_active
+        uses_shared_entry = self._task_set is None or self._shared_entry.holder_task is not None
         if uses_shared_entry:
             await self._shared_entry.enter_runner()
         if self._task_set is None:
@@ -453,28 +453,23 @@ class _SharedEntry:
     def __init__(self, runner: AbstractAsyncContextManager[object]) -> None:
         self._runner = runner
         self._users = 0
-        self._holder_task: asyncio.Task[None] | None = None
+        self.holder_task: asyncio.Task[None] | None = None
         """The task that enters and exits the runner, because a task group must be exited in the task
-        that entered it.
+        that entered it. None if the runner was not entered through this object.
         """
         self._entered: asyncio.Future[None] | None = None
         self._no_users = asyncio.Event()
 
-    @property
-    def is_active(self) -> bool:
-        """True if the runner was entered through this object."""
-        return self._holder_task is not None
-
     async def enter_runner(self) -> None:
         """Enter the runner for the first user. Every call must be followed by `leave_runner`."""
-        while self._holder_task is not None and self._no_users.is_set():  # the runner is exiting
-            await asyncio.wait({self._holder_task})
+        while self.holder_task is not None and self._no_users.is_set():  # the runner is exiting
+            await asyncio.wait({self.holder_task})
         self._users += 1
         if self._entered is None:
             loop = asyncio.get_running_loop()
             self._no_users = asyncio.Event()
             self._entered = loop.create_future()
-            self._holder_task = loop.create_task(self._hold_runner(self._entered))
+            self.holder_task = loop.create_task(self._hold_runner(self._entered))
         try:
             await asyncio.shield(self._entered)
         except BaseException:
@@ -484,7 +479,7 @@ class _SharedEntry:
     async def leave_runner(self) -> None:
         """Remove one user, and exit the runner after the last one."""
         self._users -= 1
-        holder = self._holder_task
+        holder = self.holder_task
         if self._users or holder is None:
             return
         self._no_users.set()
@@ -501,7 +496,7 @@ class _SharedEntry:
                 raise
             entered.set_exception(error)  # raised by `enter_runner`
         finally:
-            self._holder_task = self._entered = None
+            self.holder_task = self._entered = None
 
 
 # Scratch folders
