@@ -385,7 +385,8 @@ def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
     for problem in filter(None, (result.problem for result in results)):
         if len(results) == 1:
             raise ToolspanError(problem)
-    foreign = {foreign_file_problem(str(file.path)) for file in files}
+    unread = [file for file, result in zip(files, results, strict=True) if result.problem]
+    foreign = {foreign_file_problem(str(file.path)) for file in unread}
     transcripts = [result for result in results if result.problem not in foreign]
     for problem in filter(None, (result.problem for result in transcripts)):
         warn(problem)

@@ -244,6 +244,7 @@ def parallel_map_encoded(
             yield JobResult(job.function(path), None)
             advance(size)
         return
+    _import_readers(paths)
     decode = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:
@@ -254,6 +255,17 @@ def parallel_map_encoded(
         encoded = result if isinstance(result, bytes) else None
         yield JobResult(cast("T", result) if encoded is None else decode(encoded), encoded)
         advance(size)
+
+
+def _import_readers(paths: Iterable[Path]) -> None:
+    """Import the modules that read these files, so that the workers need not do it one by one."""
+    from toolspan.formats.registry import format_of_path
+    from toolspan.formats.source import BytesSource
+    from toolspan.shell.exit_status import failing_programs
+
+    failing_programs("true")  # creates the shell parser
+    for transcript_format in {format_of_path(path) for path in paths}:
+        transcript_format.make_reader(BytesSource(b""), None)
 
 
 def encode_msgpack(value: object) -> bytes | None:
