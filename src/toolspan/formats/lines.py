@@ -45,6 +45,8 @@ class TranscriptReader(ABC, Generic[T]):
     def __init__(self, source: Source, *, document_key: str | None = None) -> None:
         self.source = source
         self.findings: list[Finding] = []
+        self.excerpt: list[JsonLine] | None = None
+        """The only lines to reread; None for all."""
         self._file = source.name
         self._document_key = document_key
         """The key of the item list, if the file is a JSON document."""
@@ -181,6 +183,8 @@ class TranscriptReader(ABC, Generic[T]):
 
     def lines(self) -> Iterator[JsonLine]:
         """Reread the lines of the file, or the items of a document."""
+        if self.excerpt is not None:
+            return iter(self.excerpt)
         if self._document_key is None:
             return read_lines(self.source)
         with self.source.open() as stream:

@@ -6,7 +6,7 @@ findings. Start at `read`, which detects the format from the first lines and use
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
@@ -46,12 +46,12 @@ def read_calls(path: Path) -> Transcript:
     return _read_source(source_for_path(path), calls_only=True, known_only=True)
 
 
-def read_content(transcript: Transcript) -> TranscriptContent:
-    """Read a transcript's file again and return its calls and messages for a timeline.
+def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) -> TranscriptContent:
+    """Read a transcript's file again and return its calls, or some of them, and its messages for a timeline.
 
     Raise SourceError if the file can no longer be read.
     """
-    return transcript.reader.read_content(transcript.info, transcript.spans)
+    return transcript.reader.read_content(transcript.info, transcript.spans if spans is None else spans)
 
 
 class PartialRead:
