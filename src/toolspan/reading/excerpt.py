@@ -51,7 +51,7 @@ class _CachedSummary(msgspec.Struct):
 def read_excerpt(path: Path, prefix: str) -> Transcript | None:
     """Return the part of a file around the only call whose id begins with `prefix`.
 
-    Return None if the file must be read whole: it is small, compressed, not of Claude Code, or its calls are not cached.
+    Return None if the file must be read whole: it is small or compressed, another client wrote it, or it is not cached.
     """
     name = str(path)
     try:
