@@ -67,6 +67,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
         findings=transcript.findings,
         started=transcript.agent_starters,
         successes=[] if all_calls else transcript.success_keys,
+        last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
     )
     return FileRecovery(facts=summary, endings=chain_endings(spans))
 

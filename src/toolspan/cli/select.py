@@ -364,7 +364,17 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
     from toolspan.reading.parallel import SCAN_JOB
 
     results, joined = read_selected_files(names, SCAN_JOB, last=last)
-    return CallSelection(CallTable(results), joined)
+    return CallSelection(CallTable(mark_running(results)), joined)
+
+
+def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
+    """Return the files with the calls that are still running as `running`."""
+    files = list(files)
+    if not any(row.state == "never_answered" for file in files for row in file.calls):
+        return files
+    from toolspan.analysis.live_sessions import mark_running_rows  # perf: rarely needed
+
+    return mark_running_rows(files)
 
 
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:

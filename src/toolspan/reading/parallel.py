@@ -262,6 +262,8 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     started: dict[str, str] = {}
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
+    last_batch: str | None = None
+    """The message of the last call. If the session runs, its unanswered calls do, too."""
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
@@ -294,6 +296,7 @@ def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileS
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
+        last_batch=next((row.batch for row in reversed(rows) if row.branch == "active"), None),
     )
 
 

@@ -155,12 +155,12 @@ class _Api:
     async def compare(self, request: Request) -> Response:
         arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
         sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
-        files = [(await self._find_session(session))["files"][0] for session in sessions]
-        folders = [root for root in self._answers.roots if all(Path(file).is_relative_to(root) for file in files)]
-        if folders and Path(folders[0]).is_dir():
-            names = (*sessions, folders[0])
-        else:
-            names = tuple(files if self._answers.roots else sessions)
+        roots = self._answers.roots
+        folders = [root for root in roots if Path(root).is_dir()]
+        if len(folders) < len(roots):  # files are served: a session in one of them is named by it
+            files = [(await self._find_session(session))["files"][0] for session in sessions]
+            sessions = [file if file in roots else session for session, file in zip(sessions, files, strict=True)]
+        names = (*sessions, *folders)
         return respond(await self._answers.ask(Question("compare", tuple(arguments), names)), single=True)
 
     async def _find_session(self, session: str) -> dict[str, list[str]]:
