@@ -257,12 +257,13 @@ def _format_timestamp(ms: float | None) -> str | None:
 
 
 def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
-    """Return the id of the process that has each file open, if any. This process is ignored."""
+    """Return the id of the process that has each file open for writing, if any. This process is ignored."""
     original_paths = {os.path.realpath(path): path for path in paths}
     pid_by_path: dict[str, int] = {}
     for process in psutil.process_iter() if original_paths else ():
         try:
-            open_paths = [file.path for file in process.open_files()]
+            # Only Linux tells the mode; elsewhere, a program that reads the file counts, too.
+            open_paths = [file.path for file in process.open_files() if getattr(file, "mode", "a") != "r"]
         except (psutil.Error, OSError):
             continue
         for path in open_paths:
