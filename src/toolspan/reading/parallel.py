@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError, ToolspanError
-from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.rows import CallRow
 from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
 
@@ -286,7 +286,7 @@ def scan_file(path: str) -> FileSummary:
 
 def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileSummary:
     """Return the facts from a transcript and its spans."""
-    rows = [make_call_row(span, transcript.file) for span in spans]
+    rows = [transcript.make_row(span) for span in spans]
     return FileSummary(
         file=transcript.file,
         info=transcript.info,
