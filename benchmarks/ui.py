@@ -88,6 +88,15 @@ const done = arguments[arguments.length - 1];
 (async () => {
   const find = (selector) => document.querySelector(selector);
   const seen = () => { try { return %(seen)s; } catch { return null; } };
+  const until = async (test) => {
+    const limit = performance.now() + 10000;
+    while (!test() && performance.now() < limit) await window.frame();
+  };
+  try {
+    %(prepare)s;
+  } catch (error) {
+    return done(null);
+  }
   const before = seen();
   const start = performance.now();
   %(action)s;
@@ -105,21 +114,23 @@ class View:
     path: str
     ready: str
     scrolls: bool = False
-    actions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """An action, and an expression that changes when its result is shown."""
+    actions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    """What comes first, the action, and an expression that changes when its result is shown."""
 
 
 LIST = "document.querySelector('main h1') && window.isLong?.()"
-SORT = ("[...document.querySelectorAll('main thead th button')].at(-1).click()", "find('main tbody').innerText")
+SORT = ("", "[...document.querySelectorAll('main thead th button')].at(-1).click()", "find('main tbody').innerText")
 FILTER = (
-    "find('main .facet').open = true; find('main .facet input[type=checkbox]').click()",
+    "find('main .facet summary').click(); await until(() => find('main .facet input[type=checkbox]'))",
+    "find('main .facet input[type=checkbox]').click()",
     "find('main [data-test=count]').innerText",
 )
 OPEN_CALL = (
-    "const rows = document.querySelectorAll('main a.item.call'); rows[Math.floor(Math.random() * rows.length)].click()",
+    "const rows = document.querySelectorAll('main a.item.call')",
+    "rows[Math.floor(Math.random() * rows.length)].click()",
     "find('.panel .call-detail h2').innerText",
 )
-FILTER_CALLS = ("find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
+FILTER_CALLS = ("", "find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
 OURS = (
     View("first page", "/", "document.querySelector('main h1') && !document.querySelector('main .loading')"),
     View("sessions list", "/sessions", LIST, scrolls=True, actions={"sort": SORT, "filter": FILTER}),
@@ -295,6 +306,16 @@ def cpu_of(process: subprocess.Popen[bytes]) -> float:
     return total
 
 
+def _idle_cpu(process: subprocess.Popen[bytes]) -> float:
+    """Return the CPU milliseconds of a server in some idle seconds, once what the page asked for is answered."""
+    deadline = time.monotonic() + PAGE_SECONDS
+    used = -1.0
+    while used != (used := cpu_of(process)) and time.monotonic() < deadline:
+        time.sleep(2)
+    time.sleep(IDLE_SECONDS)
+    return (cpu_of(process) - used) * 1000
+
+
 # The browser
 
 
@@ -350,15 +371,16 @@ def measure(result: Measured, driver: Any, base: str, views: Sequence[View], run
                     found = driver.execute_async_script(SCROLL % SCROLL_MS)
                     result.add(f"{view.name}: scroll p50", found["p50"])
                     result.add(f"{view.name}: scroll p99", found["p99"])
-                for name, (action, seen) in view.actions.items():
-                    result.add(f"{view.name}: {name}", _act(result, driver, view, (action, seen)))
+                for name, action in view.actions.items():
+                    result.add(f"{view.name}: {name}", _act(result, driver, view, action))
         except Exception as problem:  # noqa: BLE001 - one view that fails must not end the run
             result.notes.append(f"{view.name}: {type(problem).__name__}: {str(problem).splitlines()[0][:200]}")
 
 
-def _act(result: Measured, driver: Any, view: View, action: tuple[str, str]) -> float | None:
+def _act(result: Measured, driver: Any, view: View, action: tuple[str, str, str]) -> float | None:
     try:
-        value: float | None = driver.execute_async_script(ACT % {"action": action[0], "seen": action[1]})
+        parts = dict(zip(("prepare", "action", "seen"), action, strict=True))
+        value: float | None = driver.execute_async_script(ACT % parts)
     except Exception as problem:  # noqa: BLE001 - the view may not have it
         result.notes.append(f"{view.name}: {str(problem).splitlines()[0][:160]}")
         return None
@@ -378,10 +400,7 @@ def run_contestant(
             measure(result, driver, base, views, runs)
             result.memory = memory_of(process)
             driver.get(base)
-            time.sleep(IDLE_SECONDS / 2)  # what the page asked for is answered
-            before = cpu_of(process)
-            time.sleep(IDLE_SECONDS)
-            result.idle_cpu = (cpu_of(process) - before) * 1000
+            result.idle_cpu = _idle_cpu(process)
     except Exception as problem:  # noqa: BLE001 - the other contestant is still measured
         result.notes.append(f"{type(problem).__name__}: {str(problem)[:300]}")
     return result

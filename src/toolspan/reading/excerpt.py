@@ -29,7 +29,9 @@ from toolspan.types.span import Branch, Span
 
 MIN_BYTES = 8 << 20
 """Smaller files are read whole."""
-_MARGIN_BYTES = 2 << 20
+_MARGIN_BYTES, _MARGIN_LINES = 4 << 20, 1_000
+"""What is read before and after the request and the result: this many bytes or lines, whichever is less."""
+_COUNTED_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
 _PROMPT_MARK, _RESULT_MARK = b'"role":"user"', b'"tool_use_id"'
 
@@ -139,15 +141,18 @@ def _excerpt_lines(path: Path, call_id: str, places: Sequence[int]) -> Iterator[
 
 
 def _count_newlines(data: mmap.mmap, start: int, end: int) -> int:
-    return sum(data[at : min(at + _MARGIN_BYTES, end)].count(b"\n") for at in range(start, end, _MARGIN_BYTES))
+    return sum(data[at : min(at + _COUNTED_BYTES, end)].count(b"\n") for at in range(start, end, _COUNTED_BYTES))
 
 
 def _ranges(data: mmap.mmap, needle: bytes, places: Sequence[int], file: str) -> list[tuple[int, int]]:
     """Return the byte ranges of whole lines that belong to the excerpt, in order."""
     ranges = [_line_at(data, 0)]
     for place in places:
-        start = data.rfind(b"\n", 0, max(0, place - _MARGIN_BYTES)) + 1
-        ranges.append((start, _line_at(data, min(len(data), place + _MARGIN_BYTES))[1]))
+        start, end = place, place
+        for _ in range(_MARGIN_LINES):
+            start = data.rfind(b"\n", 0, max(0, start - 1)) + 1 if start > place - _MARGIN_BYTES else start
+            end = _line_at(data, end)[1] if end < place + _MARGIN_BYTES else end
+        ranges.append((start, end))
     ranges += _find_prompt(data, min((start for start, _ in ranges[1:]), default=0), file)
     at = data.find(needle)
     while at >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import socket
 import tempfile
@@ -85,6 +86,7 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
             ready(url, lambda: f"{base}?token={own.make_token()}")
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - called by uvicorn
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are cut off are no errors
             self.should_exit = True  # the default raises the signal again, which would skip the clean-up
             loop.call_soon_threadsafe(answers.close)  # ends the event streams
 
