@@ -522,7 +522,7 @@ def test_a_call_of_a_large_session_is_read_from_its_place_in_the_file(
     calls = []
     for number in range(12):  # 12 MB: files from 8 MB on are read in part
         call = story.call("Bash", {"command": f"make part{number}"}, after_ms=500)
-        story.result(call, claude_results.exited(2, "No rule") if number % 5 == 4 else f"{number} " * 350_000)
+        story.result(call, claude_results.exited(2, "No rule") if number % 5 == 4 else f"{number:2} " * 350_000)
         calls.append(call)
         if number == 5:
             story.compact("so far").prompt("second task")
