@@ -528,6 +528,7 @@ def test_a_call_of_a_large_session_is_read_from_its_place_in_the_file(
             story.compact("so far").prompt("second task")
     file = saved(story, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TOOLSPAN_NO_CACHE")
     env = home_at(tmp_path)
     whole = [run("show", call, tmp_path, "--json", env={**env, "TOOLSPAN_NO_CACHE": "1"}).stdout for call in calls[::3]]
     later = time.time_ns() + 10**10  # only files that have rested are cached
