@@ -69,6 +69,7 @@ def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
         started=transcript.agent_starters,
         started_by=remote_starter(transcript),
         successes=[] if all_calls else transcript.success_keys,
+        last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
     )
     return FileRecovery(facts=summary, endings=chain_endings(spans))
 
