@@ -165,6 +165,8 @@ class _ProgramFinder:
 
     def _visit_comment(self, node: Node) -> None:
         start = self._start(node)
+        if syntax.REDIRECT_AT_END.search(self._text, self._text.rfind("\n", 0, start) + 1, start):
+            self.unclear.append("A comment after a redirect")
         if "\n" in self._source_text(node) or (start and self._text[start - 1] not in " \t\n;&|()"):
             self.uncertainties.append("a comment begins inside a word")
 
@@ -363,6 +365,8 @@ class _ProgramFinder:
         elif kind == "<<<":
             builder.stdin_text, builder.has_stdin = (None if targets[0].has_expansion else targets[0].text, True)
         else:
+            if kind in (">&", "<&") and targets[0].text[:1] == "-":
+                self.unclear.append("A redirect that closes a stream")
             if not builder.words and ">" in kind and targets[0].text not in ("1", "2", "/dev/null"):
                 self.unclear.append("A redirect before a command")
             builder.redirects.append(Redirect(operator, targets[0]))

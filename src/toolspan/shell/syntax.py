@@ -29,6 +29,7 @@ RESERVED_WORDS = frozenset({
 })  # fmt: skip
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
+REDIRECT_AT_END = re.compile(r"""(?:>|(?<!<)<)&?[ \t]*(?:'[^']*'|"[^"]*"|[^\s;|&<>()])+[ \t]*\Z""")
 HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
 COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
 MARK_TERMINATORS = ("", *" \t;&|<>)")

@@ -245,7 +245,7 @@ class _CommandChecker:
             self._require_approval(program.text)
             return
         files = arguments.files("read", "write")
-        self._note_relative_reads(program, arguments)
+        self._note_relative_reads(program, inner)
         changed = arguments.files("write")
         if arguments.unknown is not None and arguments.spec.operands.endswith(("read*", "write*")):
             files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
@@ -300,7 +300,7 @@ class _CommandChecker:
         if changed:
             is_plain = inner is program and not program.variables and _is_plain_edit(program, changed)
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and is_plain)
-        self._note_relative_reads(program, arguments)
+        self._note_relative_reads(program, inner)
         words = inner.words[2:] if inner.words[:2] == (ShellWord("git"), ShellWord("diff")) else ()
         refs = filter(self._is_outer_path, words)
         for word in (*arguments.files("read"), *_values_taken_for_files(inner, arguments), *refs):
@@ -308,9 +308,9 @@ class _CommandChecker:
                 break
         return True
 
-    def _note_relative_reads(self, program: Program, arguments: Arguments) -> None:
-        numbers = [word for word in arguments.files("value") if word.text[:1] == "+"]  # files for the client
-        if any(word.text[:1] not in ("/", "~", "$") for word in (*arguments.files("read"), *numbers)):
+    def _note_relative_reads(self, program: Program, inner: Program) -> None:
+        words = (*inner.arguments.files("read"), *_values_taken_for_files(inner, inner.arguments))
+        if any(word.text[:1] not in ("/", "~", "$") for word in words):
             self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
