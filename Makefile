@@ -10,6 +10,9 @@ COVERED ?= $(addprefix tests/,types formats reading runtime session/recording ex
 # Test material that is too large for this repository.
 SHARED ?= ../shared
 
+# Otherwise each process that a test starts compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 SETUP := .venv/.installed
 RUNTIME := .venv/.installed-runtime
@@ -37,7 +40,7 @@ coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package
 mutants: $(SETUP)  ## plant faults in the runtime and check that its tests notice them (ARGS: --only queue --every 1)
 	$(BIN)/python tests/runtime/mutants.py $(ARGS)
 
-check: lint types contracts test  ## all checks: format, lint, types, contracts, tests
+check: lint types contracts docs test  ## all checks: format, lint, types, contracts, generated pages, tests
 
 fix: $(SETUP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff format .

@@ -11,8 +11,6 @@ import asyncio
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -170,11 +168,3 @@ def test_the_lines_beside_the_documents_words_run() -> None:
         return wrong
 
     assert asyncio.run(every()) == []
-
-
-def test_the_page_is_current() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/docs.py", "--check"], capture_output=True, text=True, check=False
-    )
-
-    assert "seeds.md" not in done.stderr
