@@ -17,7 +17,6 @@ settings.register_profile(
     "soak", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 # For planted faults a failing example is enough; it is not shrunk.
-settings.register_profile("coverage", deadline=None, derandomize=True, max_examples=8)
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
