@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.fork_server import run_server
 
 # No deadlines, because machines may be busy. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None, max_examples=40)
@@ -44,6 +47,13 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[None]:
+    """The server for commands that start with `fork_server.TOOLSPAN`."""
+    with run_server():
+        yield
 
 
 @pytest.fixture

@@ -16,10 +16,13 @@ import pytest
 
 import toolspan
 from tests.cli.person import message
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 COMMAND = [
-    *(sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"),
+    *(*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"),
     *("--setting-sources", ""),  # a developer's own settings are not for tests
 ]
 
@@ -247,7 +250,7 @@ def test_a_rule_on_the_command_line_that_is_none_is_refused(tmp_path: Path, rule
 
 @requirement("exec.interrupt")
 def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
-    command = shlex.join([*COMMAND, "--transcript", "none"]) + " <&-"
+    command = shlex.join([sys.executable, "-m", "toolspan", "exec", "--transcript", "none"]) + " <&-"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
 
     assert done.returncode == 0

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 import toolspan
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan import testing
 from toolspan.session.models.scripted import ScriptAnswer, ScriptStep
 from toolspan.session.resume import load_history
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
-COMMAND = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+COMMAND = [*TOOLSPAN, "run", "--setting-sources", ""]
 ALLOWED = ("--permission-mode", "bypassPermissions")
 KINDS = pytest.mark.parametrize("kind", ["anthropic", "openai"])
 SOME_ID = "0d6a53bd-1ca5-4c06-9613-e4ac8c7310fe"
