@@ -1,8 +1,10 @@
 """Start `toolspan` in a process of its own without importing it each time.
 
-`TOOLSPAN` replaces `python -m toolspan` in the arguments of a process; the test, or its module, uses the fixture
-`fork_server`. A small program passes its arguments, folder, environment and standard files to the server, which has
-imported the commands and forks. It forwards signals and exits as the command does; if it is killed, so is the command.
+`TOOLSPAN` replaces `python -m toolspan` in the arguments of a process, and `PYTHON` replaces `python` before a file or
+`-c` and code; the test, or its module, uses the fixture `fork_server`. A small program passes its arguments, folder,
+environment and standard files to the server, which has imported the commands and forks. It forwards signals and exits
+as the command does; if it is killed, so is the command. Tests of a terminal, of closed standard files and of imports
+start Python itself.
 """
 
 from __future__ import annotations
@@ -11,18 +13,23 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolspan.cli import main
+
 ADDRESS = f"{tempfile.gettempdir()}/toolspan-fork-server-{os.getpid()}"
-TOOLSPAN = (sys.executable, "-IS", str(Path(__file__).with_name("fork_client.py")), ADDRESS)
+PYTHON = (sys.executable, "-IS", str(Path(__file__).with_name("fork_client.py")), ADDRESS)
+TOOLSPAN = (*PYTHON, "-m", "toolspan")
 LAZILY_IMPORTED = (
     "anthropic",
     "anyio._backends._asyncio",
@@ -104,18 +111,31 @@ def become_command(arguments: list[str], folder: str, environment: dict[str, str
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["toolspan", *arguments]
+    time.tzset()
+    tempfile.tempdir = None  # as in a new process, TMPDIR decides
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    from toolspan.cli import main
-
+    code: int | str | None = 0
     try:
-        main()
+        run_program(*arguments)
     except SystemExit as end:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else bool(end.code))  # without the cost of a large heap
+        code = end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))  # a normal exit would free the large heap
+
+
+def run_program(*arguments: str) -> None:
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+    elif arguments[0] == "-m":
+        sys.argv = [*arguments[1:]]
+        main()
+    else:
+        sys.argv = [*arguments]
+        runpy.run_path(arguments[0], run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.command import run
+from tests.fork_server import TOOLSPAN
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.usage import file_usage, group_usage, join_requests
 from toolspan.errors import SourceError
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Tokens
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
 FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -39,8 +41,8 @@ def write_lines(path: Path, lines: list[dict[str, object]]) -> Path:
 
 
 def usage_rows(*arguments: str, **variables: str) -> list[dict[str, object]]:
-    command = [sys.executable, "-m", "toolspan", "usage", *arguments, "--json"]
-    environment = {"PYTHONPATH": ":".join(sys.path), "TOOLSPAN_NO_CACHE": "1", "PATH": "/usr/bin:/bin", **variables}
+    command = [*TOOLSPAN, "usage", *arguments, "--json"]
+    environment = {"TOOLSPAN_NO_CACHE": "1", "PATH": "/usr/bin:/bin", **variables}
     printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     return [json.loads(line) for line in printed.splitlines()]
 

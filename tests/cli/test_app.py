@@ -15,17 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli import command
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
 
-COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 READING = ("calls", "errors", "stats", "sessions", "doctor")
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([*TOOLSPAN, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
 
 
 def story() -> TranscriptBuilder:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ from click.testing import CliRunner, Result
 
 from tests.cli.command import home_at, run, saved
 from tests.cli.command import rows as rows_of
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.reading.rows import CallRow
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.codex_builder import RolloutBuilder
 
-COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def calls(*words: str | Path, root: Path | None = None) -> Result:
@@ -365,7 +365,7 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str], tmp_path: Path) -
     path = asked("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
 
     with subprocess.Popen(
-        [*COMMAND, "calls", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*TOOLSPAN, "calls", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

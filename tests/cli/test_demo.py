@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
 import toolspan
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 
-DEMO = [sys.executable, "-m", "toolspan", "demo"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+DEMO = [*TOOLSPAN, "demo"]
 
 
 @requirement("demo.circle")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.person import message
 from tests.cli.test_exec import run
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import at, command, run_agent
 from toolspan.testing import say, use
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 MISSING = "the PreToolUse hook '/no/such/guard' failed and is ignored: "
 LATE = "the PreToolUse hook 'sleep 1000' failed and is ignored: "
@@ -78,7 +80,7 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "toolspan", "mcp", "--transcript", "none"),
+            *(*TOOLSPAN, "mcp", "--transcript", "none"),
             *("--permission-mode", "bypassPermissions", "--setting-sources", ""),
             *settings(tmp_path, at("PreToolUse", command("/no/such/guard"))),
         ],

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.integrations.claude_hooks import EVENT_MIN_VERSIONS, events_for, plan_install, plan_uninstall
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 ALWAYS = events_for(None)
-TOOLSPAN = [sys.executable, "-m", "toolspan"]
 FILES = [
     None,
     b"",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import toolspan
 from tests.cli.person import Person, message, person
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import question
 from toolspan.cli.prompt.approver import SessionPermissions
@@ -20,6 +20,8 @@ from toolspan.runtime.profiles import FileValues, profile
 from toolspan.tools.request_preview import preview_change
 from toolspan.types.decision import Ask
 from toolspan.types.span import Permission
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
@@ -300,7 +302,7 @@ def test_a_models_question_is_answered_by_number_or_in_words(tmp_path: Path) -> 
 
 def without_a_terminal(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "toolspan", "exec", "--ask", "--transcript", "none", *options],
+        [*TOOLSPAN, "exec", "--ask", "--transcript", "none", *options],
         cwd=folder,
         input=message(bash("a", "npm run x")) + "\n",
         capture_output=True,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import rows
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def session(project: Path, said: str = "1\tone\n2\t") -> Path:
 
 def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A process of its own: the command takes in the orphans of whoever runs it."""
-    words = [sys.executable, "-m", "toolspan", "replay", *map(str, arguments)]
+    words = [*TOOLSPAN, "replay", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -129,9 +131,8 @@ def test_a_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Pa
     path.write_bytes(b"\n".join(made.lines()) + b"\n")
     place = tmp_path / "scratch"
     place.mkdir()
-    start = "from toolspan.cli import main; main()"
     with subprocess.Popen(
-        [sys.executable, "-c", start, "replay", "--bash", str(path)],
+        [*TOOLSPAN, "replay", "--bash", str(path)],
         stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
     ) as process:  # fmt: skip
         shell = int(began.read_text())

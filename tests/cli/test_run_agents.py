@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.session.role_models import Play
 from toolspan.testing import ModelServer, say, use
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 Done = subprocess.CompletedProcess[str]
 
 
@@ -23,7 +23,7 @@ def toolspan(folder: Path, *words: str) -> Done:
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-m", "toolspan", *words],
+        [*TOOLSPAN, *words],
         cwd=work,
         env={**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
         capture_output=True,

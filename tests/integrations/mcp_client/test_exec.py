@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.integrations.mcp_client.connect import config
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client import BadServers, McpServers
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, load_servers, read_servers
 
-COMMAND = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+COMMAND = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
 
 
 def run(
