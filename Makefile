@@ -122,12 +122,14 @@ $(RUNTIME): requirements/runtime.txt requirements/build.txt pyproject.toml | $(B
 	@echo "Installing $$(grep -c == requirements/runtime.txt) packages into .venv …"
 	$(PIP) install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
 	@echo "Installing $$(grep -c == requirements/dev.txt) packages into .venv …"
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src
 	@touch $@ $(RUNTIME)
 
 .venv/.installed-fuzz: requirements/fuzz.txt $(SETUP)

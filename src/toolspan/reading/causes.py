@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -167,7 +167,7 @@ def find_key_line(output: str) -> KeyLine | None:
         if not any(hint in low for hint in _HINTS) and not _CODE_HINT.search(line):
             continue
         rank = best[1].rank if best else 0
-        match = (_ALL_RULES if rank < _GENERAL_RANK else _SPECIFIC_RULES).match(line)
+        match = _line_pattern(0 if rank < _GENERAL_RANK else _GENERAL_RANK).match(line)
         if match is None or match.lastindex is None:
             continue
         rule = _RULES_BY_RANK[match.lastindex - 1]
@@ -186,69 +186,75 @@ def find_key_line(output: str) -> KeyLine | None:
 _RULES_BY_RANK: Sequence[_LineRule] = sorted(_RULES, key=lambda rule: -rule.rank)
 _GENERAL_RANK = 55
 """Rules below this rank look for words anywhere in a line, which is slow."""
-_SPECIFIC_RULES = re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK if rule.rank >= _GENERAL_RANK))
-"""One group per rule, like `_ALL_RULES`. The first one that matches has the highest rank."""
-_ALL_RULES = re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK))
+
+
+@cache  # perf: compiling these patterns took a third of the start of every command
+def _line_pattern(min_rank: int) -> re.Pattern[str]:
+    """Return a pattern with one group per rule from this rank on. The first group that matches has the highest rank."""
+    return re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK if rule.rank >= min_rank))
+
 
 _STRERROR = (
     r"No such file or directory|Permission denied|Is a directory|Not a directory|Operation not permitted"
     r"|File exists|Directory not empty|command not found|not found|No space left on device|Connection refused"
     r"|Text file busy|Exec format error|cannot execute[^:]*"
 )
-_MASKS: Sequence[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        # A source location in front of a message.
-        (r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
-        (r"\A\s*\d+:\d+\s+", ""),
-        (r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
-        (r"\A(\S+: )?(?:line \d+: )", r"\1"),
-        (r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
-        (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
-        (r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
-        (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
-        (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-         r" \d{1,4}(?: \d{4})?\b", "DATE"),
-        (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
-        (r"\b0x[0-9a-fA-F]+", "ID"),
-        (r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
-        (r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
-        (r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
-        (rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
-        (r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
-        (r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
-        (r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
-         r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
-         r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
-        (r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
-        (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
-        (r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
-         "HOST"),
-        (r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
-        (r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
-        (r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
-        (r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
-        (r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
-        (r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
-         "NAME"),
-        (r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
-        (r"[\w.<>]+\(\)", "NAME()"),
-        (r"(?:[\w&$]+::)+[\w$]+", "NAME"),
-        (r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
-        (r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
-        (r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
-        (r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
-        (r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
-        (r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
-        (r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
-        (r"\s+", " "),
-    )
-]  # fmt: skip
+_MASKS: Sequence[tuple[str, str]] = (
+    # A source location in front of a message.
+    (r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
+    (r"\A\s*\d+:\d+\s+", ""),
+    (r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
+    (r"\A(\S+: )?(?:line \d+: )", r"\1"),
+    (r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
+    (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
+    (r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
+    (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
+    (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+     r" \d{1,4}(?: \d{4})?\b", "DATE"),
+    (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
+    (r"\b0x[0-9a-fA-F]+", "ID"),
+    (r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
+    (r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
+    (r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
+    (rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
+    (r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
+    (r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
+    (r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
+     r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
+     r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
+    (r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
+    (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
+    (r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
+     "HOST"),
+    (r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
+    (r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
+    (r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
+    (r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
+    (r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
+    (r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
+     "NAME"),
+    (r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
+    (r"[\w.<>]+\(\)", "NAME()"),
+    (r"(?:[\w&$]+::)+[\w$]+", "NAME"),
+    (r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
+    (r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
+    (r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
+    (r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
+    (r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
+    (r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
+    (r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
+    (r"\s+", " "),
+)  # fmt: skip
 """Replacements for the parts of a line that vary between failures with the same cause, applied in order."""
 _STATUS_CODE = re.compile(
     r"(?i)((?<![a-z])(?:http(?:/[\d.]+)?|status(?: code)?|error:?|npm error|npm ERR!|response)\W{1,3})"
     r"([1-5]\d\d)\b(?!\.)"
 )
+
+
+@cache
+def _compiled_masks() -> Sequence[tuple[re.Pattern[str], str]]:
+    return [(re.compile(pattern), replacement) for pattern, replacement in _MASKS]
 
 
 @lru_cache(maxsize=4096)  # perf: the same few messages make up most failures
@@ -258,7 +264,7 @@ def normalize_line(line: str) -> str:
     Codes such as `TS2304`, `E0382` and the HTTP status are kept, because they identify the cause.
     """
     line = _STATUS_CODE.sub(lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
-    for pattern, replacement in _MASKS:
+    for pattern, replacement in _compiled_masks():
         line = pattern.sub(replacement, line)
     return line.strip(" .:")[:_SIGNATURE_LENGTH]
 
