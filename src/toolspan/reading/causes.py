@@ -21,6 +21,7 @@ from toolspan.types.error_kinds import ErrorKind, unwrap_error_text
 from toolspan.types.span import Notification, Span
 from toolspan.types.state import OPEN_STATES
 
+# perf: long patterns are compiled when one is needed; at import this took a third of the start of every command.
 _MAX_TEXT = 200_000
 """Output beyond this many characters, half of them at the end, is not examined."""
 _MAX_LINE = 400
@@ -130,7 +131,7 @@ _HINTS = (
     "interrupt",
 )  # fmt: skip
 _CODE_HINT = re.compile(r"[A-Z]\d{3}")
-_NOISE = re.compile(
+_NOISE = (
     r"(?i)\s*(?:exit code -?\d+|npm (?:warn|notice)|warning[:\s]|info[:\s]|hint:|note:|\[info\]|\[warn|debug[:\s]"
     r"|traceback \(most recent|  file \"|at \S+ \(|at (?:async )?\S+:\d+|\d+ (?:error|warning)s?\b.*generated"
     r"|.*\b0 (?:errors?|failed|failures?)\b|found 0 |.*a complete log of this run|.*npm-debug|usage:"
@@ -171,10 +172,10 @@ def find_key_line(output: str) -> KeyLine | None:
         if match is None or match.lastindex is None:
             continue
         rule = _RULES_BY_RANK[match.lastindex - 1]
-        if (rule.rank > rank or (rule.takes_last and rule.rank == rank)) and not _NOISE.match(line):
+        if (rule.rank > rank or (rule.takes_last and rule.rank == rank)) and not re.match(_NOISE, line):
             best = number, rule
     if best is None:
-        text = next((line for line in reversed(lines) if not _NOISE.match(line)), lines[-1] if lines else "")
+        text = next((line for line in reversed(lines) if not re.match(_NOISE, line)), lines[-1] if lines else "")
         return KeyLine(text.strip(), None) if text else None
     number, rule = best
     text = lines[number].strip()
@@ -188,7 +189,7 @@ _GENERAL_RANK = 55
 """Rules below this rank look for words anywhere in a line, which is slow."""
 
 
-@cache  # perf: compiling these patterns took a third of the start of every command
+@cache
 def _line_pattern(min_rank: int) -> re.Pattern[str]:
     """Return a pattern with one group per rule from this rank on. The first group that matches has the highest rank."""
     return re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK if rule.rank >= min_rank))
@@ -246,7 +247,7 @@ _MASKS: Sequence[tuple[str, str]] = (
     (r"\s+", " "),
 )  # fmt: skip
 """Replacements for the parts of a line that vary between failures with the same cause, applied in order."""
-_STATUS_CODE = re.compile(
+_STATUS_CODE = (
     r"(?i)((?<![a-z])(?:http(?:/[\d.]+)?|status(?: code)?|error:?|npm error|npm ERR!|response)\W{1,3})"
     r"([1-5]\d\d)\b(?!\.)"
 )
@@ -263,7 +264,7 @@ def normalize_line(line: str) -> str:
 
     Codes such as `TS2304`, `E0382` and the HTTP status are kept, because they identify the cause.
     """
-    line = _STATUS_CODE.sub(lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
+    line = re.sub(_STATUS_CODE, lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
     for pattern, replacement in _compiled_masks():
         line = pattern.sub(replacement, line)
     return line.strip(" .:")[:_SIGNATURE_LENGTH]
@@ -305,7 +306,7 @@ def background_failure(span: Span) -> Notification | None:
 
 def _command_cause(span: Span, text: str) -> Cause:
     output = _EXIT_LINE.sub("", unwrap_error_text(text))
-    if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
+    if span.call.dialect == "codex" and (header := re.match(_CODEX_HEADER, output)):
         output = output[header.end() :]
     key_line = find_key_line(output)
     program = _command_program(span)
@@ -314,9 +315,9 @@ def _command_cause(span: Span, text: str) -> Cause:
         line, text = f"exit code {code}", ""
     else:
         line, text = normalize_line(key_line.text), key_line.text
-        if missing := _MISSING_PROGRAM.match(key_line.text):
+        if missing := re.match(_MISSING_PROGRAM, key_line.text):
             line, program = "command not found", next(filter(None, missing.groups()))
-        elif _NOT_EXECUTABLE.match(key_line.text):
+        elif re.match(_NOT_EXECUTABLE, key_line.text):
             line, program = "Permission denied", "bash"
         else:
             program = _named_program(key_line, program, _command_programs(span))
@@ -325,12 +326,12 @@ def _command_cause(span: Span, text: str) -> Cause:
     return Cause(group=group, program=program or None, text=text[:_TEXT_LENGTH] or None)
 
 
-_CODEX_HEADER = re.compile(
+_CODEX_HEADER = (
     r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
     r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
 )
 _SHELL_PREFIX = r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:\S+: )?(?:(?:line )?\d+: )?"
-_MISSING_PROGRAM = re.compile(
+_MISSING_PROGRAM = (
     rf"(?:{_SHELL_PREFIX})?(?:[\w.-]+: )?(?:\S*/)?([\w.+-]+): (?:command )?not found\Z"
     rf"|(?:{_SHELL_PREFIX})?command not found: (?:\S*/)?([\w.+-]+)"
     r"|(?:timeout|env|nice|nohup|xargs): (?:failed to run command )?[‘'\"]?([\w.+-]+)[’'\"]?: No such file or directory"
@@ -338,7 +339,7 @@ _MISSING_PROGRAM = re.compile(
     r"|.*exec: \"([\w.+-]+)\": executable file not found"
     r"|.*\bspawn ([\w.+-]+) ENOENT"
 )
-_NOT_EXECUTABLE = re.compile(
+_NOT_EXECUTABLE = (
     rf"{_SHELL_PREFIX}[^:]+: Permission denied\Z|(?:timeout|env): failed to run command .*: Permission denied\Z"
 )
 _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
