@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zstandard
 from click.testing import CliRunner
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
@@ -342,7 +342,6 @@ def transcripts(draw: st.DrawFn) -> bytes:
 
 
 @requirement("search.equal")
-@settings(max_examples=60)
 @given(transcripts(), st.lists(TEXTS, min_size=1, max_size=2), st.booleans())
 def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
     data: bytes, words: list[str], ignore_case: bool
@@ -362,7 +361,6 @@ def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
 
 
 @requirement("search.equal")
-@settings(max_examples=60)
 @given(st.lists(claude_entries(), max_size=4), mutations(), st.text(max_size=3))
 @example([], [], "a")
 def test_search_never_fails_on_the_content_of_a_file(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.command import run
@@ -59,7 +59,6 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=30)
 @given(files=st.lists(MESSAGES, min_size=1, max_size=3))
 def test_sums_per_day_and_model_equal_an_independent_count(
     files: list[list[tuple[int, int, str, tuple[int, ...]]]], tmp_path_factory: pytest.TempPathFactory

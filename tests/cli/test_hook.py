@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fork_server import TOOLSPAN
@@ -111,7 +111,6 @@ _SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks
 
 
 @requirement("hook.restores")
-@settings(max_examples=60, deadline=None)
 @given(_SETTINGS)
 def test_taking_out_leaves_what_was_there_even_if_the_file_was_written_anew(
     tmp_path_factory: pytest.TempPathFactory, found: dict[str, object]

@@ -138,7 +138,7 @@ def disagreements(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
 
 
 @requirement("history.one-truth")
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(
@@ -165,9 +165,10 @@ def test_totals_of_all_commands_agree(sessions: list[tuple[str, str, list[str], 
 @requirement("history.one-truth")
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not on this machine")
 def test_totals_of_all_commands_agree_on_real_transcripts() -> None:
-    result = disagreements(CORPUS)
-
-    assert result.keys() <= {"tokens", "failed"}  # `usage` separates cached tokens, and `errors` leaves some kinds out
+    projects = sorted((CORPUS / "claude/.claude/projects").iterdir())[::4]
+    for folder in (*projects, CORPUS / "codex/.codex/sessions/2025"):
+        # `usage` separates cached tokens, and `errors` leaves some kinds out.
+        assert disagreements(folder).keys() <= {"tokens", "failed"}, folder
 
 
 @requirement("history.one-truth")

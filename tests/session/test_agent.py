@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
@@ -489,7 +489,6 @@ STEPS: Sequence[ScriptStep] = (
 
 @requirement("agent.valid-history")
 @given(st.lists(st.sampled_from(range(len(STEPS))), max_size=12), st.sampled_from(VERSIONS))
-@settings(max_examples=60)
 def test_history_stays_valid_for_any_model(order: list[int], version: str) -> None:
     async def story() -> None:
         folder = Path(tempfile.mkdtemp(dir=scratch))

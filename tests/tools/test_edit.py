@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
@@ -428,7 +428,6 @@ _CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 
 @requirement("edit-tool.exact")
-@settings(max_examples=60)
 @given(
     before=_CONTENT,
     after=_CONTENT,

@@ -81,7 +81,7 @@ def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> No
 
 
 @requirement("serve.garbage")
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_any_line_can_be_read(line: bytes) -> None:
     _parse_line(line.replace(b"\n", b""))

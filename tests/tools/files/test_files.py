@@ -18,7 +18,7 @@ from toolspan.tools.files.paths import resolve_path
 from toolspan.tools.files.safe_read import FileVersion, LineRange, digest_bytes, read_file, read_line_range
 
 MOST = 1 << 20
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @requirement("disk.windows")
