@@ -91,10 +91,10 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
 
 def test_nothing_in_the_project_names_a_machine() -> None:
     traces = [
-        f"{path.relative_to(ROOT)}:{number}: {found[0]}"
+        f"{path.relative_to(ROOT)}:{number}: {result[0]}"
         for path in project_files()
         for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1)
-        if (found := MACHINE.search(line))
+        if (result := MACHINE.search(line))
     ]
 
     assert traces == []

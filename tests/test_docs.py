@@ -64,11 +64,11 @@ def leads_somewhere(page: Path, link: str, anchor: str) -> bool:
 @cache
 def anchors(page: Path) -> set[str]:
     """What the headings of a page can be reached by: the second of a name has a number."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     names = set()
     for heading in HEADING.findall(prose(page)):
         kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
         name = kept.strip().replace(" ", "-")
-        names.add(f"{name}-{found[name]}" if found[name] else name)
-        found[name] += 1
+        names.add(f"{name}-{result[name]}" if result[name] else name)
+        result[name] += 1
     return names

@@ -145,13 +145,13 @@ def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: P
 
 
 def test_a_subagent_without_a_side_file_has_the_type_that_its_call_names(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="parent", version="2.1.80").prompt("go")
-    starter = story.call("Task", {"prompt": "look", "description": "d", "subagent_type": "Explore"})
-    story.usage(output_tokens=1)
-    agent = story.agent(starter, kind="Explore").prompt("look").text("seen").usage(output_tokens=30)
-    story.result(starter, claude_results.reported(agent.agent_id, "seen", prompt="look", calls=0, took_ms=5))
-    story.text("done").usage(output_tokens=5)
-    story.write(tmp_path / "parent.jsonl")
+    builder = TranscriptBuilder(session_id="parent", version="2.1.80").prompt("go")
+    starter = builder.call("Task", {"prompt": "look", "description": "d", "subagent_type": "Explore"})
+    builder.usage(output_tokens=1)
+    agent = builder.agent(starter, kind="Explore").prompt("look").text("seen").usage(output_tokens=30)
+    builder.result(starter, claude_results.reported(agent.agent_id, "seen", prompt="look", calls=0, took_ms=5))
+    builder.text("done").usage(output_tokens=5)
+    builder.write(tmp_path / "parent.jsonl")
     for side_file in tmp_path.rglob("*.meta.json"):
         side_file.unlink()
 

@@ -90,8 +90,8 @@ def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(tmp
     )
 
     assert done.returncode == 0
-    told = {row.get("tool_use_id"): row.get("content") for row in rows if row["type"] == "result"}
-    assert told == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
+    output = {row.get("tool_use_id"): row.get("content") for row in rows if row["type"] == "result"}
+    assert output == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
 
 
 @requirement("exec.transcript")
@@ -258,8 +258,8 @@ def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 @requirement("exec.notices")
 def test_words_beside_all_results_of_a_message_come_after_them(tmp_path: Path) -> None:
-    said = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
-    handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(said))}"}
+    text = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
+    handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(text))}"}
     settings = {"hooks": {"PostToolBatch": [{"matcher": "", "hooks": [handler]}]}}
     (tmp_path / "s.json").write_text(json.dumps(settings), encoding="utf-8")
     rows, _ = run(

@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 Done = subprocess.CompletedProcess[str]
 
 
-def toolspan(folder: Path, *words: str) -> Done:
+def toolspan(folder: Path, *arguments: str) -> Done:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.run(
-        [*TOOLSPAN, *words],
+        [*TOOLSPAN, *arguments],
         cwd=work,
         env={**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
         capture_output=True,

@@ -250,15 +250,15 @@ async def test_sink_exception_without_a_message_is_harmless(where: str) -> None:
 
 @requirement("tools.options")
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [({"aliases": "ls"}, "must be a tuple of names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")],
 )
-def test_option_of_the_wrong_type_is_refused(options: dict[str, object], words: str) -> None:
+def test_option_of_the_wrong_type_is_refused(options: dict[str, object], text: str) -> None:
     async def listing() -> str:
         """List."""
         return ""
 
-    with pytest.raises(BadTool, match=words):
+    with pytest.raises(BadTool, match=text):
         tool(**options)(listing)  # type: ignore[call-overload]
 
 

@@ -119,7 +119,7 @@ def test_variables_are_expanded_everywhere() -> None:
 
 @requirement("mcp.config-errors")
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "text"),
     [
         ("{", "Input data was truncated"),
         ([], "expected an object whose key `mcpServers` is an object"),
@@ -145,7 +145,7 @@ def test_variables_are_expanded_everywhere() -> None:
         ),
     ],
 )
-def test_configuration_error_names_file_server_and_key(config: object, words: str, tmp_path: Path) -> None:
+def test_configuration_error_names_file_server_and_key(config: object, text: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
 
@@ -153,7 +153,7 @@ def test_configuration_error_names_file_server_and_key(config: object, words: st
         load_servers(file, {})
 
     assert str(output.value).startswith(f"{file}: ")
-    assert words in str(output.value)
+    assert text in str(output.value)
 
 
 @requirement("mcp.config-errors")
