@@ -170,35 +170,29 @@ async def test_a_command_can_see_that_an_agent_runs_it(tmp_path: Path) -> None:
 
 @requirement("bash.folder-survives")
 @pytest.mark.parametrize(
-    "command",
+    ("folder", "command"),
     [
-        "cd sub",
-        "cd sub && pwd",
-        "cd sub; exec 3>&1; true",
-        "trap 'echo bye' EXIT; cd sub",
-        "pushd sub",
-        "pwd() { echo /; }; cd sub",
+        ("project/sub", "cd sub"),
+        ("project/sub", "cd sub && pwd"),
+        ("project/sub", "cd sub; exec 3>&1; true"),
+        ("project/sub", "trap 'echo bye' EXIT; cd sub"),
+        ("project/sub", "pushd sub"),
+        ("project/sub", "pwd() { echo /; }; cd sub"),
+        ("project", "cd sub; exit 0"),
+        ("project", "cd sub; exit 3"),
+        ("project", "cd sub; false"),
+        ("project", "cd sub\nif then"),
+        ("project", "cd sub; set -u; : $nothing"),
     ],
 )
-async def test_the_folder_a_command_ends_in_is_where_the_next_one_starts(tmp_path: Path, command: str) -> None:
+async def test_the_next_command_starts_in_the_folder_where_a_successful_one_ended(
+    tmp_path: Path, folder: str, command: str
+) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
         await shell.run(command)
 
-        assert await shell.text("pwd") == f"{tmp_path}/project/sub"
-
-
-@requirement("bash.folder-survives")
-@pytest.mark.parametrize(
-    "command",
-    ["cd sub; exit 0", "cd sub; exit 3", "cd sub; false", "cd sub\nif then", "cd sub; set -u; : $nothing"],
-)
-async def test_a_command_that_fails_or_exits_does_not_change_the_folder(tmp_path: Path, command: str) -> None:
-    async with terminal(tmp_path) as shell:
-        (shell.workspace.project / "sub").mkdir()
-        await shell.run(command)
-
-        assert await shell.text("pwd") == f"{tmp_path}/project"
+        assert await shell.text("pwd") == f"{tmp_path}/{folder}"
 
 
 @requirement("bash.folder-survives")

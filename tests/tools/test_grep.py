@@ -48,8 +48,8 @@ async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_ar
     fill(tmp_path, FILES)
     async with client(tmp_path, "Grep") as talk:
 
-        async def lines(**value: object) -> list[str]:
-            text = await talk.text("Grep", output_mode="content", **value)
+        async def lines(**fields: object) -> list[str]:
+            text = await talk.text("Grep", output_mode="content", **fields)
             return sorted(text.split("\n"))
 
         assert await lines(pattern="TODO") == ["src/a.py:2:# TODO one", "src/b.py:1:TODO two", "src/b.py:2:TODO three"]
@@ -328,8 +328,8 @@ def test_records_do_not_depend_on_how_the_output_is_split(records: list[tuple[by
 
 @requirement("grep-tool.limit")
 def test_a_limit_means_what_the_client_version_makes_of_it() -> None:
-    def reach(version: str, **value: object) -> int | None:
-        return GrepOptions.parse({"pattern": "x", **value}, profile(version).search).needed_count
+    def reach(version: str, **fields: object) -> int | None:
+        return GrepOptions.parse({"pattern": "x", **fields}, profile(version).search).needed_count
 
     assert [reach("2.1.325"), reach("2.1.80")] == [250, None]
     assert [reach("2.1.197", head_limit=0), reach("2.0.65", head_limit=0)] == [None, 0]

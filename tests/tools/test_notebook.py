@@ -54,9 +54,9 @@ def cell_id(finished: Finished) -> str:
     return str(record["cell_id"])
 
 
-async def edited(talk: Client, path: Path, **value: object) -> Finished:
+async def edited(talk: Client, path: Path, **fields: object) -> Finished:
     await talk.call("Read", file_path=str(path))
-    return await talk.call("NotebookEdit", notebook_path=str(path), **value)
+    return await talk.call("NotebookEdit", notebook_path=str(path), **fields)
 
 
 @pytest.mark.anyio
