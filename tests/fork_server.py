@@ -90,12 +90,13 @@ def run_command(connection: socket.socket) -> None:
     process_id = os.fork()
     if process_id == 0:
         connection.close()
-        become_command(*json.loads(request), descriptors)
+        arguments, folder, environment = json.loads(request)
+        become_command(arguments, folder, environment, descriptors)
     for descriptor in (*descriptors, 0, 1):
         os.close(descriptor)
     connection.sendall(process_id.to_bytes(8))
     ended = os.pidfd_open(process_id)
-    readable, _, _ = select.select([ended, connection], [], [])
+    readable, _, _ = select.select([ended, connection.fileno()], [], [])
     if ended not in readable:  # the client was killed
         os.kill(process_id, signal.SIGKILL)
     _, status = os.waitpid(process_id, 0)
