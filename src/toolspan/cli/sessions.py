@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import asdict
 
+from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.live_sessions import live_sessions
 from toolspan.cli import lists, select
 from toolspan.cli.dates import parse_time
@@ -30,6 +30,7 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.formats.registry import FORMAT_NAMES
+from toolspan.formats.source import to_path
 from toolspan.reading.history import CallTable
 from toolspan.reading.lineage import SessionFiles
 from toolspan.reading.parallel import FileSummary
@@ -124,7 +125,7 @@ def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> 
 def _count_wrong(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
     """Return the number of calls that did not succeed, without searches that found nothing."""
     rows = call_table.calls_by_session[session.id]
-    return sum(row.state not in ("orphan_result", "succeeded") and row.error_kind != "nothing_found" for row in rows)
+    return sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows)
 
 
 def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, object]:
@@ -193,7 +194,7 @@ def _print_live_sessions(
 ) -> None:
     sessions = [
         session
-        for session in live_sessions([Path(name) for name in names] or None)
+        for session in live_sessions([to_path(name) for name in names] or None)
         if dialect in (None, session.dialect)
         if project is None or select.in_project(project, session.file or "", session.cwd)
     ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from toolspan.cli.output import print_json, warn
 from toolspan.errors import NotFound
+from toolspan.formats.source import to_path
 
 DEFAULT_PORT = 8787
 
@@ -43,9 +45,9 @@ def command(
             open_browser(url)
         return
 
-    def ready(url: str) -> None:
+    def ready(url: str, make_url: Callable[[], str]) -> None:
         _announce(url, as_json=as_json)
-        if not no_open and not open_browser(url):
+        if not no_open and not open_browser(make_url()):
             warn("no browser found; open the address yourself")
 
     serve(options, ready)
@@ -60,7 +62,7 @@ def _announce(url: str, *, as_json: bool) -> None:
 
 
 def _existing(path: str) -> Path:
-    resolved = Path(path).expanduser().absolute()
+    resolved = to_path(path).expanduser().absolute()
     if not resolved.exists():
         raise NotFound(f"{path}: no such file or folder")
     return resolved

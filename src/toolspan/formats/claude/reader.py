@@ -18,7 +18,7 @@ from toolspan.formats.base import AgentOrigin, TranscriptContent
 from toolspan.formats.checks import ResumeBehavior, make_finding
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.pairing import Pairing
+from toolspan.formats.claude.pairing import AgentPairing, Pairing
 from toolspan.formats.claude.paths import meta_path, session_folder
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.session_info import SessionInfoCollector
@@ -27,7 +27,7 @@ from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import is_inside_folder, parse_file_name
-from toolspan.formats.source import Source, read_small_json
+from toolspan.formats.source import Source, read_small_json, to_path
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, SessionInfo
 from toolspan.types.span import Span
@@ -47,11 +47,17 @@ class ClaudeReader(TranscriptReader[Entry]):
         self.pairing: Pairing = Pairing(source)
         self.session_info: SessionInfoCollector = SessionInfoCollector(calls_only=calls_only)
         self.tree = RecordTree()
+        self._has_tree = True
 
     def _process(self, decoded: Sequence[Entry], places: Sequence[int], number: int) -> None:
         self.session_info.add(decoded)
-        self.tree.add(decoded, number)
+        if self._has_tree:
+            self.tree.add(decoded, number)
         self.pairing.add(decoded, places)
+
+    def skip_calls(self) -> None:
+        self.pairing = AgentPairing(self.source)
+        self._has_tree = False
 
     def branches(self) -> Branches:
         return self.tree.branches()
@@ -79,7 +85,7 @@ class ClaudeReader(TranscriptReader[Entry]):
                     and tool_kind(block.name or "") == "agent"
                 ):
                     agent_prompts[block.id] = prompt
-        origin = read_agent_origin(Path(self.source.name)) if info.agent_id else AgentOrigin()
+        origin = read_agent_origin(to_path(self.source.name)) if info.agent_id else AgentOrigin()
         return TranscriptContent(
             file=self.source.name,
             agent_id=info.agent_id,
@@ -134,7 +140,7 @@ class ClaudeReader(TranscriptReader[Entry]):
             foreign_places = [place for entry, place in self.records() if entry.session_id not in (None, stem)]
             if foreign_places:
                 yield make_finding("foreign_session", foreign_places[0], "", len(foreign_places))
-        yield from _check_sidecars(spans, Path(file))
+        yield from _check_sidecars(spans, to_path(file))
         yield from _check_patches(spans)
 
 
