@@ -21,8 +21,6 @@ from toolspan.types.error_kinds import ErrorKind, unwrap_error_text
 from toolspan.types.span import Notification, Span
 from toolspan.types.state import OPEN_STATES
 
-# perf: long patterns are strings, which `re` compiles when one is needed; at import this took a third of the start of
-# every command.
 _MAX_TEXT = 200_000
 """Output beyond this many characters, half of them at the end, is not examined."""
 _MAX_LINE = 400
@@ -137,7 +135,7 @@ _HINTS = (
     "interrupt",
 )  # fmt: skip
 _CODE_HINT = re.compile(r"[A-Z]\d{3}")
-_NOISE = (
+_NOISE = re.compile(
     r"(?i)\s*(?:exit code -?\d+|npm (?:warn|notice)|warning[:\s]|info[:\s]|hint:|note:|\[info\]|\[warn|debug[:\s]"
     r"|traceback \(most recent|  file \"|at \S+ \(|at (?:async )?\S+:\d+|\d+ (?:error|warning)s?\b.*generated"
     r"|.*\b0 (?:errors?|failed|failures?)\b|found 0 |.*a complete log of this run|.*npm-debug|usage:"
@@ -170,7 +168,7 @@ def find_key_line(output: str) -> KeyLine | None:
         lines = lines[: _MAX_LINES // 2] + lines[-_MAX_LINES // 2 :]
     text = "\n".join(lines).lower()
     hints = [hint for hint in _HINTS if hint in text]
-    slow_rules = [rule for rule in _SLOW_RULES if any(word in text for word in rule.words)]
+    slow_rules = [rule for rule in _SLOW_RULES if any(word in text for word in rule[0].words)]
     best: tuple[int, _LineRule] | None = None
     for number, line in enumerate(lines):
         low = line.lower()
@@ -180,10 +178,10 @@ def find_key_line(output: str) -> KeyLine | None:
         rule = _match_rule(line, low, rank, slow_rules)
         if rule is None or rule.rank < rank or (rule.rank == rank and not rule.takes_last):
             continue
-        if not re.match(_NOISE, line):
+        if not _NOISE.match(line):
             best = number, rule
     if best is None:
-        text = next((line for line in reversed(lines) if not re.match(_NOISE, line)), lines[-1] if lines else "")
+        text = next((line for line in reversed(lines) if not _NOISE.match(line)), lines[-1] if lines else "")
         return KeyLine(text.strip(), None) if text else None
     number, rule = best
     text = lines[number].strip()
@@ -192,22 +190,24 @@ def find_key_line(output: str) -> KeyLine | None:
     return KeyLine(text, rule.program)
 
 
-def _match_rule(line: str, low: str, rank: int, slow_rules: Sequence[_LineRule]) -> _LineRule | None:
+def _match_rule(
+    line: str, low: str, rank: int, slow_rules: Sequence[tuple[_LineRule, re.Pattern[str]]]
+) -> _LineRule | None:
     """Return the rule with the highest rank that matches a line. Slow rules are used only if they rank above `rank`."""
-    match = re.match(_FAST_PATTERN, line)
+    match = _FAST_PATTERN.match(line)
     rule = _FAST_RULES[match.lastindex - 1] if match and match.lastindex else None
     rank = max(rank, rule.rank) if rule else rank
-    for slow_rule in slow_rules:
-        if slow_rule.rank > rank and any(word in low for word in slow_rule.words) and re.match(slow_rule.pattern, line):
+    for slow_rule, pattern in slow_rules:
+        if slow_rule.rank > rank and any(word in low for word in slow_rule.words) and pattern.match(line):
             return slow_rule
     return rule
 
 
 _RULES_BY_RANK = sorted(_RULES, key=lambda rule: -rule.rank)
 _FAST_RULES = [rule for rule in _RULES_BY_RANK if not rule.words]
-_FAST_PATTERN = "|".join(f"({rule.pattern})" for rule in _FAST_RULES)
+_FAST_PATTERN = re.compile("|".join(f"({rule.pattern})" for rule in _FAST_RULES))
 """One group per rule. The first one that matches has the highest rank."""
-_SLOW_RULES = [rule for rule in _RULES_BY_RANK if rule.words]
+_SLOW_RULES = [(rule, re.compile(rule.pattern)) for rule in _RULES_BY_RANK if rule.words]
 """Rules that look for words anywhere in a line."""
 
 _STRERROR = (
@@ -216,62 +216,65 @@ _STRERROR = (
     r"|Text file busy|Exec format error|cannot execute[^:]*"
 )
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MASKS: Sequence[tuple[tuple[str, ...], str, str]] = (
-    # A source location in front of a message.
-    (("(", ":"),
-     r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
-    ((":",), r"\A\s*\d+:\d+\s+", ""),
-    (("sh: ",), r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
-    (("line ",), r"\A(\S+: )?(?:line \d+: )", r"\1"),
-    (("://",), r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
-    (("@",), r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
-    (("-",), r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
-    (("-",), r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
-    (_MONTHS,
-     r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-     r" \d{1,4}(?: \d{4})?\b", "DATE"),
-    ((":",), r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
-    (("0x",), r"\b0x[0-9a-fA-F]+", "ID"),
-    ((), r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
-    (("'",), r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
-    (('"', "'", "`", "‘", "“"),
-     r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
-    ((": ",),
-     rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
-    (("line ",), r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
-    (("/", "\\"),
-     r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
-    ((".",),
-     r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
-     r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
-     r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
-    (("[PATH: ",), r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
-    ((".", ":"),
-     r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
-    ((".",),
-     r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
-     "HOST"),
-    (("localhost", "port "), r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
-    (("-",), r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
-    (("unbound", "no such "),
-     r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
-    (("main class", "*** ["), r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
-    (("module",), r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
-    (("requirement", "distribution", "undefined: ", "package "),
-     r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
-     "NAME"),
-    ((" is not ",), r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
-    (("()",), r"[\w.<>]+\(\)", "NAME()"),
-    (("::",), r"(?:[\w&$]+::)+[\w$]+", "NAME"),
-    ((), r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
-    (("resolve host", "ostname "), r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
-    (("-",), r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
-    ((), r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
-    ((": ",), r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
-    (("'…'",), r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
-    (("PATH",), r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
-    ((), r"\s+", " "),
-)  # fmt: skip
+_MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
+    (needed, re.compile(pattern), replacement)
+    for needed, pattern, replacement in (
+        # A source location in front of a message.
+        (("(", ":"),
+         r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
+        ((":",), r"\A\s*\d+:\d+\s+", ""),
+        (("sh: ",), r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
+        (("line ",), r"\A(\S+: )?(?:line \d+: )", r"\1"),
+        (("://",), r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
+        (("@",), r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
+        (("-",), r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
+        (("-",), r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
+        (_MONTHS,
+         r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+         r" \d{1,4}(?: \d{4})?\b", "DATE"),
+        ((":",), r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
+        (("0x",), r"\b0x[0-9a-fA-F]+", "ID"),
+        ((), r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
+        (("'",), r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
+        (('"', "'", "`", "‘", "“"),
+         r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
+        ((": ",),
+         rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
+        (("line ",), r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
+        (("/", "\\"),
+         r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
+        ((".",),
+         r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
+         r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
+         r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
+        (("[PATH: ",), r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
+        ((".", ":"),
+         r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
+        ((".",),
+         r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
+         "HOST"),
+        (("localhost", "port "), r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
+        (("-",), r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
+        (("unbound", "no such "),
+         r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
+        (("main class", "*** ["), r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
+        (("module",), r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
+        (("requirement", "distribution", "undefined: ", "package "),
+         r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
+         "NAME"),
+        ((" is not ",), r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
+        (("()",), r"[\w.<>]+\(\)", "NAME()"),
+        (("::",), r"(?:[\w&$]+::)+[\w$]+", "NAME"),
+        ((), r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
+        (("resolve host", "ostname "), r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
+        (("-",), r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
+        ((), r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
+        ((": ",), r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
+        (("'…'",), r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
+        (("PATH",), r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
+        ((), r"\s+", " "),
+    )
+]  # fmt: skip
 """Replacements for the parts of a line that vary between failures with the same cause, applied in order.
 
 A pattern is used only if the line contains one of the texts in front of it, which is faster to find out.
@@ -291,7 +294,7 @@ def normalize_line(line: str) -> str:
     line = _STATUS_CODE.sub(lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
     for needed, pattern, replacement in _MASKS:
         if not needed or any(text in line for text in needed):
-            line = re.sub(pattern, replacement, line)
+            line = pattern.sub(replacement, line)
     return line.strip(" .:")[:_SIGNATURE_LENGTH]
 
 
@@ -338,9 +341,9 @@ def _command_cause(span: Span, text: str) -> Cause:
     if key_line is None:
         code = span.result.exit_code if span.result else None
         line, program = f"exit code {code}", _command_program(span)
-    elif missing := re.match(_MISSING_PROGRAM, text):
+    elif missing := _MISSING_PROGRAM.match(text):
         line, program = "command not found", next(filter(None, missing.groups()))
-    elif re.match(_NOT_EXECUTABLE, text):
+    elif _NOT_EXECUTABLE.match(text):
         line, program = "Permission denied", "bash"
     else:
         line, program = normalize_line(text), _named_program(key_line, span)
@@ -354,7 +357,7 @@ _CODEX_HEADER = re.compile(
     r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
 )
 _SHELL_PREFIX = r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:\S+: )?(?:(?:line )?\d+: )?"
-_MISSING_PROGRAM = (
+_MISSING_PROGRAM = re.compile(
     rf"(?:{_SHELL_PREFIX})?(?:[\w.-]+: )?(?:\S*/)?([\w.+-]+): (?:command )?not found\Z"
     rf"|(?:{_SHELL_PREFIX})?command not found: (?:\S*/)?([\w.+-]+)"
     r"|(?:timeout|env|nice|nohup|xargs): (?:failed to run command )?[‘'\"]?([\w.+-]+)[’'\"]?: No such file or directory"
@@ -362,7 +365,7 @@ _MISSING_PROGRAM = (
     r"|.*exec: \"([\w.+-]+)\": executable file not found"
     r"|.*\bspawn ([\w.+-]+) ENOENT"
 )
-_NOT_EXECUTABLE = (
+_NOT_EXECUTABLE = re.compile(
     rf"{_SHELL_PREFIX}[^:]+: Permission denied\Z|(?:timeout|env): failed to run command .*: Permission denied\Z"
 )
 _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
