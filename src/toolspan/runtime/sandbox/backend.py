@@ -51,7 +51,7 @@ class WrappedCommand:
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables to set in addition to those of the command."""
     pass_fds: tuple[int, ...] = ()
-    """Descriptors that the command line needs. They belong to the back end and remain open."""
+    """Descriptors that the command line needs. The caller closes them once the command has started."""
 
 
 class SandboxBackend(Protocol):

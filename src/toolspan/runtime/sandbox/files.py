@@ -1,0 +1,228 @@
+"""Find the files that a sandboxed command may read and write.
+
+Start at `build_file_access`. It looks at the file system each time a command starts, because commands create
+repositories and folders.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.runtime.sandbox.backend import FileAccess
+from toolspan.runtime.sandbox.settings import Sandbox, home_folder, resolve_path
+
+STARTUP_FILES = (
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
+    ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".gitconfig",
+    ".config/fish", ".config/git", ".config/autostart", ".config/systemd", ".xprofile", ".xinitrc", ".pam_environment",
+    ".ssh", ".pythonrc", ".npmrc", ".yarnrc",
+)  # fmt: skip
+"""Files in the home folder that decide what runs later."""
+SECRET_FILES = (
+    ".ssh", ".aws", ".gnupg", ".config/gcloud", ".netrc", ".docker", ".kube", ".azure", ".oci", ".config/gh",
+    ".config/op", ".git-credentials", ".config/git/credentials", ".pypirc", ".pgpass", ".my.cnf", ".vault-token",
+    ".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store",
+    ".local/share/keyrings", ".bash_history", ".zsh_history", ".claude/.credentials.json", ".claude.json",
+    ".codex/auth.json", ".gemini/oauth_creds.json", ".mozilla", ".thunderbird", ".config/google-chrome",
+    ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi", ".config/opera",
+    "snap/firefox", "snap/chromium", ".var/app/org.mozilla.firefox", ".var/app/com.google.Chrome",
+    "Library/Keychains", "Library/Cookies", "Library/Application Support/Google/Chrome",
+    "Library/Application Support/Firefox", "Library/Application Support/BraveSoftware", "Library/Safari",
+)  # fmt: skip
+"""Files in the home folder that a strict sandbox hides."""
+SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|AUTH)(?:_|$)"
+    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|ENCRYPTION|AUTH)_?KEY|^SSH_AUTH_SOCK$|^DBUS_SESSION_BUS_ADDRESS$"
+    r"|_(?:DSN|PAT)$|^(?:DATABASE|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|AMQP)_UR[IL]$",
+    re.IGNORECASE,
+)
+"""Variables that a strict sandbox removes."""
+_PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - the command sees others in their place
+_HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedFiles:
+    """The files of a session that no command may change, in addition to those that every sandbox protects."""
+
+    config: Path
+    """The client's configuration folder."""
+    session_folder: Path
+    transcript: Path | None = None
+    hook_commands: Sequence[str] = ()
+    """The command lines of hooks and MCP servers, whose scripts must not change."""
+
+
+def build_file_access(
+    sandbox: Sandbox,
+    folders: Sequence[Path],
+    protected: ProtectedFiles,
+    temporary: Path,
+    environment: Mapping[str, str],
+) -> FileAccess:
+    """Return the access of a command. The first folder is the project; the session may write to all of them."""
+    project = folders[0]
+    homes = _home_folders(environment)
+    writable = _existing([*folders, *_expand(sandbox.allow_write, project)])
+    writable += _existing(path for folder in folders for path in find_git_folders(folder))
+    read_only = _existing(
+        [
+            *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
+            *(home / name for home in homes for name in STARTUP_FILES),
+            protected.config,
+            protected.config.with_name(".claude.json"),
+            *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
+            protected.session_folder,
+            *_expand(sandbox.deny_write, project),
+            *_find_scripts(protected.hook_commands, project),
+        ]
+    )
+    read_only = [path for path in read_only if _is_below(path, writable)]
+    # A private folder would hide these.
+    for path in _existing([*homes, protected.session_folder, *map(Path, environment.get("PATH", "").split(":"))]):
+        if _is_below(path, map(Path, _PRIVATE_FOLDERS)) and str(path) not in _PRIVATE_FOLDERS:
+            read_only.append(path)
+    hidden = _existing(_expand(sandbox.deny_read, project))
+    if sandbox.strict:
+        hidden += _existing(home / name for home in homes for name in SECRET_FILES)
+        hidden += _existing([protected.config / ".credentials.json"])
+    readable = _existing(_expand(sandbox.allow_read, project))
+    hidden = [path for path in hidden if not _is_below(path, readable)]
+    shown = [path for path in readable if _is_below(path, hidden)]
+    # Only `allow_read` shows something inside a hidden folder.
+    writable = [path for path in writable if not _is_below(path, hidden) or _is_below(path, readable)]
+    read_only = [path for path in read_only if not _is_below(path, hidden) or _is_below(path, readable)]
+    read_only += [path for path in shown if path not in writable and not _is_below(path, writable)]
+    return FileAccess(
+        writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, read_only)])),
+        read_only=tuple(dict.fromkeys(read_only)),
+        hidden=tuple(dict.fromkeys(hidden)),
+        temporary=temporary,
+        unrestricted=sandbox.files_disabled,
+    )
+
+
+def prepare_protected_folders(project: Path) -> list[Path]:
+    """Create the folders that must exist so that a command cannot create them, and return those to remove later."""
+    with suppress(OSError):
+        git = project / ".git"
+        if git.is_dir() and not git.is_symlink():
+            (git / "hooks").mkdir(exist_ok=True)
+            (git / "config").touch()
+    try:
+        (project / ".claude").mkdir()
+    except OSError:  # it exists, or this user cannot create it either
+        return []
+    return [project / ".claude"]
+
+
+def find_git_folders(folder: Path) -> list[Path]:
+    """Return the folders outside a linked worktree in which git stores its commits.
+
+    The `.git` file of a worktree is writable, so it is believed only if the repository names this worktree.
+    """
+    try:
+        link = folder / ".git"
+        text = link.read_text(encoding="utf-8") if link.is_file() else ""
+        git_folder = Path(os.path.realpath(folder / text.removeprefix("gitdir:").strip()))
+        if not text.startswith("gitdir:") or git_folder.parent.name != "worktrees":
+            return []
+        named = (git_folder / "gitdir").read_text(encoding="utf-8").strip()
+        common = git_folder.parent.parent
+        is_repository = (common / "HEAD").is_file() and (common / "objects").is_dir()
+        return [common] if is_repository and os.path.realpath(named) == os.path.realpath(link) else []
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def is_secret_variable(name: str) -> bool:
+    """Return whether a variable probably contains a secret."""
+    return SECRET_VARIABLE.search(name) is not None
+
+
+def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path]:
+    """Yield the files in a writable folder that decide what runs later."""
+    yield folder / ".mcp.json"
+    yield from _settings_in(folder / ".claude", whole=is_project)
+    git = folder / ".git"
+    for repository in [git, *git.glob("modules/*"), folder] if git.is_dir() or folder.name == ".git" else []:
+        if not (repository / "HEAD").exists():
+            continue
+        config = repository / "config"
+        yield from (config, repository / "hooks", repository / "config.worktree")
+        with suppress(OSError, UnicodeDecodeError):
+            for match in _HOOKS_PATH.finditer(config.read_text(encoding="utf-8")):
+                yield resolve_path(match[1].strip('"'), folder)
+
+
+def _settings_in(claude_folder: Path, *, whole: bool) -> Iterator[Path]:
+    if whole:
+        yield claude_folder
+    else:
+        yield from (claude_folder / name for name in ("settings.json", "settings.local.json", "hooks", "agents"))
+
+
+def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
+    """Yield the files that command lines name."""
+    for command in commands:
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            words = command.split()
+        for word in words:
+            text = word.replace("${CLAUDE_PROJECT_DIR}", str(project)).replace("$CLAUDE_PROJECT_DIR", str(project))
+            path = resolve_path(text, project)
+            with suppress(OSError):
+                if path.is_file():
+                    yield path
+
+
+def _folders_between(writable: Sequence[Path], read_only: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders between a writable folder and a protected file in it.
+
+    As mount points of their own, they cannot be renamed to make room for other files with the same names.
+    """
+    roots = set(writable)
+    for path in read_only:
+        parents = list(path.parents)
+        if roots.isdisjoint(parents):
+            continue
+        for parent in parents:
+            if parent in roots:
+                break
+            yield parent
+
+
+def _expand(paths: Iterable[Path | str], project: Path) -> Iterator[Path]:
+    for path in paths:
+        resolved = resolve_path(path, project)
+        if glob.has_magic(str(resolved)) and not resolved.exists():
+            text = str(resolved).removesuffix("/**")
+            yield from map(Path, glob.iglob(text, recursive=True, include_hidden=True))
+        else:
+            yield resolved
+
+
+def _existing(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths that exist, without links and duplicates."""
+    real = (Path(os.path.realpath(path)) for path in paths if path.is_absolute())
+    return list(dict.fromkeys(path for path in real if os.path.lexists(path)))
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path == folder or folder in path.parents for folder in folders)
+
+
+def _home_folders(environment: Mapping[str, str]) -> list[Path]:
+    homes = [environment.get("HOME"), home_folder()]
+    with suppress(KeyError):
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    return list(dict.fromkeys(Path(home) for home in homes if home and home != "/"))
