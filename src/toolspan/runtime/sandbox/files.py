@@ -53,9 +53,10 @@ _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MU
 class ProtectedFiles:
     """The files of a session that no command may change, in addition to those that every sandbox protects."""
 
-    config: Path
+    config: Path | None = None
     """The client's configuration folder."""
-    session_folder: Path
+    session_folder: Path | None = None
+    """The folder with the session's output files, which stays readable."""
     transcript: Path | None = None
     hook_commands: Sequence[str] = ()
     """The command lines of hooks and MCP servers, whose scripts must not change."""
@@ -71,29 +72,29 @@ def build_file_access(
     """Return the access of a command. The first folder is the project; the session may write to all of them."""
     project = folders[0]
     homes = _home_folders(environment)
+    session_folders = [protected.session_folder] if protected.session_folder else []
     writable = _existing([*folders, *_expand(sandbox.allow_write, project)])
     writable += _existing(path for folder in folders for path in find_git_folders(folder))
     read_only = _existing(
         [
             *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
             *(home / name for home in homes for name in STARTUP_FILES),
-            protected.config,
-            protected.config.with_name(".claude.json"),
+            *([protected.config, protected.config.with_name(".claude.json")] if protected.config else []),
             *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
-            protected.session_folder,
+            *session_folders,
             *_expand(sandbox.deny_write, project),
             *_find_scripts(protected.hook_commands, project),
         ]
     )
     read_only = [path for path in read_only if _is_below(path, writable)]
     # A private folder would hide these.
-    for path in _existing([*homes, protected.session_folder, *map(Path, environment.get("PATH", "").split(":"))]):
+    for path in _existing([*homes, *session_folders, *map(Path, environment.get("PATH", "").split(":"))]):
         if _is_below(path, map(Path, _PRIVATE_FOLDERS)) and str(path) not in _PRIVATE_FOLDERS:
             read_only.append(path)
     hidden = _existing(_expand(sandbox.deny_read, project))
     if sandbox.strict:
         hidden += _existing(home / name for home in homes for name in SECRET_FILES)
-        hidden += _existing([protected.config / ".credentials.json"])
+        hidden += _existing([protected.config / ".credentials.json"] if protected.config else [])
     readable = _existing(_expand(sandbox.allow_read, project))
     hidden = [path for path in hidden if not _is_below(path, readable)]
     shown = [path for path in readable if _is_below(path, hidden)]

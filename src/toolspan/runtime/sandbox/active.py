@@ -1,0 +1,206 @@
+"""The sandbox of an open session: it selects a back end, starts the network, and wraps commands.
+
+Start at `ActiveSandbox.wrap`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.rules import Rules
+from toolspan.runtime.process import Command
+from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess, SandboxBackend
+from toolspan.runtime.sandbox.bubblewrap import create_private_folder
+from toolspan.runtime.sandbox.detect import select_backend
+from toolspan.runtime.sandbox.files import (
+    ProtectedFiles,
+    build_file_access,
+    is_secret_variable,
+    prepare_protected_folders,
+)
+from toolspan.runtime.sandbox.network import NetworkNamespace
+from toolspan.runtime.sandbox.proxy import NetworkProxy, RefusedAddress
+from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable
+from toolspan.runtime.sandbox.violations import find_violations
+from toolspan.types.events import SandboxViolation
+
+AskDomain = Callable[[str, int], Awaitable[bool]]
+_MAX_REFUSED = 1000
+_NEW_FILES = (".mcp.json",)
+"""Files of a project that a command must not create. They cannot be mount points, because git would see them."""
+
+
+@dataclass(slots=True)
+class SandboxedCommand:
+    """A command that runs inside the sandbox."""
+
+    command: Command
+    files: FileAccess
+    started: float = field(default_factory=time.monotonic)
+
+
+class ActiveSandbox:
+    """The sandbox that the commands of a session share."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.settings = sandbox
+        self.warning: str | None = None
+        """The reason why commands run without a sandbox, if the settings permit it."""
+        self.protected = ProtectedFiles()
+        self.ask: AskDomain | None = None
+        """Asks the user about a domain; None to refuse domains that the settings do not allow."""
+        self._backend: SandboxBackend | None = None
+        self._folder: Path | None = None
+        self._created: list[Path] = []
+        self._namespace: NetworkNamespace | None = None
+        self._proxy: NetworkProxy | None = None
+        self._network_lock = asyncio.Lock()
+        self._network: NetworkAccess | None = None
+        self._refused: list[RefusedAddress] = []
+        patterns = [pattern for text in sandbox.excluded_commands for pattern in _exclusion_patterns(text)]
+        self._excluded = Rules(deny=[f"Bash({pattern})" for pattern in patterns])
+
+    @property
+    def is_on(self) -> bool:
+        """True if commands run inside the sandbox."""
+        return self._backend is not None
+
+    @property
+    def description(self) -> str:
+        """A short text for people: the back end and its limitations."""
+        if self._backend is None:
+            return f"no sandbox: {self.warning}"
+        name = f"{self._backend.name}{', strict' if self.settings.strict else ''}"
+        return " ".join([f"{name}.", *self._backend.limitations]) if self._backend.limitations else name
+
+    def open(self) -> None:
+        """Select the back end.
+
+        Raises:
+            SandboxUnavailable: this machine cannot provide a sandbox, and the settings require one.
+        """
+        if self._folder is not None or self.warning is not None:
+            return
+        try:
+            self._backend = select_backend(self.settings)
+        except SandboxUnavailable as error:
+            if self.settings.required:
+                raise
+            self.warning = str(error)
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="toolspan-sandbox-"))
+        create_private_folder(self._folder)
+
+    async def close(self) -> None:
+        """Close the network and remove the private folder. All commands must have ended."""
+        if self._proxy is not None:
+            await self._proxy.aclose()
+        if self._namespace is not None:
+            self._namespace.close()
+        for path in self._created:
+            with suppress(OSError):  # not empty, or removed
+                path.rmdir()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._backend = self._folder = self._proxy = self._namespace = self._network = None
+
+    def runs_inside(self, request: PermissionRequest) -> bool:
+        """Return whether a Bash call runs inside the sandbox. Others do not."""
+        if not self.is_on or request.tool != "Bash":
+            return False
+        if self.settings.allow_unsandboxed and request.input.get("dangerouslyDisableSandbox") is True:
+            return False
+        return self._excluded(request) is None
+
+    @asynccontextmanager
+    async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:
+        """Yield the command that runs `command` inside. Start it within the block.
+
+        `folders` are those in which it may write, the project first.
+
+        Raises:
+            SandboxUnavailable: the network of the session cannot be created.
+        """
+        if self._backend is None or self._folder is None:
+            raise SandboxUnavailable(self.warning or "the sandbox is not open")
+        network = await self._open_network()
+        project = Path(os.path.realpath(folders[0]))
+        self._created += [path for path in prepare_protected_folders(project) if path not in self._created]
+        files = build_file_access(
+            self.settings, [project, *folders[1:]], self.protected, self._folder, command.env
+        )
+        wrapped = self._backend.wrap(command.argv, command.cwd, files, network)
+        try:
+            environment = {**self._environment(command.env), **wrapped.env}
+            pass_fds = [*command.pass_fds, *wrapped.pass_fds]
+            yield SandboxedCommand(replace(command, argv=wrapped.argv, env=environment, pass_fds=pass_fds), files)
+        finally:
+            for descriptor in wrapped.pass_fds:
+                os.close(descriptor)
+
+    def find_violations(
+        self, run: SandboxedCommand, command: str, output: str, *, failed: bool
+    ) -> tuple[SandboxViolation, ...]:
+        """Return what the sandbox refused to a command that has ended."""
+        refused = [
+            SandboxViolation(action="connect", target=f"{item.host}:{item.port}")
+            for item in self._refused
+            if item.at >= run.started
+        ]
+        if failed:
+            refused += find_violations(output, command, run.command.cwd, run.files, self.settings)
+            if any(item.action == "connect" and ":" in item.target for item in refused):
+                hosts = {item.target.rpartition(":")[0] for item in refused}
+                refused = [item for item in refused if item.target not in (*hosts, "the network")]
+        return tuple(dict.fromkeys(refused))
+
+    async def _open_network(self) -> NetworkAccess:
+        async with self._network_lock:
+            if self._network is None:
+                settings = self.settings
+                port = settings.http_proxy_port
+                if self._backend is not None and self._backend.name == "bubblewrap":
+                    self._namespace = await NetworkNamespace.open()
+                self._proxy = NetworkProxy(settings, ask=self._ask_domain, on_refused=self._record_refusal)
+                await self._proxy.start(None if self._namespace is None else self._namespace.listener)
+                port = self._proxy.port
+                project = Path.cwd()
+                self._network = NetworkAccess(
+                    proxy_port=port,
+                    namespace_pid=None if self._namespace is None else self._namespace.pid,
+                    unix_sockets=tuple(resolve_path(path, project) for path in settings.allow_unix_sockets),
+                    all_unix_sockets=settings.allow_all_unix_sockets,
+                    local_binding=settings.allow_local_binding,
+                )
+            return self._network
+
+    async def _ask_domain(self, host: str, port: int) -> bool:
+        return self.ask is not None and await self.ask(host, port)
+
+    def _record_refusal(self, refused: RefusedAddress) -> None:
+        self._refused = [*self._refused[-_MAX_REFUSED:], refused]
+
+    def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        hidden = set(self.settings.hide_variables)
+        visible = {
+            name: value
+            for name, value in environment.items()
+            if name not in hidden and not (self.settings.strict and is_secret_variable(name))
+        }
+        if "TMPDIR" in visible and not self.settings.files_disabled:
+            visible["TMPDIR"] = "/tmp"
+        return visible | (self._proxy.environment() if self._proxy else {})
+
+
+def _exclusion_patterns(text: str) -> list[str]:
+    """Return the rule patterns for an excluded command: a name stands for the program with any arguments."""
+    return [text] if "*" in text else [text, f"{text}:*"]

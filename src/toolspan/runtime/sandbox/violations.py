@@ -1,0 +1,175 @@
+"""Find out what the sandbox refused to a command, and tell it from what would have failed without a sandbox.
+
+The kernel only answers the command, so file violations are read from its messages, and counted only if the path is
+one that the sandbox closes and the user could have used. The proxy reports addresses itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from toolspan.runtime.permissions.rule import matches_command
+from toolspan.runtime.sandbox.backend import FileAccess
+from toolspan.runtime.sandbox.settings import Sandbox, resolve_path
+from toolspan.types.events import SandboxViolation
+
+_WRITE_REFUSED = re.compile(r"read-only file system|EROFS|device or resource busy|EBUSY", re.IGNORECASE)
+_READ_REFUSED = re.compile(r"permission denied|EACCES|PermissionError", re.IGNORECASE)
+_MISSING = re.compile(r"no such file or directory|ENOENT|cannot access|does not exist", re.IGNORECASE)
+_QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|‘([^’\n]+)’|`([^`'\n]+)[`']")
+_WORD = re.compile(r"[^\s:,;()\[\]<>|'\"‘’`]+")
+_UNIX_SOCKET = re.compile(r"unix:(?://)?(/[^\s:,;'\")]+?)(?=[.]?(?:[\s:,;'\")]|$))")
+_HOST = r"(?P<host>[A-Za-z0-9](?:[\w.-]*\w)?|[0-9A-Fa-f:]{3,39})"
+_UNRESOLVED = re.compile(
+    rf"could not resolve host(?:name)?:? [\"'‘]?{_HOST}|getaddrinfo (?:EAI_AGAIN|ENOTFOUND) {_HOST.replace('host', 'h2')}"
+    rf"|unable to resolve host address [\"'‘]{_HOST.replace('host', 'h3')}"
+    rf"|{_HOST.replace('host', 'h4')}: (?:temporary failure in name resolution|name or service not known)"
+    rf"|lookup {_HOST.replace('host', 'h5')}(?: on [\w.:]+)?: |unreachable[^\n]{{0,20}}? - {_HOST.replace('host', 'h6')}",
+    re.IGNORECASE,
+)
+_UNREACHABLE = re.compile(
+    r"network is unreachable|ENETUNREACH|temporary failure in name resolution|EAI_AGAIN|name or service not known",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"\b(\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7})(?::(\d{1,5}))?\b")
+_REFUSED_LOCALLY = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)\D{0,40}?(?::| port |\b)(\d{2,5})\b")
+_LISTEN_STATE = "0A"
+_MAX_VIOLATIONS = 5
+_MAX_OUTPUT = 200_000
+
+
+def find_violations(
+    output: str, command: str, cwd: Path, access: FileAccess, sandbox: Sandbox
+) -> tuple[SandboxViolation, ...]:
+    """Return what the sandbox refused, according to the output of a command that failed."""
+    violations: dict[SandboxViolation, None] = {}
+    for line in output[-_MAX_OUTPUT:].splitlines():
+        if not access.unrestricted:
+            violations.update(dict.fromkeys(_find_in_line(line, cwd, access)))
+        violations.update(dict.fromkeys(_find_addresses(line)))
+    ignored = [
+        resolve_path(path, cwd)
+        for pattern, paths in (sandbox.ignore_violations or {}).items()
+        if pattern == "*" or matches_command(command, pattern)
+        for path in paths
+    ]
+    kept = [
+        item
+        for item in violations
+        if item.action in ("connect", "socket") or not _is_below(Path(item.target), ignored)
+    ]
+    return tuple(kept[:_MAX_VIOLATIONS])
+
+
+def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox) -> str:
+    """Return a note for the model about what the sandbox refused and what can be done."""
+    verbs = {"write": "writing", "read": "reading", "connect": "connecting to", "socket": "connecting to"}
+    items = list(dict.fromkeys(f"{verbs[item.action]} {item.target}" for item in violations))
+    what = items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+    keys = {
+        "write": "the path in `sandbox.filesystem.allowWrite`",
+        "read": "the path in `sandbox.filesystem.allowRead`",
+        "connect": "the host in `sandbox.network.allowedDomains`",
+        "socket": "the socket in `sandbox.network.allowUnixSockets`",
+    }
+    settings = " or ".join(dict.fromkeys(keys[item.action] for item in violations))
+    outside = " or set `dangerouslyDisableSandbox` to ask for running it outside" if sandbox.allow_unsandboxed else ""
+    return f"The sandbox denied {what}. The user can allow {settings}{';' if outside else '.'}{outside}{'.' if outside else ''}"
+
+
+def _find_in_line(line: str, cwd: Path, access: FileAccess) -> Iterator[SandboxViolation]:
+    if _WRITE_REFUSED.search(line):
+        for path in _candidates(line, cwd):
+            if not is_writable_inside(path, access) and _is_writable_outside(path):
+                yield SandboxViolation(action="write", target=str(path))
+                return
+    if _READ_REFUSED.search(line):
+        for path in _candidates(line, cwd):
+            if _is_below(path, access.hidden) and os.access(path, os.R_OK):
+                yield SandboxViolation(action="read", target=str(path))
+                return
+    if _MISSING.search(line):
+        for path in _candidates(line, cwd):
+            if _is_replaced(path, access) and os.path.lexists(path):
+                yield SandboxViolation(action="read", target=str(path))
+                return
+    for match in _UNIX_SOCKET.finditer(line):
+        if Path(match[1]).exists():
+            yield SandboxViolation(action="socket", target=match[1])
+
+
+def is_writable_inside(path: Path, access: FileAccess) -> bool:
+    """Return whether a sandboxed command may write to a path."""
+    best = max(
+        ((len(folder.parts), rank) for rank, folders in enumerate([access.writable, access.read_only, access.hidden])
+         for folder in folders if path == folder or folder in path.parents),
+        default=(0, 1),
+    )  # fmt: skip
+    return best[1] == 0 or (best == (0, 1) and _is_replaced(path, access))
+
+
+def _is_replaced(path: Path, access: FileAccess) -> bool:
+    """Return whether the command sees a private folder in the place of a path."""
+    private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev")]
+    return _is_below(path, private) and not _is_below(path, (*access.writable, *access.read_only))
+
+
+def _is_writable_outside(path: Path) -> bool:
+    """Return whether the user could change or create a path without a sandbox."""
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    return os.access(path, os.W_OK)
+
+
+def _candidates(line: str, cwd: Path) -> Iterator[Path]:
+    """Yield the paths that a message may name, quoted ones first."""
+    texts = ["".join(match.groups(default="")) for match in _QUOTED.finditer(line)]
+    texts += [match[0].rstrip(".") for match in _WORD.finditer(line)]
+    for text in dict.fromkeys(texts):
+        if text.strip("./") and len(text) < 4096 and "\0" not in text:
+            path = resolve_path(text, cwd)
+            is_plain_word = "/" not in text and not text.startswith((".", "~"))
+            if not is_plain_word or os.path.lexists(path) or text in texts[: len(texts) // 2]:
+                with suppress(OSError):
+                    yield Path(os.path.realpath(path.parent)) / path.name
+
+
+def _find_addresses(line: str) -> Iterator[SandboxViolation]:
+    match = _UNRESOLVED.search(line)
+    if match is not None:
+        host = next((text for text in match.groups() if text), None)
+        if host and not _is_local(host):
+            yield SandboxViolation(action="connect", target=host)
+            return
+    if _UNREACHABLE.search(line):
+        address = _ADDRESS.search(line)
+        target = "the network" if address is None else address[0]
+        if not _is_local(target):
+            yield SandboxViolation(action="connect", target=target)
+    elif re.search(r"refused|ECONNREFUSED", line, re.IGNORECASE):
+        for local in _REFUSED_LOCALLY.finditer(line):
+            if _listens_outside(int(local[1])):
+                yield SandboxViolation(action="connect", target=f"localhost:{local[1]}")
+
+
+def _listens_outside(port: int) -> bool:
+    """Return whether a server of this machine listens on a port, which commands inside cannot reach."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for row in Path(table).read_text().splitlines()[1:]:
+                fields = row.split()
+                if fields[3] == _LISTEN_STATE and int(fields[1].rpartition(":")[2], 16) == port:
+                    return True
+    return False
+
+
+def _is_local(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path == folder or folder in path.parents for folder in folders)
