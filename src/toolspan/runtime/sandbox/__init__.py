@@ -1,0 +1,1 @@
+"""The sandbox: what commands may read, write and reach."""
