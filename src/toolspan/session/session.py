@@ -16,13 +16,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack, cast
 
 import anyio
 
 from toolspan.errors import NotFound, ToolspanError
 from toolspan.formats.claude.evidence import unfinished_folders
+from toolspan.runtime.authorization import ask_about_domain
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
@@ -33,6 +35,7 @@ from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, Profile
 from toolspan.runtime.profiles import profile as named_profile
 from toolspan.runtime.runner import Runner, check_event_loop, new_workspace
+from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
@@ -57,6 +60,9 @@ from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
+
 INTERRUPTED_BY_USER = "interrupted by the user"
 
 HookResultT = TypeVar("HookResultT")
@@ -74,6 +80,7 @@ class SessionOptions(TypedDict, total=False):
     direct: Iterable[Sink]
     recoveries: Sequence[Recovery]
     by_path: bool
+    sandbox: Sandbox | ActiveSandbox | None
     fsync: Fsync
     clock: Callable[[], float]
 
@@ -98,6 +105,7 @@ class Session:
         session_id: str | None = None,
         history: Sequence[Mapping[str, object]] = (),
         subagent: SubagentInfo | None = None,
+        sandbox: Sandbox | ActiveSandbox | None = None,
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,6 +129,7 @@ class Session:
             session_id: The id, by default that of the continued transcript or a new one.
             history: Earlier messages, by default those in the transcript.
             subagent: The position of the session, if another session started it.
+            sandbox: The sandbox in which commands run. By default, they run with your rights.
             fsync: The records to sync to disk: `never`, `results` or `always`.
             clock: A function that returns seconds since the epoch.
 
@@ -170,6 +179,12 @@ class Session:
             tools = coding_tools(self.profile, person=policies.approver is not None)
         workspace = self._make_workspace(folder, model)
         workspace.added_folders = policies.folders
+        self._own_sandbox: ActiveSandbox | None = None
+        if isinstance(sandbox, Sandbox):
+            from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
+
+            sandbox = self._own_sandbox = ActiveSandbox(sandbox)
+        workspace.sandbox = sandbox
         self.hook_environment = self._make_hook_environment(workspace, policies.mode)
         self.hooks: HookRunner = hooks or NoHooks()
         """The hooks before they are bound to this session."""
@@ -196,6 +211,8 @@ class Session:
             self.recorder.tools = self.runner.runner_context
         for call_id in iter_call_ids(self.conversation.messages):
             self.runner.mark_seen(CallId(call_id))
+        if workspace.sandbox is not None and subagent is None:
+            self._prepare_sandbox(workspace.sandbox, workspace)
         self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
         self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks)
 
@@ -239,6 +256,16 @@ class Session:
                 workspace.environment = subagent.environment
         return workspace
 
+    def _prepare_sandbox(self, sandbox: ActiveSandbox, workspace: Workspace) -> None:
+        sandbox.protected = replace(
+            sandbox.protected,
+            config=workspace.config,
+            session_folder=workspace.folder,
+            transcript=self.recorder.path.absolute() if self.recorder else None,
+        )
+        if sandbox.ask is None:
+            sandbox.ask = lambda host, port: ask_about_domain(host, port, self.runner.runner_context)
+
     def _make_hook_environment(self, workspace: Workspace, permission_mode: str) -> HookEnvironment:
         def current_mode() -> str:
             value = self.runner.context.values.get("permission_mode")
@@ -275,6 +302,8 @@ class Session:
         if self._subagent is None:
             self._remove_leftovers()
         try:
+            if self._own_sandbox is not None:
+                self._own_sandbox.open()
             await self.runner.open()
             self._is_open = True
             try:
@@ -312,6 +341,8 @@ class Session:
         finally:
             try:
                 await self.runner.__aexit__(kind, error, trace)
+                if self._own_sandbox is not None:
+                    await self._own_sandbox.close()
             finally:
                 if self.recorder is not None:
                     self.recorder.close()

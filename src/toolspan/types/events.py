@@ -215,8 +215,8 @@ class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied")
 
 
 RunnerEvent = (
-    Requested | HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Finished | Duplicate
-    | BatchFinished | Faulted | WriteFailed | RecoveryApplied
+    Requested | HookRan | PermissionRequested | Decided | Started | Progressed | SandboxDenied | Slow | Finished
+    | Duplicate | BatchFinished | Faulted | WriteFailed | RecoveryApplied
 )  # fmt: skip
 
 

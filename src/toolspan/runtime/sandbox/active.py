@@ -9,10 +9,9 @@ import asyncio
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolspan.runtime.permissions.decide import PermissionRequest
@@ -28,12 +27,11 @@ from toolspan.runtime.sandbox.files import (
     prepare_protected_folders,
 )
 from toolspan.runtime.sandbox.network import NetworkNamespace
-from toolspan.runtime.sandbox.proxy import NetworkProxy, RefusedAddress
-from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable
+from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
+from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable, resolve_path
 from toolspan.runtime.sandbox.violations import find_violations
 from toolspan.types.events import SandboxViolation
 
-AskDomain = Callable[[str, int], Awaitable[bool]]
 _MAX_REFUSED = 1000
 _NEW_FILES = (".mcp.json",)
 """Files of a project that a command must not create. They cannot be mount points, because git would see them."""
@@ -45,7 +43,6 @@ class SandboxedCommand:
 
     command: Command
     files: FileAccess
-    started: float = field(default_factory=time.monotonic)
 
 
 class ActiveSandbox:
@@ -135,12 +132,10 @@ class ActiveSandbox:
         network = await self._open_network()
         project = Path(os.path.realpath(folders[0]))
         self._created += [path for path in prepare_protected_folders(project) if path not in self._created]
-        files = build_file_access(
-            self.settings, [project, *folders[1:]], self.protected, self._folder, command.env
-        )
+        files = build_file_access(self.settings, [project, *folders[1:]], self.protected, self._folder, command.env)
         wrapped = self._backend.wrap(command.argv, command.cwd, files, network)
         try:
-            environment = {**self._environment(command.env), **wrapped.env}
+            environment = {**self._environment(command), **wrapped.env}
             pass_fds = [*command.pass_fds, *wrapped.pass_fds]
             yield SandboxedCommand(replace(command, argv=wrapped.argv, env=environment, pass_fds=pass_fds), files)
         finally:
@@ -154,7 +149,7 @@ class ActiveSandbox:
         refused = [
             SandboxViolation(action="connect", target=f"{item.host}:{item.port}")
             for item in self._refused
-            if item.at >= run.started
+            if item.user == run.command.tag
         ]
         if failed:
             refused += find_violations(output, command, run.command.cwd, run.files, self.settings)
@@ -167,15 +162,13 @@ class ActiveSandbox:
         async with self._network_lock:
             if self._network is None:
                 settings = self.settings
-                port = settings.http_proxy_port
                 if self._backend is not None and self._backend.name == "bubblewrap":
                     self._namespace = await NetworkNamespace.open()
                 self._proxy = NetworkProxy(settings, ask=self._ask_domain, on_refused=self._record_refusal)
                 await self._proxy.start(None if self._namespace is None else self._namespace.listener)
-                port = self._proxy.port
                 project = Path.cwd()
                 self._network = NetworkAccess(
-                    proxy_port=port,
+                    proxy_port=self._proxy.port,
                     namespace_pid=None if self._namespace is None else self._namespace.pid,
                     unix_sockets=tuple(resolve_path(path, project) for path in settings.allow_unix_sockets),
                     all_unix_sockets=settings.allow_all_unix_sockets,
@@ -189,16 +182,16 @@ class ActiveSandbox:
     def _record_refusal(self, refused: RefusedAddress) -> None:
         self._refused = [*self._refused[-_MAX_REFUSED:], refused]
 
-    def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, command: Command) -> dict[str, str]:
         hidden = set(self.settings.hide_variables)
         visible = {
             name: value
-            for name, value in environment.items()
+            for name, value in command.env.items()
             if name not in hidden and not (self.settings.strict and is_secret_variable(name))
         }
         if "TMPDIR" in visible and not self.settings.files_disabled:
             visible["TMPDIR"] = "/tmp"
-        return visible | (self._proxy.environment() if self._proxy else {})
+        return visible | (self._proxy.environment(user=command.tag) if self._proxy else {})
 
 
 def _exclusion_patterns(text: str) -> list[str]:

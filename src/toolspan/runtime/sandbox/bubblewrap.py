@@ -81,7 +81,7 @@ class Bubblewrap:
         for path in _SHOWN_IN_RUN:
             yield from ("--ro-bind-try", path, path)
         yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
-        yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")  # noqa: S108
+        yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
         entries: dict[Path, tuple[str, str]] = {}
         for path in files.writable:
             entries[path] = ("--bind", str(path))

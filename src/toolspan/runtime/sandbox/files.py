@@ -45,7 +45,7 @@ SECRET_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 """Variables that a strict sandbox removes."""
-_PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - the command sees others in their place
+_PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
 _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 
 

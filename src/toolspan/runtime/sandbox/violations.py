@@ -58,9 +58,7 @@ def find_violations(
         for path in paths
     ]
     kept = [
-        item
-        for item in violations
-        if item.action in ("connect", "socket") or not _is_below(Path(item.target), ignored)
+        item for item in violations if item.action in ("connect", "socket") or not _is_below(Path(item.target), ignored)
     ]
     return tuple(kept[:_MAX_VIOLATIONS])
 

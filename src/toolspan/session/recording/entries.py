@@ -194,7 +194,7 @@ def result_extras(
     if shape.decisions and denial:
         extras["toolDenialKind"] = denial
     elif shape.decisions and decision and decision["decision"] == "accept" and is_command:
-        extras["sandboxed"] = False
+        extras.setdefault("sandboxed", False)
     if call_uuid and shape.parent_is_own_call:
         extras["sourceToolAssistantUUID"] = call_uuid
     if shape.decisions and decision:
