@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from toolspan.errors import ToolspanError
 
-
 _T = TypeVar("_T")
 
 
