@@ -9,13 +9,14 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from toolspan.runtime.addresses import IPAddress, is_public_address, parse_address
 
-HostDecision = Literal["allowed", "denied", "unknown"]
+HostDecision = Literal["allow", "deny", "unknown"]
 DEFAULT_PORTS = frozenset({80, 443})
 """The ports of a rule that names none."""
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -137,8 +138,10 @@ class DomainRules:
         ValueError: a rule is not a domain, an address or a network.
     """
 
-    allowed: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
+    allowed: Sequence[str] = ()
+    denied: Sequence[str] = ()
+    allow_local_addresses: bool = False
+    """True to permit addresses that are not public."""
 
     def __post_init__(self) -> None:
         _ = self._allowed, self._denied  # rules are checked when they are made
@@ -151,11 +154,11 @@ class DomainRules:
     def _denied(self) -> tuple[DomainRule, ...]:
         return tuple(DomainRule.parse(text, default_ports=None) for text in self.denied)
 
-    def decide(self, host: str, port: int) -> HostDecision:
+    def decide(self, host: str, port: int = 443) -> HostDecision:
         """Return whether a normalized host is allowed, denied or not mentioned."""
         if any(rule.matches_host(host, port) for rule in self._denied):
-            return "denied"
-        return "allowed" if any(rule.matches_host(host, port) for rule in self._allowed) else "unknown"
+            return "deny"
+        return "allow" if any(rule.matches_host(host, port) for rule in self._allowed) else "unknown"
 
     def permits_address(self, address: str, port: int) -> bool:
         """Return whether a connection to an address is permitted, whatever host it belongs to.
@@ -169,7 +172,9 @@ class DomainRules:
             return False
         if any(rule.names_address(parsed, port) for rule in self._denied):
             return False
-        return is_public_address(address) or any(rule.names_address(parsed, port) for rule in self._allowed)
+        if self.allow_local_addresses or is_public_address(address):
+            return True
+        return any(rule.names_address(parsed, port) for rule in self._allowed)
 
 
 def _is_address(host: str) -> bool:

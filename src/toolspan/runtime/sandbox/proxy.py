@@ -13,6 +13,7 @@ import base64
 import binascii
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,18 +24,13 @@ import h11
 
 from toolspan.runtime.addresses import HostResolver, resolve_host
 from toolspan.runtime.sandbox.domains import DEFAULT_PORTS, DomainRules, normalize_host
+from toolspan.runtime.sandbox.settings import Sandbox
 
-HostApprover = Callable[[str, int], Awaitable[bool]]
+AskDomain = Callable[[str, int], Awaitable[bool]]
 """A function that decides whether commands may connect to a host and port that no rule mentions."""
-RefusalReason = Literal["denied", "not_allowed", "declined", "private_address", "invalid"]
-_EXPLANATIONS: dict[RefusalReason, str] = {
-    "denied": "a rule denies it",
-    "not_allowed": "it is not an allowed domain",
-    "declined": "the user declined it",
-    "private_address": "its address is not on the public internet",
-    "invalid": "it is not a valid host",
-}
+RefusalReason = Literal["denied by a rule", "not allowed", "declined", "private address", "not a valid host"]
 _CHUNK = 1 << 16
+_LINGER_SECONDS = 1.0
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"expect", b"host", b"http2-settings"}
 )
@@ -59,8 +55,10 @@ class RefusedAddress:
     host: str
     port: int
     reason: RefusalReason
-    user: str
-    """The user name of the request's credentials, which identifies the call."""
+    at: float
+    """The time on the clock of `time.monotonic`."""
+    user: str = ""
+    """The user name of the request's credentials."""
     address: str | None = None
     """The address that is not permitted, if the host was resolved."""
 
@@ -69,7 +67,7 @@ class RefusedAddress:
         """A sentence for the model and the user."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         resolved = f" ({self.address})" if self.address and self.address != self.host else ""
-        return f"The sandbox refused a connection to {host}:{self.port}{resolved}: {_EXPLANATIONS[self.reason]}."
+        return f"The sandbox refused a connection to {host}:{self.port}{resolved}: {self.reason}."
 
 
 class _RequestError(Exception):
@@ -91,55 +89,65 @@ class _Target(NamedTuple):
 
 
 class NetworkProxy:
-    """A proxy that applies domain rules to the requests of one session.
+    """A proxy that applies the domain rules of a sandbox to the requests of one session.
 
-    `approve` decides about hosts that no rule mentions, once per host; without it they are refused. `on_refusal` is
+    `ask` decides about hosts that no rule mentions, once per host; without it they are refused. `on_refused` is
     called in the event loop for each refused connection; it must not block or raise.
+
+    Raises:
+        ValueError: a domain rule of the sandbox is not valid.
     """
 
     def __init__(
         self,
-        rules: DomainRules,
+        sandbox: Sandbox,
         *,
-        approve: HostApprover | None = None,
-        on_refusal: Callable[[RefusedAddress], None] | None = None,
+        ask: AskDomain | None = None,
+        on_refused: Callable[[RefusedAddress], None] | None = None,
         resolver: HostResolver = resolve_host,
         limits: ProxyLimits | None = None,
     ) -> None:
-        self.rules = rules
-        self.secret = secrets.token_urlsafe(24)
-        self._approve = approve
-        self._on_refusal = on_refusal
+        self.rules = DomainRules(
+            sandbox.allowed_domains, sandbox.denied_domains, allow_local_addresses=sandbox.allow_local_addresses
+        )
+        self.port = 0
+        self._upstream_port = sandbox.http_proxy_port
+        self._secret = secrets.token_urlsafe(24)
+        self._ask = ask if sandbox.ask_for_domains else None
+        self._on_refused = on_refused
         self._resolver = resolver
         self._limits = limits or ProxyLimits()
-        self._approvals: dict[tuple[str, int], asyncio.Future[bool]] = {}
-        self._refused: dict[RefusedAddress, None] = {}
-        self._servers: list[asyncio.Server] = []
+        self._answers: dict[tuple[str, int], asyncio.Future[bool]] = {}
+        self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     # Serving
 
-    async def listen(self, listener: socket.socket) -> None:
-        """Accept connections from a listening socket until the proxy is closed."""
-        limit = self._limits.max_head_bytes
-        self._servers.append(await asyncio.start_server(self._accept, sock=listener, limit=limit))
+    async def start(self, listener: socket.socket | None = None) -> None:
+        """Accept connections from a listening socket, or from a new one on this machine's loopback."""
+        listener = listener or socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=self._limits.max_head_bytes)
 
     async def aclose(self) -> None:
-        """Close the listening sockets and all connections."""
-        for server in self._servers:
-            server.close()
-        tasks: list[asyncio.Future[bool] | asyncio.Task[None]] = [*self._connections, *self._approvals.values()]
+        """Close the listening socket and all connections."""
+        if self._server is not None:
+            self._server.close()
+        tasks: list[asyncio.Future[bool] | asyncio.Task[None]] = [*self._connections, *self._answers.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def proxy_url(self, port: int, *, user: str = "toolspan") -> str:
-        """Return the address for clients of this machine, with credentials."""
-        return f"http://{quote(user, safe='')}:{self.secret}@127.0.0.1:{port}"
+    def environment(self, *, user: str = "toolspan") -> dict[str, str]:
+        """Return the variables that lead clients to the proxy. `user` identifies the caller in `RefusedAddress`.
 
-    def refusals(self, *, user: str | None = None) -> tuple[RefusedAddress, ...]:
-        """Return the distinct connections refused so far, of one user or of all."""
-        return tuple(refused for refused in self._refused if user is None or refused.user == user)
+        The loopback that a command sees needs no proxy.
+        """
+        credentials = "" if self._upstream_port else f"{quote(user, safe='')}:{self._secret}@"
+        url = f"http://{credentials}127.0.0.1:{self.port}"
+        variables = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), url)
+        variables["NO_PROXY"] = "localhost,127.0.0.1,::1"
+        return variables | {name.lower(): value for name, value in variables.items()} | {"NODE_USE_ENV_PROXY": "1"}
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -150,7 +158,11 @@ class NetworkProxy:
                 await connection.respond(503, "Too many connections.")
                 return
             self._connections.add(task)
-            await self._serve(connection)
+            if self._upstream_port:
+                async with self._connect(("127.0.0.1",), self._upstream_port) as (server_reader, server_writer):
+                    await connection.forward_bytes(server_reader, server_writer)
+            else:
+                await self._serve(connection)
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
             pass  # the connection is closed; cancellation comes only from `aclose`
         finally:
@@ -166,7 +178,7 @@ class NetworkProxy:
                 user = self._authenticate(request)
                 target = _parse_target(request)
                 addresses = await self._find_route(target.host, target.port, user)
-                async with self._connect(addresses, target) as (server_reader, server_writer):
+                async with self._connect(addresses, target.port) as (server_reader, server_writer):
                     if request.method == b"CONNECT":
                         await connection.tunnel(server_reader, server_writer)
                         return
@@ -176,6 +188,7 @@ class NetworkProxy:
             except h11.RemoteProtocolError as error:
                 await connection.respond(error.error_status_hint, f"Invalid request: {error}.")
             if not connection.start_next_request():
+                await connection.linger()
                 return
 
     def _authenticate(self, request: h11.Request) -> str:
@@ -190,7 +203,7 @@ class NetworkProxy:
             user, _, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
         except binascii.Error:
             user = password = b""
-        if scheme.lower() != b"basic" or not secrets.compare_digest(password, self.secret.encode()):
+        if scheme.lower() != b"basic" or not secrets.compare_digest(password, self._secret.encode()):
             challenge = [("Proxy-Authenticate", 'Basic realm="toolspan"')]
             raise _RequestError(407, "The proxy needs the credentials in HTTPS_PROXY.", challenge)
         return user.decode("utf-8", "replace")
@@ -202,65 +215,65 @@ class NetworkProxy:
 
         A lookup of a host that is not allowed could itself carry data to a foreign name server.
         """
+        host, address = text, None
+        reason: RefusalReason
         try:
             host = normalize_host(text)
         except ValueError:
-            raise self._refuse(RefusedAddress(text, port, "invalid", user)) from None
+            reason = "not a valid host"
+        else:
+            is_address = ":" in host or host.rpartition(".")[2].isdigit()
+            objection = await self._check_host(host, port, is_address=is_address)
+            if objection is None:
+                addresses = (host,) if is_address else await self._resolve(host, port)
+                address = next((text for text in addresses if not self.rules.permits_address(text, port)), None)
+                if address is None:
+                    return addresses
+            reason = objection or "private address"
+        refused = RefusedAddress(host, port, reason, time.monotonic(), user, address)
+        if self._on_refused is not None:
+            self._on_refused(refused)
+        raise _RequestError(403, refused.message)
+
+    async def _check_host(self, host: str, port: int, *, is_address: bool) -> RefusalReason | None:
+        """Return the reason why a host is refused, or None if a rule or the approver allows it."""
         decision = self.rules.decide(host, port)
-        if decision == "denied":
-            raise self._refuse(RefusedAddress(host, port, "denied", user))
-        address = _literal_address(host)
-        if address is not None and not self.rules.permits_address(address, port):
-            raise self._refuse(RefusedAddress(host, port, "private_address", user))
-        if decision == "unknown":
-            if self._approve is None:
-                raise self._refuse(RefusedAddress(host, port, "not_allowed", user))
-            if not await self._ask(host, port):
-                raise self._refuse(RefusedAddress(host, port, "declined", user))
-        if address is not None:
-            return (address,)
+        if decision == "deny":
+            return "denied by a rule"
+        if is_address and not self.rules.permits_address(host, port):
+            return "private address"
+        if decision == "allow":
+            return None
+        if self._ask is None:
+            return "not allowed"
+        key = (host, 0 if port in DEFAULT_PORTS else port)
+        if key not in self._answers:
+            self._answers[key] = asyncio.ensure_future(self._ask(host, port))
+        # Requests for the same host wait for one answer. A client that disconnects must not cancel the question.
+        return None if await asyncio.shield(self._answers[key]) else "declined"
+
+    async def _resolve(self, host: str, port: int) -> tuple[str, ...]:
         try:
             async with asyncio.timeout(self._limits.connect_timeout):
-                addresses = await self._resolver(host, port)
-        except (OSError, UnicodeError, TimeoutError) as error:
+                return await self._resolver(host, port)
+        except (OSError, UnicodeError) as error:
             raise _RequestError(502, f"The address of {host} cannot be found: {error}") from error
-        for address in addresses:
-            if not self.rules.permits_address(address, port):
-                raise self._refuse(RefusedAddress(host, port, "private_address", user, address))
-        return addresses
-
-    async def _ask(self, host: str, port: int) -> bool:
-        """Return the approver's answer. Requests for the same host wait for the same answer."""
-        key = (host, 0 if port in DEFAULT_PORTS else port)
-        approval = self._approvals.get(key)
-        if approval is None:
-            assert self._approve is not None
-            approval = asyncio.ensure_future(self._approve(host, port))
-            self._approvals[key] = approval
-        # A client that disconnects must not cancel the question for the others.
-        return await asyncio.shield(approval)
-
-    def _refuse(self, refused: RefusedAddress) -> _RequestError:
-        self._refused[refused] = None
-        if self._on_refusal is not None:
-            self._on_refusal(refused)
-        return _RequestError(403, refused.message)
 
     @asynccontextmanager
     async def _connect(
-        self, addresses: tuple[str, ...], target: _Target
+        self, addresses: tuple[str, ...], port: int
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Connect to the first address that accepts. Addresses are numeric, so nothing is resolved again."""
         problem: OSError | None = None
         for address in addresses:
             try:
                 async with asyncio.timeout(self._limits.connect_timeout):
-                    reader, writer = await asyncio.open_connection(address, target.port)
+                    reader, writer = await asyncio.open_connection(address, port)
                 break
             except OSError as error:  # TimeoutError is one
                 problem = error
         else:
-            raise _RequestError(502, f"Cannot connect to {target.host}:{target.port}: {problem or 'no address'}")
+            raise _RequestError(502, f"Cannot connect: {problem or 'the host has no address'}")
         try:
             yield reader, writer
         finally:
@@ -317,11 +330,23 @@ class _ClientConnection:
         self.protocol.start_next_cycle()
         return True
 
+    async def linger(self) -> None:
+        """Discard what the client still sends, because closing at once could destroy the response on its way."""
+        self._writer.write_eof()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while await self._reader.read(_CHUNK):
+                    pass
+
     async def tunnel(self, server_reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
-        """Accept a CONNECT request and forward bytes in both directions until both ends have finished."""
+        """Accept a CONNECT request and forward what follows."""
         await self.send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         early, _ = self.protocol.trailing_data
         server_writer.write(early)
+        await self.forward_bytes(server_reader, server_writer)
+
+    async def forward_bytes(self, server_reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
+        """Forward bytes in both directions until both ends have finished."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self.idle_timeout) as idle, asyncio.TaskGroup() as tasks:
 
@@ -450,9 +475,3 @@ def _forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[byt
     if any(name == b"transfer-encoding" for name, _ in fields):
         dropped.add(b"content-length")
     return [(name, value) for name, value in fields if name not in dropped]
-
-
-def _literal_address(host: str) -> str | None:
-    """Return a normalized host if it is an address, which needs no name server."""
-    last_label = host.rpartition(".")[2]
-    return host if ":" in host or last_label.isdigit() else None
