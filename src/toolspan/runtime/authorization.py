@@ -73,9 +73,7 @@ async def authorize_call(
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
     if hook_decision is None and is_freed_by_sandbox(request, decision, context):
         decision = Allow(None, "config", basis="sandbox")
-    if decision is None and context.fallback is not None:
-        decision = await _apply_policies((context.fallback,), request, pending, context)
-    decision = decision or Allow()
+    decision = decision or await _apply_fallback(request, pending, context)
     if not isinstance(decision, Deny):
         denial = await _find_read_denial(pending, request, context) or refuse_link(request, context.profile.refusals)
         is_asked = prepared.tool.approval_prompt is not None and not isinstance(hook_decision, Allow)
@@ -201,6 +199,12 @@ async def ask_about_domain(host: str, port: int, context: RunnerContext) -> bool
         ask = Ask(f"A command in the sandbox wants to connect to {host}, port {port}", "config")
         decision = await _call_approver(context.approver, request, ask)
     return isinstance(decision, Allow)
+
+
+async def _apply_fallback(request: PermissionRequest, pending: PendingCall, context: RunnerContext) -> Decision:
+    if context.fallback is None:
+        return Allow()
+    return await _apply_policies((context.fallback,), request, pending, context) or Allow()
 
 
 def _apply_policies(

@@ -179,12 +179,7 @@ class Session:
             tools = coding_tools(self.profile, person=policies.approver is not None)
         workspace = self._make_workspace(folder, model)
         workspace.added_folders = policies.folders
-        self._own_sandbox: ActiveSandbox | None = None
-        if isinstance(sandbox, Sandbox):
-            from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
-
-            sandbox = self._own_sandbox = ActiveSandbox(sandbox)
-        workspace.sandbox = sandbox
+        workspace.sandbox = self._prepare_sandbox(sandbox, workspace)
         self.hook_environment = self._make_hook_environment(workspace, policies.mode)
         self.hooks: HookRunner = hooks or NoHooks()
         """The hooks before they are bound to this session."""
@@ -211,8 +206,6 @@ class Session:
             self.recorder.tools = self.runner.runner_context
         for call_id in iter_call_ids(self.conversation.messages):
             self.runner.mark_seen(CallId(call_id))
-        if workspace.sandbox is not None and subagent is None:
-            self._prepare_sandbox(workspace.sandbox, workspace)
         self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
         self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks)
 
@@ -256,15 +249,20 @@ class Session:
                 workspace.environment = subagent.environment
         return workspace
 
-    def _prepare_sandbox(self, sandbox: ActiveSandbox, workspace: Workspace) -> None:
-        sandbox.protected = replace(
-            sandbox.protected,
-            config=workspace.config,
-            session_folder=workspace.folder,
-            transcript=self.recorder.path.absolute() if self.recorder else None,
-        )
-        if sandbox.ask is None:
+    def _prepare_sandbox(self, sandbox: Sandbox | ActiveSandbox | None, workspace: Workspace) -> ActiveSandbox | None:
+        """Return the sandbox for the session's commands. A session closes only a sandbox that it has created."""
+        self._own_sandbox: ActiveSandbox | None = None
+        if isinstance(sandbox, Sandbox):
+            from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
+
+            sandbox = self._own_sandbox = ActiveSandbox(sandbox)
+        if sandbox is not None and self._subagent is None:
+            transcript = self.recorder.path.absolute() if self.recorder else None
+            sandbox.protected = replace(
+                sandbox.protected, config=workspace.config, session_folder=workspace.folder, transcript=transcript
+            )
             sandbox.ask = lambda host, port: ask_about_domain(host, port, self.runner.runner_context)
+        return sandbox
 
     def _make_hook_environment(self, workspace: Workspace, permission_mode: str) -> HookEnvironment:
         def current_mode() -> str:
@@ -289,6 +287,7 @@ class Session:
             transcript_path=transcript if subagent is None else subagent.transcript or transcript,
             permission_mode=current_mode,
             export_variables=export_variables,
+            sandbox=workspace.sandbox,
             agent_id=workspace.agent_id,
             agent_type=subagent.agent_type if subagent else None,
         )

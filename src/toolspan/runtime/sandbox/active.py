@@ -16,7 +16,7 @@ from pathlib import Path
 
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.rules import Rules
-from toolspan.runtime.process import Command
+from toolspan.runtime.process import Command, StartError
 from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess, SandboxBackend
 from toolspan.runtime.sandbox.bubblewrap import create_private_folder
 from toolspan.runtime.sandbox.detect import select_backend
@@ -29,7 +29,7 @@ from toolspan.runtime.sandbox.files import (
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable, resolve_path
-from toolspan.runtime.sandbox.violations import find_violations
+from toolspan.runtime.sandbox.violations import find_violations, is_writable_inside
 from toolspan.types.events import SandboxViolation
 
 _MAX_REFUSED = 1000
@@ -135,7 +135,7 @@ class ActiveSandbox:
         files = build_file_access(self.settings, [project, *folders[1:]], self.protected, self._folder, command.env)
         wrapped = self._backend.wrap(command.argv, command.cwd, files, network)
         try:
-            environment = {**self._environment(command), **wrapped.env}
+            environment = {**self._environment(command, files), **wrapped.env}
             pass_fds = [*command.pass_fds, *wrapped.pass_fds]
             yield SandboxedCommand(replace(command, argv=wrapped.argv, env=environment, pass_fds=pass_fds), files)
         finally:
@@ -182,16 +182,33 @@ class ActiveSandbox:
     def _record_refusal(self, refused: RefusedAddress) -> None:
         self._refused = [*self._refused[-_MAX_REFUSED:], refused]
 
-    def _environment(self, command: Command) -> dict[str, str]:
+    def _environment(self, command: Command, files: FileAccess) -> dict[str, str]:
         hidden = set(self.settings.hide_variables)
         visible = {
             name: value
             for name, value in command.env.items()
             if name not in hidden and not (self.settings.strict and is_secret_variable(name))
         }
-        if "TMPDIR" in visible and not self.settings.files_disabled:
+        if "TMPDIR" in visible and not is_writable_inside(Path(visible["TMPDIR"]), files):
             visible["TMPDIR"] = "/tmp"
         return visible | (self._proxy.environment(user=command.tag) if self._proxy else {})
+
+
+@asynccontextmanager
+async def wrap_requested(command: Command, sandbox: ActiveSandbox | None, project: Path) -> AsyncIterator[Command]:
+    """Yield the command inside the sandbox, for a hook or a server whose configuration requests it.
+
+    Raises:
+        StartError: there is no sandbox. The command must not run without it.
+    """
+    if sandbox is not None and sandbox.warning is not None:
+        yield command
+        return
+    if sandbox is None or not sandbox.is_on:
+        reason = "its configuration requests a sandbox; use --sandbox or the setting `sandbox.enabled`"
+        raise StartError(Path(command.argv[0]), reason)
+    async with sandbox.wrap(command, [project]) as sandboxed:
+        yield sandboxed.command
 
 
 def _exclusion_patterns(text: str) -> list[str]:

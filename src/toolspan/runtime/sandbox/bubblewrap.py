@@ -73,7 +73,7 @@ class Bubblewrap:
             # Process 1 is bwrap, which the filter does not cover.
             yield from ("--proc", "/proc", "--tmpfs", "/proc/1")
             for path in _KERNEL_FILES if os.getuid() == 0 else ():
-                if os.path.exists(path):
+                if Path(path).exists():
                     yield from ("--ro-bind", path, path)
         if files.unrestricted:
             return

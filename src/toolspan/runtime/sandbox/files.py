@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from toolspan.runtime.sandbox.backend import FileAccess
@@ -206,10 +207,15 @@ def _expand(paths: Iterable[Path | str], project: Path) -> Iterator[Path]:
     for path in paths:
         resolved = resolve_path(path, project)
         if glob.has_magic(str(resolved)) and not resolved.exists():
-            text = str(resolved).removesuffix("/**")
-            yield from map(Path, glob.iglob(text, recursive=True, include_hidden=True))
+            yield from _find_matches(str(resolved).removesuffix("/**"))
         else:
             yield resolved
+
+
+@lru_cache(maxsize=256)
+def _find_matches(pattern: str) -> tuple[Path, ...]:
+    """Return the files that match a pattern, once per process, because a search through a project takes long."""
+    return tuple(Path("/").glob(pattern.lstrip("/")))
 
 
 def _existing(paths: Iterable[Path]) -> list[Path]:

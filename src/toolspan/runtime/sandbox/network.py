@@ -76,7 +76,7 @@ class NetworkNamespace:
             process.wait()
             raise SandboxUnavailable(f"cannot create a network namespace: {message.decode() or 'the helper failed'}")
         listener = socket.socket(fileno=descriptors[0])
-        listener.setblocking(False)
+        listener.settimeout(0)
         return cls(process, ours, listener)
 
     def close(self) -> None:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import Struct
 
 from toolspan.errors import ToolspanError
+
+if TYPE_CHECKING:
+    from toolspan.runtime.permissions.rule import Rule
+    from toolspan.runtime.permissions.rules import Rules
 
 _T = TypeVar("_T")
 
@@ -163,10 +167,12 @@ class SandboxLayer:
     is_project: bool = False
 
 
-def merge_sandbox_settings(layers: Iterable[SandboxLayer], *, strict: bool = False) -> tuple[bool, Sandbox]:
+def merge_sandbox_settings(
+    layers: Iterable[SandboxLayer], rules: Rules, project: Path, *, strict: bool = False
+) -> tuple[bool, Sandbox]:
     """Return whether the settings enable a sandbox, and that sandbox. The first layer has the highest precedence.
 
-    Lists of all layers add up. Without `failIfUnavailable`, a sandbox is required; Claude Code would continue
+    Lists of all layers add up, and so do the rules for Read, Edit and WebFetch. Without `failIfUnavailable`, a sandbox is required; Claude Code would continue
     without one.
     """
     all_layers = list(layers)
@@ -178,25 +184,35 @@ def merge_sandbox_settings(layers: Iterable[SandboxLayer], *, strict: bool = Fal
     platforms = _first(layer.settings.enabled_platforms for layer in managed)
     domain_layers = managed if managed_domains_only else all_layers
     credentials = [(layer.folder, layer.settings.credentials) for layer in all_layers]
-    return bool(_first(block.enabled for block in blocks)) and (
-        platforms is None or _platform_name() in platforms
-    ), Sandbox(
+    is_supported = platforms is None or _platform_name() in platforms
+    enabled = bool(_first(block.enabled for block in blocks)) and is_supported
+    return enabled, Sandbox(
         strict=strict,
         auto_allow=_first(block.auto_allow_bash_if_sandboxed for block in blocks) is not False,
         excluded_commands=tuple(text for block in blocks for text in block.excluded_commands),
         allow_unsandboxed=_first(block.allow_unsandboxed_commands for block in blocks) is not False,
-        allow_write=_resolve_all((layer, layer.settings.filesystem.allow_write) for layer in all_layers),
-        deny_write=_resolve_all((layer, layer.settings.filesystem.deny_write) for layer in all_layers),
+        allow_write=(
+            *_resolve_all((layer, layer.settings.filesystem.allow_write) for layer in all_layers),
+            *_rule_paths(rules.allow, "Edit", project),
+        ),
+        deny_write=(
+            *_resolve_all((layer, layer.settings.filesystem.deny_write) for layer in all_layers),
+            *_rule_paths(rules.deny, "Edit", project),
+        ),
         deny_read=(
             *_resolve_all((layer, layer.settings.filesystem.deny_read) for layer in all_layers),
             *(resolve_path(file.path, folder) for folder, block in credentials for file in block.files),
+            *_rule_paths(rules.deny, "Read", project),
         ),
         allow_read=_resolve_all(
             (layer, layer.settings.filesystem.allow_read) for layer in (managed if managed_reads_only else all_layers)
         ),
         hide_variables=tuple(variable.name for _, block in credentials for variable in block.env_vars),
-        allowed_domains=tuple(name for layer in domain_layers for name in layer.settings.network.allowed_domains),
-        denied_domains=tuple(name for block in network for name in block.denied_domains),
+        allowed_domains=(
+            *(name for layer in domain_layers for name in layer.settings.network.allowed_domains),
+            *(() if managed_domains_only else _rule_domains(rules.allow)),
+        ),
+        denied_domains=(*(name for block in network for name in block.denied_domains), *_rule_domains(rules.deny)),
         ask_for_domains=not managed_domains_only and not _first(block.strict_allowlist for block in network),
         allow_unix_sockets=_resolve_all((layer, layer.settings.network.allow_unix_sockets) for layer in all_layers),
         allow_all_unix_sockets=bool(_first(block.allow_all_unix_sockets for block in network)),
@@ -230,6 +246,23 @@ def home_folder() -> str:
 
 def _resolve_all(entries: Iterable[tuple[SandboxLayer, Sequence[str]]]) -> tuple[Path, ...]:
     return tuple(resolve_path(path, layer.folder) for layer, paths in entries for path in paths)
+
+
+def _rule_paths(rules: Sequence[Rule], tool: str, project: Path) -> Iterator[Path]:
+    """Yield the paths in rules such as `Edit(src/**)`. `//` is the root and `/` the folder of the settings file."""
+    for rule in rules:
+        if rule.tool == tool and rule.content and rule.content.strip("*/"):
+            text = rule.content.removesuffix("/**")
+            if text.startswith("/") and not text.startswith("//"):
+                yield resolve_path(text.lstrip("/"), rule.folder or project)
+            else:
+                yield resolve_path(text, project)
+
+
+def _rule_domains(rules: Sequence[Rule]) -> Iterator[str]:
+    for rule in rules:
+        if rule.tool == "WebFetch" and rule.content and rule.content.startswith("domain:"):
+            yield rule.content.removeprefix("domain:").strip()
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:

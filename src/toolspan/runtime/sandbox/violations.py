@@ -23,12 +23,13 @@ _MISSING = re.compile(r"no such file or directory|ENOENT|cannot access|does not 
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|‘([^’\n]+)’|`([^`'\n]+)[`']")
 _WORD = re.compile(r"[^\s:,;()\[\]<>|'\"‘’`]+")
 _UNIX_SOCKET = re.compile(r"unix:(?://)?(/[^\s:,;'\")]+?)(?=[.]?(?:[\s:,;'\")]|$))")
-_HOST = r"(?P<host>[A-Za-z0-9](?:[\w.-]*\w)?|[0-9A-Fa-f:]{3,39})"
+_HOST = r"([A-Za-z0-9](?:[\w.-]*\w)?)"
 _UNRESOLVED = re.compile(
-    rf"could not resolve host(?:name)?:? [\"'‘]?{_HOST}|getaddrinfo (?:EAI_AGAIN|ENOTFOUND) {_HOST.replace('host', 'h2')}"
-    rf"|unable to resolve host address [\"'‘]{_HOST.replace('host', 'h3')}"
-    rf"|{_HOST.replace('host', 'h4')}: (?:temporary failure in name resolution|name or service not known)"
-    rf"|lookup {_HOST.replace('host', 'h5')}(?: on [\w.:]+)?: |unreachable[^\n]{{0,20}}? - {_HOST.replace('host', 'h6')}",
+    rf"could not resolve host(?:name)?:? [\"'‘]?{_HOST}"
+    rf"|getaddrinfo (?:EAI_AGAIN|ENOTFOUND) {_HOST}"
+    rf"|unable to resolve host address [\"'‘]{_HOST}"
+    rf"|{_HOST}: (?:temporary failure in name resolution|name or service not known)"
+    rf"|lookup {_HOST}(?: on [\w.:]+)?: ",
     re.IGNORECASE,
 )
 _UNREACHABLE = re.compile(
@@ -69,14 +70,16 @@ def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox
     items = list(dict.fromkeys(f"{verbs[item.action]} {item.target}" for item in violations))
     what = items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
     keys = {
-        "write": "the path in `sandbox.filesystem.allowWrite`",
-        "read": "the path in `sandbox.filesystem.allowRead`",
-        "connect": "the host in `sandbox.network.allowedDomains`",
-        "socket": "the socket in `sandbox.network.allowUnixSockets`",
+        "write": "the path to `sandbox.filesystem.allowWrite`",
+        "read": "the path to `sandbox.filesystem.allowRead`",
+        "connect": "the host to `sandbox.network.allowedDomains`",
+        "socket": "the socket to `sandbox.network.allowUnixSockets`",
     }
     settings = " or ".join(dict.fromkeys(keys[item.action] for item in violations))
-    outside = " or set `dangerouslyDisableSandbox` to ask for running it outside" if sandbox.allow_unsandboxed else ""
-    return f"The sandbox denied {what}. The user can allow {settings}{';' if outside else '.'}{outside}{'.' if outside else ''}"
+    note = f"The sandbox denied {what}. To permit it, the user can add {settings}"
+    if sandbox.allow_unsandboxed:
+        note += ", or the call can set `dangerouslyDisableSandbox` to ask for running outside the sandbox"
+    return f"{note}."
 
 
 def _find_in_line(line: str, cwd: Path, access: FileAccess) -> Iterator[SandboxViolation]:
