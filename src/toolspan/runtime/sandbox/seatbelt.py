@@ -41,7 +41,7 @@ class SeatbeltBackend:
     """A back end that runs commands with `sandbox-exec`."""
 
     name = "Seatbelt"
-    limitations = (
+    limitations: tuple[str, ...] = (
         "The profile has not been tested on macOS.",
         "Commands see the processes of this machine, and share its loopback with them.",
         "Programs that open a terminal of their own, such as script and expect, fail.",
