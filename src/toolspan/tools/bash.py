@@ -210,6 +210,8 @@ def _report_violations(
     if sandbox is None or inside is None:
         return output
     text = _join_nonempty(_decode(running.child.stdout), _decode(running.child.stderr), _decode(running.output))
+    if exit.status == 0 and is_read_only(running.request.command):
+        text = ""  # it may print the messages of other commands
     violations = sandbox.find_violations(inside, running.request.command, text, failed=exit.status != 0)
     if not violations:
         return (

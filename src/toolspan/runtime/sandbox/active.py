@@ -151,11 +151,9 @@ class ActiveSandbox:
             for item in self._refused
             if item.user == run.command.tag
         ]
-        if failed:
-            refused += find_violations(output, command, run.command.cwd, run.files, self.settings)
-            if any(item.action == "connect" and ":" in item.target for item in refused):
-                hosts = {item.target.rpartition(":")[0] for item in refused}
-                refused = [item for item in refused if item.target not in (*hosts, "the network")]
+        hosts = {item.host for item in self._refused} | ({"the network"} if refused else set())
+        named = find_violations(output, command, run.command.cwd, run.files, self.settings)
+        refused += [item for item in named if item.target not in hosts and (failed or item.action == "write")]
         return tuple(dict.fromkeys(refused))
 
     async def _open_network(self) -> NetworkAccess:
