@@ -15,6 +15,7 @@ from pathlib import Path
 from toolspan.runtime.permissions.rule import matches_command
 from toolspan.runtime.sandbox.backend import FileAccess
 from toolspan.runtime.sandbox.settings import Sandbox, resolve_path
+from toolspan.types.error_kinds import SANDBOX_NOTE
 from toolspan.types.events import SandboxViolation
 
 _WRITE_REFUSED = re.compile(r"read-only file system|EROFS|device or resource busy|EBUSY", re.IGNORECASE)
@@ -76,7 +77,7 @@ def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox
         "socket": "the socket to `sandbox.network.allowUnixSockets`",
     }
     settings = " or ".join(dict.fromkeys(keys[item.action] for item in violations))
-    note = f"The sandbox denied {what}. To permit it, the user can add {settings}"
+    note = f"{SANDBOX_NOTE}{what}. To permit it, the user can add {settings}"
     if sandbox.allow_unsandboxed:
         note += ", or the call can set `dangerouslyDisableSandbox` to ask for running outside the sandbox"
     return f"{note}."
