@@ -109,9 +109,9 @@ def detect_bubblewrap(sandbox: Sandbox) -> Availability:
     if sys.platform != "linux":
         return Availability(None, "bubblewrap exists on Linux only")
     if program is None:
-        return Availability(None, "bubblewrap is not installed", _install_command())
+        return Availability(None, "bubblewrap is not installed", install_command())
     if shutil.which("nsenter") is None:
-        return Availability(None, "nsenter is not installed", _install_command("util-linux"))
+        return Availability(None, "nsenter is not installed", install_command("util-linux"))
     return _try_bubblewrap(program, sandbox.weaker_nested)
 
 
@@ -146,7 +146,8 @@ def _run(options: list[str], basic: list[str], proc: list[str]) -> str | None:
     return None if done.returncode == 0 else done.stderr.decode(errors="replace").strip() or "it failed"
 
 
-def _install_command(package: str = "bubblewrap") -> str | None:
+def install_command(package: str = "bubblewrap") -> str | None:
+    """Return the command that installs a package with the package manager of this system."""
     commands = {
         "apt-get": "sudo apt-get install -y",
         "dnf": "sudo dnf install -y",

@@ -11,11 +11,12 @@ import platform
 import struct
 from functools import cache
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _X32_BIT = 0x40000000
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM = 1
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # The audit number of each architecture and the numbers of the filtered calls.
@@ -31,8 +32,11 @@ _MACHINES = {
 
 
 @cache
-def build_filter(*, unix_sockets: bool) -> bytes | None:
-    """Return the filter program, or None for a machine whose call numbers are unknown."""
+def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
+    """Return the filter program, or None for a machine whose call numbers are unknown.
+
+    Without `datagrams`, internet sockets can only carry TCP.
+    """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return None
@@ -61,6 +65,18 @@ def build_filter(*, unix_sockets: bool) -> bytes | None:
         program.append((_RETURN, 0, 0, _ALLOW))
         program.append((_RETURN, 0, 0, _ERRNO | error))
 
+    if not datagrams:
+        program += [
+            (_EQUAL, 0, 8, numbers["socket"]),
+            (_LOAD, 0, 0, _ARGUMENTS),
+            (_EQUAL, 1, 0, _AF_INET),
+            (_EQUAL, 0, 4, _AF_INET6),
+            (_LOAD, 0, 0, _ARGUMENTS + 8),
+            (_AND, 0, 0, 0xF),  # the type without its flags
+            (_EQUAL, 1, 0, _SOCK_STREAM),
+            (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+            (_LOAD, 0, 0, _NUMBER),
+        ]
     deny_unless("socket", 0, families, errno.EPERM)
     deny_if("ioctl", 1, [_TIOCSTI, _TIOCLINUX], errno.EPERM)
     # Process 1 waits for the command and is not filtered, so no command may change it.
