@@ -191,8 +191,8 @@ class CallSpans:
                 self._add_current_event(names.PROGRESS, {names.PROGRESS_KIND: event.kind, **attributes}, event.at)
             case SandboxDenied():
                 targets = [f"{item.action} {item.target}" for item in event.violations]
-                attributes = self._budget.limited_values({names.SANDBOX_TARGETS: targets})
-                self._add_current_event(names.SANDBOX_DENIED, attributes, event.at)
+                values = self._budget.limited_values({names.SANDBOX_TARGETS: targets})
+                self._add_current_event(names.SANDBOX_DENIED, {**values}, event.at)
             case Slow():
                 self._add_current_event(names.SLOW, {names.EXPECTED_SECONDS: event.expected_s}, event.at)
             case Duplicate():

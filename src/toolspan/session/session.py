@@ -346,6 +346,11 @@ class Session:
                 if self.recorder is not None:
                     self.recorder.close()
 
+    def describe_sandbox(self) -> dict[str, str]:
+        """Return `{"sandbox": …}` with the sandbox of commands, for people. Without one, it is empty."""
+        sandbox = self.runner.runner_context.workspace.sandbox
+        return {} if sandbox is None else {"sandbox": sandbox.description}
+
     @property
     def messages(self) -> list[dict[str, object]]:
         """A copy of the messages, suitable for a Messages API request."""

@@ -183,8 +183,8 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
     if running.sandboxed is not None and lines == [b""]:
         exit = _read_sandbox_exit(running, exit)
     final_cwd = Path(os.fsdecode(lines[-1])) if lines[-1].startswith(b"/") else None
-    output = _finished_output(running, exit, final_cwd, ctx)
-    return output if running.sandboxed is None else _report_violations(running, output, exit, ctx)
+    result = _finished_output(running, exit, final_cwd, ctx)
+    return result if running.sandboxed is None else _report_violations(running, result, exit, ctx)
 
 
 def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus:
@@ -210,6 +210,8 @@ def _report_violations(
     if sandbox is None or inside is None:
         return output
     text = _join_nonempty(_decode(running.child.stdout), _decode(running.child.stderr), _decode(running.output))
+    if exit.status == 0 and is_read_only(running.request.command):
+        text = ""  # it may print the messages of other commands
     violations = sandbox.find_violations(inside, running.request.command, text, failed=exit.status != 0)
     if not violations:
         return (

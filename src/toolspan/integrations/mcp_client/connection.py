@@ -340,8 +340,8 @@ class McpConnection:
                         from toolspan.runtime.sandbox.active import wrap_requested  # few servers need it
 
                         command = await stack.enter_async_context(wrap_requested(command, setup.sandbox, setup.cwd))
-                    streams = _stdio_streams(command, setup.supervisor, self._health)
-                    yield await stack.enter_async_context(streams)
+                    opening = _stdio_streams(command, setup.supervisor, self._health)
+                    yield await stack.enter_async_context(opening)
             case RemoteServer(transport="sse"):
                 headers = dict(spec.headers)
                 sse = sse_client(spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._make_sse_client)

@@ -33,8 +33,6 @@ from toolspan.runtime.sandbox.violations import find_violations, is_writable_ins
 from toolspan.types.events import SandboxViolation
 
 _MAX_REFUSED = 1000
-_NEW_FILES = (".mcp.json",)
-"""Files of a project that a command must not create. They cannot be mount points, because git would see them."""
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ class ActiveSandbox:
     def description(self) -> str:
         """A short text for people: the back end and its limitations."""
         if self._backend is None:
-            return f"no sandbox: {self.warning}"
+            return f"none, commands run with your rights. {self.warning}"
         name = f"{self._backend.name}{', strict' if self.settings.strict else ''}"
         return " ".join([f"{name}.", *self._backend.limitations]) if self._backend.limitations else name
 
@@ -131,8 +129,10 @@ class ActiveSandbox:
             raise SandboxUnavailable(self.warning or "the sandbox is not open")
         network = await self._open_network()
         project = Path(os.path.realpath(folders[0]))
-        self._created += [path for path in prepare_protected_folders(project) if path not in self._created]
-        files = build_file_access(self.settings, [project, *folders[1:]], self.protected, self._folder, command.env)
+        folders = [project, *folders[1:]]
+        writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
+        self._created += prepare_protected_folders(writable, command.env)
+        files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
         wrapped = self._backend.wrap(command.argv, command.cwd, files, network)
         try:
             environment = {**self._environment(command, files), **wrapped.env}
@@ -151,11 +151,9 @@ class ActiveSandbox:
             for item in self._refused
             if item.user == run.command.tag
         ]
-        if failed:
-            refused += find_violations(output, command, run.command.cwd, run.files, self.settings)
-            if any(item.action == "connect" and ":" in item.target for item in refused):
-                hosts = {item.target.rpartition(":")[0] for item in refused}
-                refused = [item for item in refused if item.target not in (*hosts, "the network")]
+        hosts = {item.host for item in self._refused} | ({"the network"} if refused else set())
+        named = find_violations(output, command, run.command.cwd, run.files, self.settings)
+        refused += [item for item in named if item.target not in hosts and (failed or item.action == "write")]
         return tuple(dict.fromkeys(refused))
 
     async def _open_network(self) -> NetworkAccess:

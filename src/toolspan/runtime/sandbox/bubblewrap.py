@@ -72,14 +72,14 @@ class Bubblewrap:
         if not self._weaker:
             # Process 1 is bwrap, which the filter does not cover.
             yield from ("--proc", "/proc", "--tmpfs", "/proc/1")
-            for path in _KERNEL_FILES if os.getuid() == 0 else ():
-                if Path(path).exists():
-                    yield from ("--ro-bind", path, path)
+            for name in _KERNEL_FILES if os.getuid() == 0 else ():
+                if Path(name).exists():
+                    yield from ("--ro-bind", name, name)
         if files.unrestricted:
             return
         yield from ("--tmpfs", "/run")
-        for path in _SHOWN_IN_RUN:
-            yield from ("--ro-bind-try", path, path)
+        for name in _SHOWN_IN_RUN:
+            yield from ("--ro-bind-try", name, name)
         yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
         yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
         entries: dict[Path, tuple[str, str]] = {}

@@ -27,6 +27,7 @@ STARTUP_FILES = (
     ".ssh", ".pythonrc", ".npmrc", ".yarnrc",
 )  # fmt: skip
 """Files in the home folder that decide what runs later."""
+_SHELL_FILES = STARTUP_FILES[:11]
 SECRET_FILES = (
     ".ssh", ".aws", ".gnupg", ".config/gcloud", ".netrc", ".docker", ".kube", ".azure", ".oci", ".config/gh",
     ".config/op", ".git-credentials", ".config/git/credentials", ".pypirc", ".pgpass", ".my.cnf", ".vault-token",
@@ -112,18 +113,27 @@ def build_file_access(
     )
 
 
-def prepare_protected_folders(project: Path) -> list[Path]:
-    """Create the folders that must exist so that a command cannot create them, and return those to remove later."""
+def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str]) -> list[Path]:
+    """Create the folders that must exist so that a command cannot create them, and return those to remove later.
+
+    An empty folder in the place of a missing file prevents its creation, and git does not see it.
+    """
+    project = folders[0]
     with suppress(OSError):
         git = project / ".git"
         if git.is_dir() and not git.is_symlink():
             (git / "hooks").mkdir(exist_ok=True)
             (git / "config").touch()
-    try:
-        (project / ".claude").mkdir()
-    except OSError:  # it exists, or this user cannot create it either
-        return []
-    return [project / ".claude"]
+    missing = [project / ".claude"]
+    for home in _home_folders(environment):
+        if _is_below(home, folders):
+            missing += [home / name for name in _SHELL_FILES]
+    created = []
+    for path in missing:
+        with suppress(OSError):  # it exists, or this user cannot create it either
+            path.mkdir()
+            created.append(path)
+    return created
 
 
 def find_git_folders(folder: Path) -> list[Path]:
@@ -220,7 +230,9 @@ def _find_matches(pattern: str) -> tuple[Path, ...]:
 
 def _existing(paths: Iterable[Path]) -> list[Path]:
     """Return the paths that exist, without links and duplicates."""
-    real = (Path(os.path.realpath(path)) for path in paths if path.is_absolute())
+    # perf: most paths do not exist, and looking for links first would take 2 ms of each command.
+    present = (path for path in paths if path.is_absolute() and os.path.lexists(path))
+    real = (Path(os.path.realpath(path)) for path in present)
     return list(dict.fromkeys(path for path in real if os.path.lexists(path)))
 
 

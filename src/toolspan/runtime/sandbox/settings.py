@@ -172,8 +172,8 @@ def merge_sandbox_settings(
 ) -> tuple[bool, Sandbox]:
     """Return whether the settings enable a sandbox, and that sandbox. The first layer has the highest precedence.
 
-    Lists of all layers add up, and so do the rules for Read, Edit and WebFetch. Without `failIfUnavailable`, a sandbox is required; Claude Code would continue
-    without one.
+    Lists of all layers add up, and so do the rules for Read, Edit and WebFetch. Without `failIfUnavailable`, a sandbox
+    is required; Claude Code would continue without one.
     """
     all_layers = list(layers)
     managed = [layer for layer in all_layers if layer.is_managed]

@@ -15,6 +15,7 @@ from pathlib import Path
 from toolspan.runtime.permissions.rule import matches_command
 from toolspan.runtime.sandbox.backend import FileAccess
 from toolspan.runtime.sandbox.settings import Sandbox, resolve_path
+from toolspan.types.error_kinds import SANDBOX_NOTE
 from toolspan.types.events import SandboxViolation
 
 _WRITE_REFUSED = re.compile(r"read-only file system|EROFS|device or resource busy|EBUSY", re.IGNORECASE)
@@ -38,9 +39,11 @@ _UNREACHABLE = re.compile(
 )
 _ADDRESS = re.compile(r"\b(\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7})(?::(\d{1,5}))?\b")
 _REFUSED_LOCALLY = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)\D{0,40}?(?::| port |\b)(\d{2,5})\b")
+_REFUSED = re.compile(r"refused|ECONNREFUSED|(?:failed|unable) to connect|couldn't connect", re.IGNORECASE)
 _LISTEN_STATE = "0A"
 _MAX_VIOLATIONS = 5
 _MAX_OUTPUT = 200_000
+_MAX_PATH = 4096
 
 
 def find_violations(
@@ -76,31 +79,31 @@ def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox
         "socket": "the socket to `sandbox.network.allowUnixSockets`",
     }
     settings = " or ".join(dict.fromkeys(keys[item.action] for item in violations))
-    note = f"The sandbox denied {what}. To permit it, the user can add {settings}"
+    note = f"{SANDBOX_NOTE}{what}. To permit it, the user can add {settings}"
     if sandbox.allow_unsandboxed:
         note += ", or the call can set `dangerouslyDisableSandbox` to ask for running outside the sandbox"
     return f"{note}."
 
 
 def _find_in_line(line: str, cwd: Path, access: FileAccess) -> Iterator[SandboxViolation]:
-    if _WRITE_REFUSED.search(line):
-        for path in _candidates(line, cwd):
+    if match := _WRITE_REFUSED.search(line):
+        for path in _candidates(line, match, cwd):
             if not is_writable_inside(path, access) and _is_writable_outside(path):
                 yield SandboxViolation(action="write", target=str(path))
                 return
-    if _READ_REFUSED.search(line):
-        for path in _candidates(line, cwd):
+    if match := _READ_REFUSED.search(line):
+        for path in _candidates(line, match, cwd):
             if _is_below(path, access.hidden) and os.access(path, os.R_OK):
                 yield SandboxViolation(action="read", target=str(path))
                 return
-    if _MISSING.search(line):
-        for path in _candidates(line, cwd):
+    if match := _MISSING.search(line):
+        for path in _candidates(line, match, cwd):
             if _is_replaced(path, access) and os.path.lexists(path):
                 yield SandboxViolation(action="read", target=str(path))
                 return
-    for match in _UNIX_SOCKET.finditer(line):
-        if Path(match[1]).exists():
-            yield SandboxViolation(action="socket", target=match[1])
+    for socket in _UNIX_SOCKET.finditer(line):
+        if Path(socket[1]).exists():
+            yield SandboxViolation(action="socket", target=socket[1])
 
 
 def is_writable_inside(path: Path, access: FileAccess) -> bool:
@@ -126,17 +129,15 @@ def _is_writable_outside(path: Path) -> bool:
     return os.access(path, os.W_OK)
 
 
-def _candidates(line: str, cwd: Path) -> Iterator[Path]:
-    """Yield the paths that a message may name, quoted ones first."""
+def _candidates(line: str, message: re.Match[str], cwd: Path) -> Iterator[Path]:
+    """Yield the paths that a line may name: quoted ones, then the words beside the message."""
     texts = ["".join(match.groups(default="")) for match in _QUOTED.finditer(line)]
-    texts += [match[0].rstrip(".") for match in _WORD.finditer(line)]
+    segment = line[: message.start()].rstrip(": ").rpartition(": ")[2]
+    texts += [segment, *_WORD.findall(segment)[-1:], *_WORD.findall(line[message.end() :])]
     for text in dict.fromkeys(texts):
-        if text.strip("./") and len(text) < 4096 and "\0" not in text:
-            path = resolve_path(text, cwd)
-            is_plain_word = "/" not in text and not text.startswith((".", "~"))
-            if not is_plain_word or os.path.lexists(path) or text in texts[: len(texts) // 2]:
-                with suppress(OSError):
-                    yield Path(os.path.realpath(path.parent)) / path.name
+        if text.strip("./") and len(text) < _MAX_PATH and "\0" not in text:
+            path = resolve_path(text.rstrip(":,"), cwd)
+            yield Path(os.path.realpath(path.parent)) / path.name
 
 
 def _find_addresses(line: str) -> Iterator[SandboxViolation]:
@@ -151,7 +152,7 @@ def _find_addresses(line: str) -> Iterator[SandboxViolation]:
         target = "the network" if address is None else address[0]
         if not _is_local(target):
             yield SandboxViolation(action="connect", target=target)
-    elif re.search(r"refused|ECONNREFUSED", line, re.IGNORECASE):
+    elif _REFUSED.search(line):
         for local in _REFUSED_LOCALLY.finditer(line):
             if _listens_outside(int(local[1])):
                 yield SandboxViolation(action="connect", target=f"localhost:{local[1]}")

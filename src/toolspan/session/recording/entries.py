@@ -230,6 +230,8 @@ def decision_fields(decision: Decided) -> Fields:
         code = "unknown" if decision.allowed else "hook:PermissionRequest"
         return fields | {"reasonType": "hook", "reasonCode": code}
     basis = "hook" if source == "hook" else decision.basis
+    if basis == "sandbox":
+        return fields | {"reasonType": "other", "reasonCode": "sandbox"}
     if basis is not None and basis in _REASON_TYPES and not decision.asked:
         fields["reasonType"] = _REASON_TYPES[basis]
     if decision.origin and not (decision.allowed and basis == "parts"):
