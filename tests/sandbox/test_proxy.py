@@ -385,7 +385,7 @@ async def test_a_server_that_fails_or_answers_early_gets_its_client_a_status(ans
     port = server.sockets[0].getsockname()[1]
     async with server, running(allowed=[f"127.0.0.1:{port}"]) as on:
         body = "x" * 500_000
-        head = f"POST http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST http://127.0.0.1:{port}/ HTTP/1.1\r\nConnection: close\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         received = await on.send(head + body)
         assert received.startswith(f"HTTP/1.1 {status} ")
         assert not ("content-length" in received.lower() and "transfer-encoding" in received.lower())
