@@ -385,8 +385,8 @@ async def test_a_server_that_fails_or_answers_early_gets_its_client_a_status(ans
     port = server.sockets[0].getsockname()[1]
     async with server, running(allowed=[f"127.0.0.1:{port}"]) as on:
         body = "x" * 500_000
-        head = f"POST http://127.0.0.1:{port}/ HTTP/1.1\r\nConnection: close\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        received = await on.send(head + body)
+        headers = f"Host: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        received = await on.send(f"POST http://127.0.0.1:{port}/ HTTP/1.1\r\n{headers}{body}")
         assert received.startswith(f"HTTP/1.1 {status} ")
         assert not ("content-length" in received.lower() and "transfer-encoding" in received.lower())
 
