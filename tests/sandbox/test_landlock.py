@@ -107,6 +107,20 @@ def test_only_the_port_of_the_proxy_is_reached(files: FileAccess) -> None:
     assert bare.stdout == "connected\n"
 
 
+FAST_OPEN = (
+    'python3 -c \'import socket; s = socket.socket(); s.{send}, 0x20000000, ("127.0.0.1", {port})); print("sent")\''
+)
+
+
+@needs_landlock
+@pytest.mark.parametrize("send", ['sendto(b"x"', 'sendmsg([b"x"], []'])
+def test_data_cannot_be_sent_before_the_connection_is_checked(files: FileAccess, send: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        script = FAST_OPEN.format(send=send, port=server.getsockname()[1])
+        assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == "sent\n"
+        assert run(files, script).stdout == ""
+
+
 @needs_landlock
 def test_datagrams_and_sockets_of_other_processes_are_refused(files: FileAccess) -> None:
     name = f"toolspan-{os.getpid()}"

@@ -17,6 +17,12 @@ _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _X32_BIT = 0x40000000
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _SOCK_STREAM = 1
+_MSG_FASTOPEN = 0x20000000
+_SEND_FLAGS = {
+    "x86_64": ((44, 3), (46, 2), (307, 3)),
+    "aarch64": ((206, 3), (211, 2), (269, 3)),
+}
+"""The numbers of sendto, sendmsg and sendmmsg, and the argument with the flags."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # The audit number of each architecture and the numbers of the filtered calls.
@@ -35,7 +41,8 @@ _MACHINES = {
 def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
     """Return the filter program, or None for a machine whose call numbers are unknown.
 
-    Without `datagrams`, internet sockets can only carry TCP.
+    Without `datagrams`, internet sockets can only carry TCP, and data cannot be sent before the connection is made,
+    which Landlock would not check.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
@@ -77,6 +84,15 @@ def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
             (_RETURN, 0, 0, _ERRNO | errno.EPERM),
             (_LOAD, 0, 0, _NUMBER),
         ]
+        for number, argument in _SEND_FLAGS[platform.machine()]:
+            program += [
+                (_EQUAL, 0, 5, number),
+                (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+                (_AND, 0, 0, _MSG_FASTOPEN),
+                (_EQUAL, 1, 0, 0),
+                (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+                (_LOAD, 0, 0, _NUMBER),
+            ]
     deny_unless("socket", 0, families, errno.EPERM)
     deny_if("ioctl", 1, [_TIOCSTI, _TIOCLINUX], errno.EPERM)
     # Process 1 waits for the command and is not filtered, so no command may change it.
