@@ -54,13 +54,6 @@ async def open_project(
         yield project
 
 
-@pytest.fixture
-def folder(user_folder: Path) -> Path:
-    project = user_folder / "project"
-    project.mkdir()
-    return project
-
-
 async def test_a_command_runs_without_a_question_and_leaves_its_files_in_the_project(folder: Path) -> None:
     async with open_project(folder) as project:
         finished = await project.bash("echo made > file; mkdir sub; cd sub; pwd")
