@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from toolspan import Sandbox, Session
 from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess
 from toolspan.runtime.sandbox.bubblewrap import create_private_folder
 from toolspan.runtime.sandbox.landlock import LandlockBackend, build_restrictions, detect_landlock
+from toolspan.session import SingleCallRunner
 
 needs_landlock = pytest.mark.skipif(detect_landlock().backend is None, reason=f"{detect_landlock().problem}")
 NO_NETWORK = NetworkAccess()
@@ -147,3 +150,25 @@ def test_a_kernel_gets_only_the_rights_it_knows(files: FileAccess, version: int,
     assert len(LandlockBackend(version).limitations) == 3 + (version < 2) + (version < 3) + (version < 4) + (
         version < 6
     )
+
+
+@needs_landlock
+@pytest.mark.anyio
+async def test_a_session_without_bubblewrap_runs_commands_in_landlock(
+    files: FileAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "cat", "sleep"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    monkeypatch.setenv("PATH", str(programs))
+    async with Session(cwd=files.writable[0], sandbox=Sandbox(), transcript=None) as session:
+        calls = SingleCallRunner(session)
+        works = (await calls.run_call("Bash", {"command": "echo x > a; cat a; echo $TMPDIR"})).finished
+        refused = (await calls.run_call("Bash", {"command": "echo y > ../home/notes"})).finished
+        stopped = (await calls.run_call("Bash", {"command": "sleep 600", "timeout": 100})).finished
+    assert str(works.content).startswith("x\n")
+    assert "toolspan-sandbox-" in str(works.content)
+    assert (refused.span.state, refused.span.error_kind) == ("failed", "sandbox_denied")
+    assert (files.hidden[0].parent / "notes").read_text() == "notes"
+    assert stopped.span.state != "succeeded"

@@ -364,6 +364,33 @@ async def test_a_tunnel_carries_bytes_both_ways_and_half_closes() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b"", 502),
+        (b"nonsense\r\n\r\n", 502),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", 502),
+        (b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
+    ],
+)
+async def test_a_server_that_fails_or_answers_early_gets_its_client_a_status(answer: bytes, status: int) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        if status < 500:
+            await reader.read()  # closing with unread data would reset the connection
+        writer.close()
+
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, running(allowed=[f"127.0.0.1:{port}"]) as on:
+        body = "x" * 500_000
+        headers = f"Host: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        received = await on.send(f"POST http://127.0.0.1:{port}/ HTTP/1.1\r\n{headers}{body}")
+        assert received.startswith(f"HTTP/1.1 {status} ")
+        assert not ("content-length" in received.lower() and "transfer-encoding" in received.lower())
+
+
 async def test_idle_and_surplus_connections_are_closed() -> None:
     limits = ProxyLimits(idle_timeout=0.05, max_connections=1)
     async with running(limits=limits) as on:

@@ -133,6 +133,7 @@ class ActiveSandbox:
         writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
         self._created += prepare_protected_folders(writable, command.env)
         files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
+        files = replace(files, in_place=not self._backend.has_mounts)
         wrapped = self._backend.wrap(command.argv, command.cwd, files, network)
         try:
             environment = {**self._environment(command, files), **wrapped.env}

@@ -28,6 +28,8 @@ class FileAccess:
     """The session's private folder. The command sees it as `/tmp`, or gets it as `TMPDIR`."""
     unrestricted: bool = False
     """True to restrict the network only."""
+    in_place: bool = False
+    """True if the command sees the real `/tmp`, because the back end has no mounts, only refusals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class SandboxBackend(Protocol):
 
     name: str
     """The name for people: `bubblewrap`, `Landlock`, `Seatbelt`."""
+    has_mounts: bool
+    """False if it refuses access in place, without private folders and read-only mounts."""
     limitations: tuple[str, ...]
     """A sentence for each restriction that this back end cannot enforce."""
 

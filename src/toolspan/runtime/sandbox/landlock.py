@@ -33,14 +33,15 @@ class LandlockBackend:
     """A back end that restricts commands with Landlock and a filter for system calls."""
 
     name = "Landlock"
+    has_mounts = False
 
     def __init__(self, version: int) -> None:
         self._version = version
         limitations = [
             "Settings, hooks and .git/config inside writable folders can be changed.",
             "Names of hidden files are visible, and commands see the processes of this machine.",
-            "Commands share the network of this machine: they can listen on its ports and reach the proxy's port"
-            " number on other hosts.",
+            "Commands share the network of this machine: they can listen on its ports, but not connect to them, and can"
+            " reach the proxy's port number on other hosts.",
         ]
         if version < 2:
             limitations.append("Files cannot be moved between folders (needs Linux 5.19).")

@@ -41,6 +41,7 @@ class SeatbeltBackend:
     """A back end that runs commands with `sandbox-exec`."""
 
     name = "Seatbelt"
+    has_mounts = False
     limitations: tuple[str, ...] = (
         "The profile has not been tested on macOS.",
         "Commands see the processes of this machine, and share its loopback with them.",

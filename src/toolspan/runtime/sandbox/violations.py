@@ -19,6 +19,7 @@ from toolspan.types.error_kinds import SANDBOX_NOTE
 from toolspan.types.events import SandboxViolation
 
 _WRITE_REFUSED = re.compile(r"read-only file system|EROFS|device or resource busy|EBUSY", re.IGNORECASE)
+_REFUSED_IN_PLACE = re.compile(r"permission denied|EACCES|operation not permitted|EPERM", re.IGNORECASE)
 _READ_REFUSED = re.compile(r"permission denied|EACCES|PermissionError", re.IGNORECASE)
 _MISSING = re.compile(r"no such file or directory|ENOENT|cannot access|does not exist", re.IGNORECASE)
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|‘([^’\n]+)’|`([^`'\n]+)[`']")
@@ -86,9 +87,10 @@ def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox
 
 
 def _find_in_line(line: str, cwd: Path, access: FileAccess) -> Iterator[SandboxViolation]:
-    if match := _WRITE_REFUSED.search(line):
+    if match := (_REFUSED_IN_PLACE if access.in_place else _WRITE_REFUSED).search(line):
         for path in _candidates(line, match, cwd):
-            if not is_writable_inside(path, access) and _is_writable_outside(path):
+            is_hidden = access.in_place and _is_below(path, access.hidden)  # reported as a refused read
+            if not is_hidden and not is_writable_inside(path, access) and _is_writable_outside(path):
                 yield SandboxViolation(action="write", target=str(path))
                 return
     if match := _READ_REFUSED.search(line):
@@ -118,6 +120,8 @@ def is_writable_inside(path: Path, access: FileAccess) -> bool:
 
 def _is_replaced(path: Path, access: FileAccess) -> bool:
     """Return whether the command sees a private folder in the place of a path."""
+    if access.in_place:
+        return False
     private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev")]
     return _is_below(path, private) and not _is_below(path, (*access.writable, *access.read_only))
 

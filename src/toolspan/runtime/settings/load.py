@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct, field
 
 from toolspan.errors import SourceError, ToolspanError
-from toolspan.runtime.sandbox.settings import SandboxSettings
+from toolspan.runtime.settings.sandbox import SandboxSettings
 
 _T = TypeVar("_T")
 
