@@ -161,6 +161,19 @@ async def test_refused_addresses_and_hidden_files_are_named(folder: Path, user_f
     assert {span.error_kind for span in (refused.span, unreachable.span, hidden.span)} == {"sandbox_denied"}
 
 
+async def test_only_allowed_unix_sockets_can_be_reached(folder: Path, user_folder: Path) -> None:
+    paths = [user_folder / "allowed", user_folder / "other"]
+    connect = "python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' "
+    with socket.socket(socket.AF_UNIX) as allowed, socket.socket(socket.AF_UNIX) as other:
+        for server, path in zip((allowed, other), paths, strict=True):
+            server.bind(str(path))
+            server.listen()
+        async with open_project(folder, Sandbox(allow_unix_sockets=paths[:1])) as project:
+            states = [(await project.bash(connect + str(path))).span.state for path in paths]
+
+    assert states == ["succeeded", "failed"]
+
+
 # Permissions
 
 

@@ -78,10 +78,12 @@ class Bubblewrap:
                     yield from ("--ro-bind", name, name)
         if files.unrestricted:
             return
-        yield from ("--tmpfs", "/run")
+        if not network.all_unix_sockets:
+            yield from ("--tmpfs", "/run")
         for name in _SHOWN_IN_RUN:
             yield from ("--ro-bind-try", name, name)
-        yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
+        if not network.all_unix_sockets:
+            yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
         yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
         entries: dict[Path, tuple[str, str]] = {}
         for path in files.writable:
@@ -90,10 +92,21 @@ class Bubblewrap:
             entries[path] = ("--ro-bind", str(path))
         for path in files.hidden:
             entries[path] = ("--ro-bind", f"{files.temporary}/hidden-{'folder' if path.is_dir() else 'file'}")
+        for path in _bound_sockets() if network.unix_sockets and not network.all_unix_sockets else ():
+            if path not in entries and not path.is_relative_to("/run") and not path.is_relative_to("/tmp"):
+                entries[path] = ("--ro-bind", f"{files.temporary}/hidden-file")
         for path in network.unix_sockets:
             entries[path] = ("--bind-try", str(path))
         for path, (option, source) in sorted(entries.items(), key=lambda entry: len(entry[0].parts)):
             yield from (option, source, str(path))
+
+
+def _bound_sockets() -> Iterator[Path]:
+    """Yield the unix sockets in the file system at which programs listen now."""
+    for row in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
+        _, slash, name = row.partition(" /")
+        if slash and Path(f"/{name}").exists():
+            yield Path(f"/{name}")
 
 
 def create_private_folder(folder: Path) -> None:
