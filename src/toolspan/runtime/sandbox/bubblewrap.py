@@ -104,7 +104,8 @@ def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str,
             if not path.is_relative_to("/run") and not path.is_relative_to("/tmp"):
                 entries[path] = ("--ro-bind", hidden_file)
     for path in network.unix_sockets:
-        entries[path] = ("--bind-try", str(path))
+        # Connecting needs no writable mount, and the path may have become a link to another file.
+        entries[path] = ("--ro-bind-try", str(path))
     return entries
 
 
