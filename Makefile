@@ -71,6 +71,10 @@ explore: $(SETUP)  ## compare with the real client on generated cases (ARGS: --s
 
 soak: $(SETUP)  ## run the tests with many more generated examples, slow ones included
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)
+	[ ! -d ../shared/conformance ] || for version in 2.1.325 2.1.197 2.1.80 2.0.65 seed; do \
+	  $(BIN)/python ../shared/conformance/score.py run --cmd tests/sandbox/kit_exec.sh --cases ../shared/conformance/cases \
+	    --version $$version --only '^(?!perm_mode)' --jobs 4 --min 0.95 || exit 1; \
+	done
 
 fuzz: .venv/.installed-fuzz  ## fuzz the readers for FUZZ_SECONDS
 	mkdir -p .scratch/fuzz

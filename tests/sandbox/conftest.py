@@ -41,6 +41,14 @@ def user_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def folder(user_folder: Path) -> Path:
+    """An empty project of the user who runs the tests."""
+    project = user_folder / "project"
+    project.mkdir()
+    return project
+
+
 @pytest.fixture(scope="session")
 def run_as_user(bubblewrap: None) -> RunAsUser:
     """A function that runs a Python program of this repository as an ordinary user."""

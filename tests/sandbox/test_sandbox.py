@@ -54,13 +54,6 @@ async def open_project(
         yield project
 
 
-@pytest.fixture
-def folder(user_folder: Path) -> Path:
-    project = user_folder / "project"
-    project.mkdir()
-    return project
-
-
 async def test_a_command_runs_without_a_question_and_leaves_its_files_in_the_project(folder: Path) -> None:
     async with open_project(folder) as project:
         finished = await project.bash("echo made > file; mkdir sub; cd sub; pwd")
@@ -168,6 +161,19 @@ async def test_refused_addresses_and_hidden_files_are_named(folder: Path, user_f
     assert {span.error_kind for span in (refused.span, unreachable.span, hidden.span)} == {"sandbox_denied"}
 
 
+async def test_only_allowed_unix_sockets_can_be_reached(folder: Path, user_folder: Path) -> None:
+    paths = [user_folder / "allowed", user_folder / "other"]
+    connect = "python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' "
+    with socket.socket(socket.AF_UNIX) as allowed, socket.socket(socket.AF_UNIX) as other:
+        for server, path in zip((allowed, other), paths, strict=True):
+            server.bind(str(path))
+            server.listen()
+        async with open_project(folder, Sandbox(allow_unix_sockets=paths[:1])) as project:
+            states = [(await project.bash(connect + str(path))).span.state for path in paths]
+
+    assert states == ["succeeded", "failed"]
+
+
 # Permissions
 
 
@@ -246,18 +252,33 @@ async def test_settings_and_git_hooks_cannot_be_created_and_leave_no_trace(folde
 
 async def test_a_worktree_can_be_committed_to_but_not_pointed_elsewhere(folder: Path, user_folder: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=b", "-C", str(folder)]
-    subprocess.run([*git[:1], "init", "-q", str(folder)], check=True)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     tree = user_folder / "tree"
     subprocess.run([*git, "worktree", "add", "-q", str(tree)], check=True)
-    elsewhere = user_folder / "other/worktrees/x"
-    elsewhere.mkdir(parents=True)
+    common = f"{folder}/.git"
     async with open_project(tree) as project:
         commit = "echo a > a; git add a; git -c user.name=a -c user.email=b commit -q -m y"
         assert (await project.bash(commit)).span.state == "succeeded"
-        assert (await project.bash(f"sh -c 'echo x > {folder}/.git/hooks/pre-commit'")).span.state == "failed"
-        await project.bash(f"echo gitdir: {elsewhere} > .git")
-        assert (await project.bash(f"touch {elsewhere}/y")).span.state == "failed"
+        for file in (".git", f"{common}/hooks/pre-commit", f"{common}/worktrees/tree/commondir", f"{common}/config"):
+            assert (await project.bash(f"sh -c 'echo x > {file}'")).span.error_kind == "sandbox_denied"
+
+
+async def test_a_command_cannot_gain_rights_for_the_next_one(folder: Path, user_folder: Path) -> None:
+    outside = user_folder / "outside"
+    outside.mkdir()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / "build").mkdir()
+    async with open_project(folder, Sandbox(allow_write=["build"], allow_unix_sockets=["app.sock"])) as project:
+        (outside / "file").write_text("old")
+        await project.bash(f"rmdir build; ln -s {outside} build; ln -s {outside}/file app.sock")
+        assert (await project.bash("sh -c 'echo x > build/made'")).span.state == "failed"
+        assert (await project.bash("sh -c 'echo x > app.sock'")).span.state == "failed"
+        forged = await project.bash("mkdir evil; sh -c 'echo ../evil > .git/commondir'")
+
+    assert f"denied writing {folder}/.git/commondir" in str(forged.content)
+    assert not (folder / ".git/commondir").exists()
+    assert [path.read_text() for path in outside.iterdir()] == ["old"]
 
 
 async def test_start_up_files_cannot_be_created_in_a_home_that_is_the_project(

@@ -369,7 +369,7 @@ def make_permission_request(pending: PendingCall, prepared: PreparedCall, contex
 def _build_request(
     call: Call, tool: Tool, valid: Valid, cwd: Path, links: LinkResolver, context: RunnerContext
 ) -> PermissionRequest:
-    return PermissionRequest(
+    request = PermissionRequest(
         call=call,
         input=valid.recorded,
         cwd=cwd,
@@ -381,6 +381,10 @@ def _build_request(
         session_folder=context.workspace.folder,
         links=links,
     )
+    sandbox = context.workspace.sandbox
+    if sandbox is None or not sandbox.is_on or tool.name != "Bash":
+        return request
+    return replace(request, leaves_sandbox=not sandbox.runs_inside(request))
 
 
 _GLOB_START = re.compile(r"[*?\[{]")

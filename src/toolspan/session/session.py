@@ -312,6 +312,8 @@ class Session:
                 await self.runner.__aexit__(type(error), error, error.__traceback__)
                 raise
         except BaseException:
+            if self._own_sandbox is not None:
+                await self._own_sandbox.close()
             if self.recorder is not None:
                 self.recorder.close()
             raise
@@ -340,9 +342,9 @@ class Session:
         finally:
             try:
                 await self.runner.__aexit__(kind, error, trace)
+            finally:
                 if self._own_sandbox is not None:
                     await self._own_sandbox.close()
-            finally:
                 if self.recorder is not None:
                     self.recorder.close()
 

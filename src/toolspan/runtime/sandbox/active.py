@@ -25,6 +25,7 @@ from toolspan.runtime.sandbox.files import (
     build_file_access,
     is_secret_variable,
     prepare_protected_folders,
+    remove_forged_files,
 )
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
@@ -97,16 +98,21 @@ class ActiveSandbox:
 
     async def close(self) -> None:
         """Close the network and remove the private folder. All commands must have ended."""
-        if self._proxy is not None:
-            await self._proxy.aclose()
-        if self._namespace is not None:
-            self._namespace.close()
+        await self._close_network()
         for path in self._created:
             with suppress(OSError):  # not empty, or removed
                 path.rmdir()
         if self._folder is not None:
+            (self._folder / "hidden-folder").chmod(0o700)
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._backend = self._folder = self._proxy = self._namespace = self._network = None
+        self._backend = self._folder = None
+
+    async def _close_network(self) -> None:
+        if self._proxy is not None:
+            await self._proxy.aclose()
+        if self._namespace is not None:
+            self._namespace.close()
+        self._proxy = self._namespace = self._network = None
 
     def runs_inside(self, request: PermissionRequest) -> bool:
         """Return whether a Bash call runs inside the sandbox. Others do not."""
@@ -127,14 +133,15 @@ class ActiveSandbox:
         """
         if self._backend is None or self._folder is None:
             raise SandboxUnavailable(self.warning or "the sandbox is not open")
-        network = await self._open_network()
         project = Path(os.path.realpath(folders[0]))
+        network = await self._open_network(project)
         folders = [project, *folders[1:]]
         writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
+        remove_forged_files(folders)
         self._created += prepare_protected_folders(writable, command.env)
         files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
         files = replace(files, in_place=not self._backend.has_mounts)
-        wrapped = self._backend.wrap(command.argv, command.cwd, files, network)
+        wrapped = self._backend.wrap(command.argv, Path(os.path.realpath(command.cwd)), files, network)
         try:
             environment = {**self._environment(command, files), **wrapped.env}
             pass_fds = [*command.pass_fds, *wrapped.pass_fds]
@@ -146,8 +153,10 @@ class ActiveSandbox:
     def find_violations(
         self, run: SandboxedCommand, command: str, output: str, *, failed: bool
     ) -> tuple[SandboxViolation, ...]:
-        """Return what the sandbox refused to a command that has ended."""
-        refused = [
+        """Return what the sandbox refused to a command that has ended, and undo what it could not refuse."""
+        forged = remove_forged_files(run.files.writable)
+        refused = [SandboxViolation(action="write", target=str(path)) for path in forged]
+        refused += [
             SandboxViolation(action="connect", target=f"{item.host}:{item.port}")
             for item in self._refused
             if item.user == run.command.tag
@@ -157,15 +166,16 @@ class ActiveSandbox:
         refused += [item for item in named if item.target not in hosts and (failed or item.action == "write")]
         return tuple(dict.fromkeys(refused))
 
-    async def _open_network(self) -> NetworkAccess:
+    async def _open_network(self, project: Path) -> NetworkAccess:
         async with self._network_lock:
+            if self._namespace is not None and not self._namespace.is_open:
+                await self._close_network()
             if self._network is None:
                 settings = self.settings
                 if self._backend is not None and self._backend.name == "bubblewrap":
                     self._namespace = await NetworkNamespace.open()
                 self._proxy = NetworkProxy(settings, ask=self._ask_domain, on_refused=self._record_refusal)
                 await self._proxy.start(None if self._namespace is None else self._namespace.listener)
-                project = Path.cwd()
                 self._network = NetworkAccess(
                     proxy_port=self._proxy.port,
                     namespace_pid=None if self._namespace is None else self._namespace.pid,

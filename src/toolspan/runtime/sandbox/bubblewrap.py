@@ -78,22 +78,43 @@ class Bubblewrap:
                     yield from ("--ro-bind", name, name)
         if files.unrestricted:
             return
-        yield from ("--tmpfs", "/run")
-        for name in _SHOWN_IN_RUN:
-            yield from ("--ro-bind-try", name, name)
-        yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
+        if not network.all_unix_sockets:
+            yield from ("--tmpfs", "/run")
+            for name in _SHOWN_IN_RUN:
+                yield from ("--ro-bind-try", name, name)
+            yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
         yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
-        entries: dict[Path, tuple[str, str]] = {}
-        for path in files.writable:
-            entries[path] = ("--bind", str(path))
-        for path in files.read_only:
-            entries[path] = ("--ro-bind", str(path))
-        for path in files.hidden:
-            entries[path] = ("--ro-bind", f"{files.temporary}/hidden-{'folder' if path.is_dir() else 'file'}")
-        for path in network.unix_sockets:
-            entries[path] = ("--bind-try", str(path))
-        for path, (option, source) in sorted(entries.items(), key=lambda entry: len(entry[0].parts)):
+        # Parents come first, so that each entry applies to what is inside its path.
+        for path, (option, source) in sorted(_entries(files, network).items(), key=lambda entry: len(entry[0].parts)):
             yield from (option, source, str(path))
+
+
+def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str, str]]:
+    """Return the option and the source for each path that differs from what contains it."""
+    hidden_file = f"{files.temporary}/hidden-file"
+    entries: dict[Path, tuple[str, str]] = {}
+    for path in files.writable:
+        entries[path] = ("--bind", str(path))
+    for path in files.read_only:
+        entries[path] = ("--ro-bind", str(path))
+    for path in files.hidden:
+        entries[path] = ("--ro-bind", f"{files.temporary}/hidden-folder" if path.is_dir() else hidden_file)
+    if network.unix_sockets and not network.all_unix_sockets:
+        for path in _bound_sockets():
+            if not path.is_relative_to("/run") and not path.is_relative_to("/tmp"):
+                entries[path] = ("--ro-bind", hidden_file)
+    for path in network.unix_sockets:
+        # Connecting needs no writable mount, and the path may have become a link to another file.
+        entries[path] = ("--ro-bind-try", str(path))
+    return entries
+
+
+def _bound_sockets() -> Iterator[Path]:
+    """Yield the unix sockets in the file system at which programs listen now."""
+    for row in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
+        _, slash, name = row.partition(" /")
+        if slash and Path(f"/{name}").exists():
+            yield Path(f"/{name}")
 
 
 def create_private_folder(folder: Path) -> None:

@@ -48,6 +48,7 @@ SECRET_VARIABLE = re.compile(
 )
 """Variables that a strict sandbox removes."""
 _PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
+_WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
 _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -75,7 +76,11 @@ def build_file_access(
     project = folders[0]
     homes = _home_folders(environment)
     session_folders = [protected.session_folder] if protected.session_folder else []
-    writable = _existing([*folders, *_expand(sandbox.allow_write, project)])
+    writable = _existing([project])
+    for path in [*folders[1:], *_expand(sandbox.allow_write, project)]:
+        # A command may have put a link in the place of a folder that it can change.
+        if not _is_below(path, (project, *writable)):
+            writable += _existing([path])
     writable += _existing(path for folder in folders for path in find_git_folders(folder))
     read_only = _existing(
         [
@@ -136,6 +141,18 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
     return created
 
 
+def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
+    """Remove and return files that lead git to other settings and hooks. Only linked worktrees have them."""
+    removed = []
+    for folder in folders:
+        for path in [folder / ".git/commondir", *folder.glob(".git/modules/*/commondir")]:
+            if os.path.lexists(path) and not path.parent.is_symlink():
+                with suppress(OSError):
+                    path.unlink()
+                    removed.append(path)
+    return removed
+
+
 def find_git_folders(folder: Path) -> list[Path]:
     """Return the folders outside a linked worktree in which git stores its commits.
 
@@ -165,11 +182,14 @@ def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path]:
     yield folder / ".mcp.json"
     yield from _settings_in(folder / ".claude", whole=is_project)
     git = folder / ".git"
+    if git.is_file():
+        yield git
     for repository in [git, *git.glob("modules/*"), folder] if git.is_dir() or folder.name == ".git" else []:
         if not (repository / "HEAD").exists():
             continue
         config = repository / "config"
         yield from (config, repository / "hooks", repository / "config.worktree")
+        yield from (path for name in _WORKTREE_FILES for path in repository.glob(f"worktrees/*/{name}"))
         with suppress(OSError, UnicodeDecodeError):
             for match in _HOOKS_PATH.finditer(config.read_text(encoding="utf-8")):
                 yield resolve_path(match[1].strip('"'), folder)

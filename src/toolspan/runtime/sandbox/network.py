@@ -65,6 +65,7 @@ class NetworkNamespace:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
+                process_group=0,  # Ctrl-C is for toolspan
             )
         ours.settimeout(10)
         try:
@@ -78,6 +79,11 @@ class NetworkNamespace:
         listener = socket.socket(fileno=descriptors[0])
         listener.settimeout(0)
         return cls(process, ours, listener)
+
+    @property
+    def is_open(self) -> bool:
+        """True while the helper runs."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """End the helper. The namespace exists until the last command in it has ended."""
