@@ -7,9 +7,11 @@ import os
 import shutil
 from pathlib import Path
 
+from tests.requirement import requirement
 from tests.sandbox.conftest import RunAsUser
 
 
+@requirement("sandbox.no-way-out")
 def test_no_attempt_with_files_and_processes_leaves_the_sandbox(run_as_user: RunAsUser, user_folder: Path) -> None:
     arguments = [str(user_folder)]
     if os.getuid() == 0:

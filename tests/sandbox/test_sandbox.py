@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.requirement import requirement
 from toolspan import Allow, Call, Deny, Permissions, Rules, Sandbox, Session
 from toolspan.runtime import Hooks, PermissionRequest
 from toolspan.runtime.process.tree import find_survivors
@@ -112,6 +113,7 @@ async def test_a_timeout_ends_the_command_with_its_output(folder: Path) -> None:
 # Violations
 
 
+@requirement("sandbox.violations-are-told")
 async def test_a_refused_path_is_told_to_the_model_and_is_an_event_and_a_kind(folder: Path, user_folder: Path) -> None:
     async with open_project(folder) as project:
         finished = await project.bash("echo x > ../outside")
@@ -123,6 +125,7 @@ async def test_a_refused_path_is_told_to_the_model_and_is_an_event_and_a_kind(fo
     assert finished.beside == {"sandboxed": True}
 
 
+@requirement("sandbox.violations-are-told")
 @pytest.mark.parametrize(
     "command",
     [
@@ -178,6 +181,7 @@ async def test_only_allowed_unix_sockets_can_be_reached(folder: Path, user_folde
 # Permissions
 
 
+@requirement("sandbox.rules-come-first")
 async def test_rules_that_deny_or_ask_apply_before_the_sandbox_allows(folder: Path) -> None:
     questions: list[object] = []
 

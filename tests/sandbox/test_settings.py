@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirement import requirement
 from toolspan.errors import ToolspanError
 from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxLayer, merge_sandbox_settings
@@ -165,6 +166,7 @@ os.execv(sys.executable, [sys.executable, "-m", "toolspan", *sys.argv[1:]])
 """
 
 
+@requirement("sandbox.required")
 @pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
 def test_a_missing_sandbox_ends_the_command_unless_the_settings_allow_to_go_without(folder: Path) -> None:
     settings = folder.parent / "settings.json"

@@ -176,7 +176,7 @@ def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, c
     Rules that deny, rules that ask about certain commands and the guards still apply.
     """
     sandbox = context.workspace.sandbox
-    if sandbox is None or not sandbox.settings.auto_allow or not sandbox.runs_inside(request):
+    if sandbox is None or not sandbox.frees_commands or not sandbox.runs_inside(request):
         return False
     if isinstance(decision, Ask):
         is_in_background = decision.needs is not None and decision.needs.unclear == BACKGROUND

@@ -71,6 +71,11 @@ class ActiveSandbox:
         return self._backend is not None
 
     @property
+    def frees_commands(self) -> bool:
+        """True if commands that run inside need no permission."""
+        return self.settings.auto_allow and self._backend is not None and self._backend.protects_settings
+
+    @property
     def description(self) -> str:
         """A short text for people: the back end and its limitations."""
         if self._backend is None:

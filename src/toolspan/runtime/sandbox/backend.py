@@ -63,6 +63,8 @@ class SandboxBackend(Protocol):
     """The name for people: `bubblewrap`, `Landlock`, `Seatbelt`."""
     has_mounts: bool
     """False if it refuses access in place, without private folders and read-only mounts."""
+    protects_settings: bool
+    """True if commands cannot change settings and hooks inside writable folders. Otherwise they need permission."""
     limitations: tuple[str, ...]
     """A sentence for each restriction that this back end cannot enforce."""
 

@@ -25,6 +25,7 @@ class Bubblewrap:
     """A back end that runs commands with `bwrap`."""
 
     name = "bubblewrap"
+    protects_settings = True
     has_mounts = True
 
     def __init__(self, program: str, *, weaker: bool, can_disable_namespaces: bool) -> None:

@@ -33,6 +33,7 @@ class LandlockBackend:
     """A back end that restricts commands with Landlock and a filter for system calls."""
 
     name = "Landlock"
+    protects_settings = False
     has_mounts = False
 
     def __init__(self, version: int) -> None:

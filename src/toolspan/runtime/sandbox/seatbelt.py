@@ -41,6 +41,7 @@ class SeatbeltBackend:
     """A back end that runs commands with `sandbox-exec`."""
 
     name = "Seatbelt"
+    protects_settings = True
     has_mounts = False
     limitations: tuple[str, ...] = (
         "The profile has not been tested on macOS.",
