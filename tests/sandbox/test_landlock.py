@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toolspan import Sandbox, Session
+from toolspan import Permissions, Sandbox, Session
 from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess
 from toolspan.runtime.sandbox.bubblewrap import create_private_folder
 from toolspan.runtime.sandbox.landlock import LandlockBackend, build_restrictions, detect_landlock
@@ -176,7 +176,8 @@ async def test_a_session_without_bubblewrap_runs_commands_in_landlock(
     for name in ("bash", "cat", "sleep"):
         (programs / name).symlink_to(shutil.which(name) or name)
     monkeypatch.setenv("PATH", str(programs))
-    async with Session(cwd=files.writable[0], sandbox=Sandbox(), transcript=None) as session:
+    permissions = Permissions.allow_all()  # Landlock does not protect settings, so commands need permission
+    async with Session(cwd=files.writable[0], sandbox=Sandbox(), permissions=permissions, transcript=None) as session:
         calls = SingleCallRunner(session)
         works = (await calls.run_call("Bash", {"command": "echo x > a; cat a; echo $TMPDIR"})).finished
         refused = (await calls.run_call("Bash", {"command": "echo y > ../home/notes"})).finished
