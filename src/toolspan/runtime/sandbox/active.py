@@ -134,11 +134,13 @@ class ActiveSandbox:
         `folders` are those in which it may write, the project first.
 
         Raises:
-            SandboxUnavailable: the network of the session cannot be created.
+            SandboxUnavailable: the network of the session cannot be created, or the project is the root folder.
         """
         if self._backend is None or self._folder is None:
             raise SandboxUnavailable(self.warning or "the sandbox is not open")
         project = Path(os.path.realpath(folders[0]))
+        if project == Path("/"):
+            raise SandboxUnavailable("The project is the root folder, in which everything would be writable.")
         network = await self._open_network(project)
         folders = [project, *folders[1:]]
         writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
