@@ -220,10 +220,12 @@ async def test_excluded_commands_and_regular_permissions_are_asked_about(folder:
     sandbox = Sandbox(excluded_commands=["touch"])
     async with open_project(folder, sandbox, Permissions(rules, "bypassPermissions")) as project:
         outside = await project.bash(f"touch {user_folder}/made")
+        inside = await project.bash(f"$(echo sh) -c 'echo x > {user_folder}/other'")
     async with open_project(folder, Sandbox(auto_allow=False)) as project:
         asked = await project.bash("npm test")
 
     assert (outside.span.state, asked.span.state) == ("succeeded", "denied")
+    assert inside.span.error_kind == "sandbox_denied"
 
 
 async def test_an_unknown_domain_is_asked_about_once(folder: Path) -> None:
@@ -244,14 +246,17 @@ async def test_an_unknown_domain_is_asked_about_once(folder: Path) -> None:
 
 async def test_settings_and_git_hooks_cannot_be_created_and_leave_no_trace(folder: Path) -> None:
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    subprocess.run(["git", "-C", str(folder), "config", "core.hooksPath", ".githooks"], check=True)
     (folder / ".git/hooks").rename(folder / ".git/old-hooks")
     async with open_project(folder) as project:
         finished = await project.bash("sh -c 'echo {} > .claude/settings.json'; sh -c 'echo x > .git/hooks/pre-commit'")
+        assert (await project.bash("sh -c 'echo x > .githooks/pre-commit'")).span.error_kind == "sandbox_denied"
         commit = "git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git log --oneline | wc -l"
         assert (await project.bash(commit)).content == "1"
 
     assert f"{folder}/.claude/settings.json" in str(finished.content)
     assert not (folder / ".claude").exists()
+    assert not (folder / ".githooks").exists()
     assert not any((folder / ".git/hooks").iterdir())
 
 
@@ -280,6 +285,9 @@ async def test_a_command_cannot_gain_rights_for_the_next_one(folder: Path, user_
         assert (await project.bash("sh -c 'echo x > build/made'")).span.state == "failed"
         assert (await project.bash("sh -c 'echo x > app.sock'")).span.state == "failed"
         forged = await project.bash("mkdir evil; sh -c 'echo ../evil > .git/commondir'")
+        await project.bash(f"git init -q sub; rm sub/.git/config; ln -s {outside}/new sub/.git/config")
+    async with open_project(folder / "sub") as project:
+        await project.bash("true")
 
     assert f"denied writing {folder}/.git/commondir" in str(forged.content)
     assert not (folder / ".git/commondir").exists()

@@ -31,6 +31,7 @@ from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable, resolve_path
 from toolspan.runtime.sandbox.violations import find_violations, is_writable_inside
+from toolspan.types.decision import Deny
 from toolspan.types.events import SandboxViolation
 
 _MAX_REFUSED = 1000
@@ -125,7 +126,7 @@ class ActiveSandbox:
             return False
         if self.settings.allow_unsandboxed and request.input.get("dangerouslyDisableSandbox") is True:
             return False
-        return self._excluded(request) is None
+        return not isinstance(self._excluded(request), Deny)
 
     @asynccontextmanager
     async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:

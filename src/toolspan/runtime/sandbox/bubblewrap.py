@@ -102,11 +102,12 @@ def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str,
         entries[path] = ("--ro-bind", f"{files.temporary}/hidden-folder" if path.is_dir() else hidden_file)
     if network.unix_sockets and not network.all_unix_sockets:
         for path in _bound_sockets():
-            if not path.is_relative_to("/run") and not path.is_relative_to("/tmp"):
+            if path not in network.unix_sockets and not any(map(path.is_relative_to, ("/run", "/tmp"))):
                 entries[path] = ("--ro-bind", hidden_file)
     for path in network.unix_sockets:
-        # Connecting needs no writable mount, and the path may have become a link to another file.
-        entries[path] = ("--ro-bind-try", str(path))
+        # A command may have put a link to another socket into a folder that it can change.
+        if path.is_socket() and not any(map(path.is_relative_to, files.writable)):
+            entries[Path(os.path.realpath(path))] = ("--ro-bind", os.path.realpath(path))
     return entries
 
 

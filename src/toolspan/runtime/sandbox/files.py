@@ -12,7 +12,7 @@ import pwd
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -124,12 +124,13 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
     An empty folder in the place of a missing file prevents its creation, and git does not see it.
     """
     project = folders[0]
-    with suppress(OSError):
-        git = project / ".git"
-        if git.is_dir() and not git.is_symlink():
-            (git / "hooks").mkdir(exist_ok=True)
-            (git / "config").touch()
     missing = [project / ".claude"]
+    with suppress(OSError, UnicodeDecodeError), _open_folder(project / ".git") as git:
+        with suppress(FileExistsError):
+            os.mkdir("hooks", dir_fd=git)
+        with suppress(FileExistsError):
+            os.close(os.open("config", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
+        missing += [path for path in _configured_hooks(project / ".git", project) if project in path.parents]
     for home in _home_folders(environment):
         if _is_below(home, folders):
             missing += [home / name for name in _SHELL_FILES]
@@ -145,18 +146,29 @@ def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
     """Remove and return files that lead git to other settings and hooks. Only linked worktrees have them."""
     removed = []
     for folder in folders:
-        for path in [folder / ".git/commondir", *folder.glob(".git/modules/*/commondir")]:
-            if os.path.lexists(path) and not path.parent.is_symlink():
-                with suppress(OSError):
-                    path.unlink()
-                    removed.append(path)
+        for repository in [folder / ".git", *folder.glob(".git/modules/*")]:
+            with suppress(OSError), _open_folder(repository) as git:
+                os.unlink("commondir", dir_fd=git)
+                removed.append(repository / "commondir")
     return removed
+
+
+@contextmanager
+def _open_folder(path: Path) -> Iterator[int]:
+    """Open a folder that commands can change. Raise OSError if a link leads elsewhere."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(descriptor), path.stat()):
+            raise NotADirectoryError(str(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def find_git_folders(folder: Path) -> list[Path]:
     """Return the folders outside a linked worktree in which git stores its commits.
 
-    The `.git` file of a worktree is writable, so it is believed only if the repository names this worktree.
+    A command may have written the `.git` file, so it is believed only if the repository names this worktree.
     """
     try:
         link = folder / ".git"
@@ -187,12 +199,16 @@ def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path]:
     for repository in [git, *git.glob("modules/*"), folder] if git.is_dir() or folder.name == ".git" else []:
         if not (repository / "HEAD").exists():
             continue
-        config = repository / "config"
-        yield from (config, repository / "hooks", repository / "config.worktree")
+        yield from (repository / name for name in ("config", "config.worktree", "hooks"))
         yield from (path for name in _WORKTREE_FILES for path in repository.glob(f"worktrees/*/{name}"))
         with suppress(OSError, UnicodeDecodeError):
-            for match in _HOOKS_PATH.finditer(config.read_text(encoding="utf-8")):
-                yield resolve_path(match[1].strip('"'), folder)
+            yield from _configured_hooks(repository, folder)
+
+
+def _configured_hooks(repository: Path, folder: Path) -> Iterator[Path]:
+    """Yield the folders that git runs hooks from instead of `hooks`."""
+    for match in _HOOKS_PATH.finditer((repository / "config").read_text(encoding="utf-8")):
+        yield resolve_path(match[1].strip('"'), folder)
 
 
 def _settings_in(claude_folder: Path, *, whole: bool) -> Iterator[Path]:
