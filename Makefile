@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 JOBS ?= 3
 BENCH_SIZE ?= 300MB
 # The tests of the packages that coverage measures.
-COVERED ?= $(addprefix tests/,types formats reading runtime session/recording export/test_redact.py integrations/opentelemetry/test_content.py)
+COVERED ?= $(addprefix tests/,types formats reading runtime sandbox session/recording export/test_redact.py integrations/opentelemetry/test_content.py)
 # Test material that is too large for this repository.
 SHARED ?= ../shared
 
@@ -22,14 +22,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DIST_PIP := .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage uncovered mutants check fix lint types contracts docs bench compatibility oracle explore soak fuzz dist lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle explore soak fuzz dist lock clean help
 
 run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
 
-test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
+test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest; COVERAGE=1 also measures coverage)
 	@command -v chromedriver >/dev/null || echo "No browser here: tests in Chromium are skipped (Debian: chromium chromium-driver)."
-	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
+	$(if $(COVERAGE),$(MAKE) coverage)
+	$(BIN)/pytest -m "not slow" -n $(JOBS) $(if $(COVERAGE),$(addprefix --ignore=,$(COVERED))) $(ARGS)
 
 coverage: $(SETUP)  ## run the tests of five packages and measure branch coverage; fails below 90 % of a package
 	rm -rf .scratch/coverage
@@ -37,9 +38,6 @@ coverage: $(SETUP)  ## run the tests of five packages and measure branch coverag
 	$(BIN)/coverage run -m pytest -m "not slow" -n $(JOBS) $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
-
-uncovered: $(SETUP)  ## run the tests that `make coverage` leaves out
-	$(BIN)/pytest -m "not slow" -n $(JOBS) $(addprefix --ignore=,$(COVERED)) $(ARGS)
 
 mutants: $(SETUP)  ## plant faults in the runtime and check that its tests notice them (ARGS: --only queue --every 1)
 	$(BIN)/python tests/runtime/mutants.py $(ARGS)
@@ -78,6 +76,10 @@ explore: $(SETUP)  ## compare with the real client on generated cases (ARGS: --s
 
 soak: $(SETUP)  ## run the tests with many more generated examples, slow ones included
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)
+	[ ! -d ../shared/conformance ] || for version in 2.1.325 2.1.197 2.1.80 2.0.65 seed; do \
+	  $(BIN)/python ../shared/conformance/score.py run --cmd tests/sandbox/kit_exec.sh --cases ../shared/conformance/cases \
+	    --version $$version --only '^(?!perm_mode)' --jobs 4 --min 0.95 || exit 1; \
+	done
 
 fuzz: .venv/.installed-fuzz  ## fuzz the readers for FUZZ_SECONDS
 	mkdir -p .scratch/fuzz

@@ -10,6 +10,7 @@ import pytest
 from tests.requirement import requirement
 from tests.tools.web.site import html, site, to
 from toolspan.errors import ToolError
+from toolspan.runtime.addresses import is_public_address
 from toolspan.testing.model_server import HttpResponse
 from toolspan.tools.web import (
     CACHE_SECONDS,
@@ -17,7 +18,6 @@ from toolspan.tools.web import (
     FetchLimits,
     WebClient,
     WebPage,
-    is_public_address,
     resolve_allowed_addresses,
     to_markdown,
 )
@@ -46,6 +46,7 @@ async def page(web: WebClient, url: str) -> WebPage:
         ("172.16.0.1", False),
         ("192.168.1.1", False),
         ("169.254.169.254", False),
+        ("168.63.129.16", False),
         ("100.64.0.1", False),
         ("0.0.0.0", False),
         ("224.0.0.1", False),
