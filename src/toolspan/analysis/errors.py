@@ -66,6 +66,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
+        starter_call=transcript.agent_origin.starter_call,
         successes=[] if all_calls else transcript.success_keys,
     )
     return FileRecovery(facts=summary, endings=chain_endings(spans))

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.registry import format_of_path, get_format
+from toolspan.formats.registry import get_format
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
 from toolspan.reading.lineage import (
     Lineages,
@@ -150,10 +150,8 @@ class CallTable:
                 if file.info.agent_id:  # its subagents may refer to it as their session
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
-            agent_id = file.info.agent_id
-            origin = format_of_path(file.file).agent_origin(Path(file.file)) if agent_id else None
-            if agent_id and origin and origin.starter_call:
-                starters[file.info.session_id, agent_id] = origin.starter_call
+            if file.info.agent_id and file.starter_call:
+                starters[file.info.session_id, file.info.agent_id] = file.starter_call
         return starters
 
     def link_span(self, span: Span) -> Span:

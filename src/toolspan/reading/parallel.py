@@ -260,6 +260,8 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     tokens_raw_sum: Tokens
     findings: list[Finding]
     started: dict[str, str] = {}
+    starter_call: str | None = None
+    """The call that started the subagent that wrote the file, if recorded beside it."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     problem: str | None = None
@@ -294,6 +296,7 @@ def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileS
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
+        starter_call=transcript.agent_origin.starter_call,
     )
 
 
