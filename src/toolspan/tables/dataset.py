@@ -142,9 +142,7 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
     digest = hashlib.sha256(memoryview(data)).hexdigest()[:16]
     path = f"{key.folder}/part-{digest}.parquet"
     write_file(folder / path, data)
-    return Partition(
-        table=key.table, dialect=key.dialect, day=key.day, path=path, rows=table.num_rows, bytes=data.size
-    )
+    return Partition(table=key.table, dialect=key.dialect, day=key.day, path=path, rows=table.num_rows, bytes=data.size)
 
 
 def write_file(path: Path, data: bytes | pa.Buffer) -> None:

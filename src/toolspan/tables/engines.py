@@ -7,7 +7,7 @@ task whose process dies is run again; it must write the same files then. Start a
 from __future__ import annotations
 
 import os
-import threading
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -99,8 +99,8 @@ class LocalEngine:
     def _submit(self, function: Callable[[T], R], item: T) -> Future[R]:
         for _ in range(_MAX_DEATHS):
             if self._pool is None:
-                # perf: a copy of this process starts at once. With other threads, it could deadlock.
-                method = "fork" if threading.active_count() == 1 and hasattr(os, "fork") else "spawn"
+                # perf: a copy of this process starts at once. Ray's threads do not survive copying.
+                method = "fork" if hasattr(os, "fork") and "ray" not in sys.modules else "spawn"
                 self._pool = ProcessPoolExecutor(self.jobs, mp_context=get_context(method))
             try:
                 return self._pool.submit(function, item)

@@ -166,8 +166,18 @@ def unreadable_facts(path: str, problem: str) -> FileFacts:
 def _place_calls(times: FileTime) -> Iterator[tuple[str, CallPlace]]:
     for number, agent in enumerate(times.agents):
         for position, item in enumerate(agent.calls):
-            yield item.call.id, CallPlace(
-                number, position, item.took_ms, item.wait_ms, item.certainty, item.hooks_ms, item.run_ms, item.pauses
+            yield (
+                item.call.id,
+                CallPlace(
+                    number,
+                    position,
+                    item.took_ms,
+                    item.wait_ms,
+                    item.certainty,
+                    item.hooks_ms,
+                    item.run_ms,
+                    item.pauses,
+                ),
             )
 
 
@@ -270,9 +280,7 @@ def make_time(
     )
 
 
-def make_recovery(
-    head: FileHead, calls: list[CallRow], endings: list[ChainEnding], *, all_calls: bool
-) -> FileRecovery:
+def make_recovery(head: FileHead, calls: list[CallRow], endings: list[ChainEnding], *, all_calls: bool) -> FileRecovery:
     """Return what `file_recovery` or, with `all_calls`, `file_recovery_all` returns for the file."""
     summary = make_summary(head, calls, {})
     if not all_calls:

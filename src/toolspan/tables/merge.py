@@ -7,7 +7,7 @@ The files of one call to `merge_facts` must include every file that shares a key
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -19,13 +19,13 @@ from msgspec.structs import asdict
 from toolspan.analysis.errors import is_unsuccessful, recovery_by_call
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.timesheet import Timesheet
-from toolspan.analysis.usage import UsageRequest, join_requests
+from toolspan.analysis.usage import join_requests
 from toolspan.formats.registry import foreign_file_problem, format_of_path, parse_file_name
 from toolspan.reading.history import CallTable
 from toolspan.reading.rows import CallRow
 from toolspan.tables.facts import CallPlace, FileFacts, make_summary, make_time, make_usage
-from toolspan.tables.schema import TABLES, storable
-from toolspan.types.session import RequestUsage, Tokens
+from toolspan.tables.schema import TABLES
+from toolspan.types.session import RequestUsage
 from toolspan.types.span import parse_timestamp
 
 Row = dict[str, Any]

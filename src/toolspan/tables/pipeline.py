@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import zstandard
 from msgspec import Struct
@@ -71,6 +70,7 @@ _WRITE_BATCH_ROWS = 20_000
 _PARTITION_WEIGHT = 200
 """The cost of a partition, in rows."""
 _MAX_BATCH = 1_024
+_BATCHES_PER_JOB = 4
 _LINK_BATCH_KEYS = 1 << 22
 _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
@@ -206,14 +206,14 @@ class _Run:
         advance: Callable[[int], None],
     ) -> None:
         """Bring the dataset up to date."""
-        known = {item.uri: item for item in self._state.objects}
-        is_known = {item.uri for item in listed if item.stamp and item.uri in known and known[item.uri].stamp == item.stamp}
+        stamps = {item.uri: item.stamp for item in self._state.objects}
+        is_known = {item.uri for item in listed if item.stamp and stamps.get(item.uri) == item.stamp}
         first = self._state.next_number
         changed = [item for item in listed if item.uri not in is_known]
         changed = [item._replace(number=first + n) for n, item in enumerate(changed)]
         gone = [item for item in self._state.objects if item.uri not in is_known]
         self._read_objects = changed
-        self._removed = len(gone) - sum(item.uri in known for item in changed)
+        self._removed = len(gone) - sum(item.uri in stamps for item in changed)
         if not (changed or gone) and self._old is not None and self._old.sources == names:
             return
         self._scratch.mkdir()
@@ -242,7 +242,8 @@ class _Run:
         job = partial(read_batch, folder=str(self._folder), options=self._options)
         fresh: list[SourceObject] = []
         alone: list[tuple[ListedObject, ...]] = []
-        for batch, objects in _run_tasks(engine, job, [*_split(changed, lambda item: item.size, _READ_BATCH_BYTES)]):
+        tasks = _split(changed, lambda item: item.size, _READ_BATCH_BYTES, engine.jobs)
+        for batch, objects in _run_tasks(engine, job, tasks):
             if objects is None:
                 alone += [(item,) for item in batch]
                 continue
@@ -304,7 +305,9 @@ class _Run:
         groups: dict[int, list[SourceObject]] = {}
         for item in objects:
             groups.setdefault(item.group, []).append(item)
-        batches = _split([*groups.values()], lambda group: sum(item.length for item in group), _MERGE_BATCH_BYTES)
+        batches = _split(
+            [*groups.values()], lambda group: sum(item.length for item in group), _MERGE_BATCH_BYTES, engine.jobs
+        )
         job = partial(merge_batch, folder=str(self._folder), scratch=str(self._scratch))
         tasks = [tuple(chain.from_iterable(batch)) for batch in batches]
         return [job(item) if merged is None else merged for item, merged in _run_tasks(engine, job, tasks)]
@@ -320,9 +323,7 @@ class _Run:
         old = self._partitions
         old_days = {day for item in dropped for day in item.days}
         keys = {*new, *(key for key in old if (key.dialect, key.day) in old_days)}
-        tasks = [
-            WriteTask(key, tuple(new.get(key, ())), old[key].path if key in old else None) for key in sorted(keys)
-        ]
+        tasks = [WriteTask(key, tuple(new.get(key, ())), old[key].path if key in old else None) for key in sorted(keys)]
         path = self._scratch / "dropped"
         path.write_bytes(encode_blob(sorted(item.uri for item in dropped)))
         job = partial(write_batch, folder=str(self._folder), dropped=str(path))
@@ -332,14 +333,12 @@ class _Run:
             return _PARTITION_WEIGHT + rows
 
         partitions = {key: partition for key, partition in old.items() if key not in keys}
-        for batch, written in _run_tasks(engine, job, [*_split(tasks, weigh, _WRITE_BATCH_ROWS)]):
+        for batch, written in _run_tasks(engine, job, _split(tasks, weigh, _WRITE_BATCH_ROWS, engine.jobs)):
             partitions |= {partition.key: partition for partition in (job(batch) if written is None else written)}
         self._written = sum(old.get(key) != partition for key, partition in partitions.items())
         return partitions
 
-    def _commit(
-        self, names: list[str], objects: list[SourceObject], partitions: dict[PartitionKey, Partition]
-    ) -> None:
+    def _commit(self, names: list[str], objects: list[SourceObject], partitions: dict[PartitionKey, Partition]) -> None:
         """Swap the manifest, and remove what the dataset no longer needs."""
         objects.sort(key=lambda item: item.uri)
         used = {keys_file(item.pack) for item in objects}
@@ -393,18 +392,20 @@ def _load_state(folder: Path, manifest: Manifest | None) -> State | None:
         return None  # damaged: read everything again
 
 
-def _split(items: Iterable[T], weigh: Callable[[T], int], limit: int) -> Iterator[tuple[T, ...]]:
-    """Split items into batches of about the same weight."""
+def _split(items: Sequence[T], weigh: Callable[[T], int], limit: int, jobs: int) -> list[tuple[T, ...]]:
+    """Split items into batches of about the same weight: at most `limit`, and several for each job."""
+    weights = [weigh(item) for item in items]
+    limit = min(limit, sum(weights) // (jobs * _BATCHES_PER_JOB) + 1)
+    batches: list[tuple[T, ...]] = []
     batch: list[T] = []
     total = 0
-    for item in items:
+    for item, weight in zip(items, weights, strict=True):
         batch.append(item)
-        total += weigh(item)
+        total += weight
         if total >= limit or len(batch) >= _MAX_BATCH:
-            yield tuple(batch)
+            batches.append(tuple(batch))
             batch, total = [], 0
-    if batch:
-        yield tuple(batch)
+    return [*batches, tuple(batch)] if batch else batches
 
 
 def _run_tasks(engine: Engine, job: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[T, R | None]]:

@@ -72,7 +72,7 @@ class _Tables:
             return None
         names = ", ".join(f'"{column}"' for column in columns)
         query = f"SELECT {names} FROM read_parquet($files, hive_partitioning = true) WHERE {where}"
-        return self._connection.execute(query, {"files": files}).to_arrow_table()
+        return self._connection.sql(query, params={"files": files}).to_arrow_table()
 
     def heads(self, *extra: str) -> list[tuple[FileHead, dict[str, bytes | None]]]:
         """Return the facts of every transcript, sorted by name, with further columns."""
@@ -151,7 +151,9 @@ def _restore_calls(table: pa.Table, *, places: bool) -> Iterable[CallCopy]:
         )
         own = None
         if places and blobs[n] is not None:
-            agent, position, pauses = msgspec.msgpack.decode(blobs[n], type=tuple[int, int, tuple[tuple[int, int], ...]])
+            agent, position, pauses = msgspec.msgpack.decode(
+                blobs[n], type=tuple[int, int, tuple[tuple[int, int], ...]]
+            )
             times = (columns[name][n] for name in ("took_ms", "wait_ms", "wait_certainty", "hooks_ms", "run_ms"))
             own = CallPlace(agent, position, *times, pauses)
         yield CallCopy(row, columns["position"][n], own)

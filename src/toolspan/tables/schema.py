@@ -76,7 +76,9 @@ _CALLS = (
     Column("hooks_ms", "int64", "Time in hooks."),
     Column("took_ms", "int64", "Time from request to result; null if the result was made up later."),
     Column("permission", "string", "The recorded permission decision."),
-    Column("hooks", "list<hook>", "Hooks that ran for the call: point, name, outcome, command, exit_code, duration_ms."),
+    Column(
+        "hooks", "list<hook>", "Hooks that ran for the call: point, name, outcome, command, exit_code, duration_ms."
+    ),
     Column("target", "string", "What the call acts on: a path, command, pattern or address."),
     Column("background", "bool", "True if the call returned while its work continued."),
     Column("background_task", "string", "The background task that the call started."),

@@ -213,7 +213,7 @@ class WriteTask(NamedTuple):
 
 
 def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> list[Partition]:
-    """Write partitions, without the old rows of the files that `dropped` lists. Partitions without rows are left out."""
+    """Write partitions without the old rows of the files that `dropped` lists. Empty ones are left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
