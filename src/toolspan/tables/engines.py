@@ -147,7 +147,8 @@ class RayEngine:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[TaskResult[T, R]]:
         """Yield the results as they become available."""
         ray = self._ray
-        task = ray.remote(num_cpus=1, max_retries=_MAX_DEATHS, retry_exceptions=False)(_run_task)
+        options = {"num_cpus": 1, "max_retries": _MAX_DEATHS, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
+        task = ray.remote(**options)(_run_task)
         shared = ray.put(function)
         source = iter(items)
         running: dict[Any, T] = {}
