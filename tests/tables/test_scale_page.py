@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import duckdb
+import nbformat
 import polars as pl
 import pytest
+from nbclient import NotebookClient
 
+from tests.cli.command import CWD
 from tests.requirement import requirement
 from tests.tables.datasets import write_archive
 from toolspan.tables import TABLES, write_tables
 
-PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -49,3 +54,25 @@ def test_question_has_the_same_answer_in_duckdb_and_polars(query: str, tables: P
 
 def test_page_has_ten_questions() -> None:
     assert len(QUERIES) == 10
+
+
+@requirement("tables.notebook")
+def test_notebook_plots_failures_cost_waits_and_servers(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "teams.json").write_text(json.dumps({CWD: "Shop"}), encoding="utf-8")
+    monkeypatch.setenv("TABLES", str(tables))
+    monkeypatch.setenv("TEAMS", str(tmp_path / "teams.json"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+
+    notebook = nbformat.read(ROOT / "examples" / "fleet.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell("print(json.dumps([failures, cost, waits, servers], default=str))"))
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 4
+    failures, cost, waits, servers = json.loads(outputs[-1]["text"])
+    assert ["2026-11-02", "Bash"] in [row[:2] for row in failures]
+    assert {team for _, team, _ in cost} == {"Shop"}
+    assert ["Bash", "known"] in [row[:2] for row in waits]
+    assert servers == [["shop", "mcp_error", 1]]
