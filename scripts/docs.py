@@ -265,11 +265,12 @@ def tables() -> str:
         "meaning, and not when a column is added.",
         "- Each call and each request occurs once, however many files forks and resumes copied it to.\n"
         "- Times are in UTC. Offsets count decompressed bytes.\n"
-        "- Inputs and results are left out unless `--content` is given. `--redact` replaces secrets and personal data in\n"
-        "  every text; numbers in placeholders such as `[key-1]` count within one file.\n"
-        "- The dataset contains the transcripts of the sources of its last run. Rows of files that are gone are removed.\n"
-        "- `manifest.json` lists the files that belong to the dataset. A glob such as `OUT/calls/**/*.parquet` finds the\n"
-        "  same files, except during a run and after one that was killed; the next run removes what is left over.\n"
+        "- Inputs and results are left out unless `--content` is given. `--redact` replaces secrets and personal\n"
+        "  data in every text; numbers in placeholders such as `[key-1]` count within one file.\n"
+        "- The dataset contains the transcripts of the sources of its last run. Rows of files that are gone are\n"
+        "  removed.\n"
+        "- `manifest.json` lists the files that belong to the dataset. A glob such as `OUT/calls/**/*.parquet` finds\n"
+        "  the same files, except during a run and after one that was killed; the next run removes what is left.\n"
         "- Columns whose names begin with `_` and the folder `_state` are for toolspan.",
         "```python\nfrom toolspan.tables import Dataset, write_tables\n\n"
         'report = write_tables(["transcripts"], "tables")\nDataset("tables").files("calls")  # paths, for any Parquet '

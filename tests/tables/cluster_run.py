@@ -1,6 +1,6 @@
 """Write tables on a Ray cluster of three nodes, one of which is killed during the run.
 
-    python -m tests.tables.cluster_run SOURCE OUT
+python -m tests.tables.cluster_run SOURCE OUT
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(source: str, out: str) -> None:
         report = write_tables([source], out, engine="ray", address=cluster.address, advance=advance)
     finally:
         cluster.shutdown()
-    print(json.dumps({"nodes": nodes, "report": msgspec.to_builtins(report)}))
+    sys.stdout.write(json.dumps({"nodes": nodes, "report": msgspec.to_builtins(report)}) + "\n")
 
 
 if __name__ == "__main__":

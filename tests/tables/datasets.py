@@ -12,7 +12,7 @@ QUESTIONS = ("errors", "stats", "usage", "time", "sessions")
 
 
 def write_archive(folder: Path, *, sessions: int = 1) -> Path:
-    """Write sessions of two clients with forks, resumes, subagents, an unreadable file and a file of another program."""
+    """Write sessions with forks, resumes and subagents, an unreadable file and a file of another program."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = Archive(folder)
     for _ in range(sessions):

@@ -47,9 +47,9 @@ def main(source: str, out: str, folder: Path, step: int) -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
-            print(json.dumps({"finished": str(place), "code": status}))
+            sys.stdout.write(json.dumps({"finished": str(place), "code": status}) + "\n")
             return
-        print(json.dumps({"killed": str(place), "signal": os.WTERMSIG(status)}))
+        sys.stdout.write(json.dumps({"killed": str(place), "signal": os.WTERMSIG(status)}) + "\n")
 
 
 if __name__ == "__main__":

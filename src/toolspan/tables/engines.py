@@ -147,8 +147,9 @@ class RayEngine:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[TaskResult[T, R]]:
         """Yield the results as they become available."""
         ray = self._ray
-        options = {"num_cpus": 1, "max_retries": _MAX_DEATHS, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
-        task = ray.remote(**options)(_run_task)
+        task = ray.remote(num_cpus=1, max_retries=_MAX_DEATHS, retry_exceptions=False, scheduling_strategy="SPREAD")(
+            _run_task
+        )
         shared = ray.put(function)
         source = iter(items)
         running: dict[Any, T] = {}
