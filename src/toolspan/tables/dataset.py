@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
 ROW_GROUP_SIZE = 1 << 16
+_REPEATED_COLUMNS = frozenset(
+    "uri tool kind mcp_server state error_kind error_group error_program retry recovered_by session project agent "
+    "parent_call batch prompt wait_certainty permission branch model recorded_model path code severity client".split()
+)
+_FILTERED_COLUMNS = frozenset("uri id tool state session requested at started".split())
+"""perf: dictionaries and statistics of all columns would double the size of small partitions and of writing them."""
 
 
 class Partition(Struct, frozen=True, kw_only=True, order=True):
@@ -134,10 +140,19 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table, sink, compression="zstd", compression_level=3, row_group_size=ROW_GROUP_SIZE, version="2.6",
-        data_page_version="1.0", write_statistics=[name for name in table.column_names if name[0] != "_"],
-    )  # fmt: skip
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression="zstd",
+        compression_level=3,
+        version="2.6",
+        data_page_version="1.0",
+        use_dictionary=[name for name in table.column_names if name in _REPEATED_COLUMNS],
+        write_statistics=[name for name in table.column_names if name in _FILTERED_COLUMNS],
+        store_schema=False,  # perf: a copy of the schema would be a third of a small file
+    ) as writer:
+        writer.write_table(table, ROW_GROUP_SIZE)
+        writer.add_key_value_metadata(table.schema.metadata)
     data = sink.getvalue()
     digest = hashlib.sha256(memoryview(data)).hexdigest()[:16]
     path = f"{key.folder}/part-{digest}.parquet"

@@ -6,6 +6,7 @@ Every table also has the partition columns `dialect` and `day`, which are in the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolspan.errors import ToolspanError
@@ -229,6 +230,7 @@ def import_pyarrow() -> Any:
     return pa
 
 
+@cache
 def arrow_schema(table: str, *, partitions: bool = False) -> pa.Schema:
     """Return the Arrow schema of a table, with its version; with `partitions`, also the partition columns."""
     pa = import_pyarrow()

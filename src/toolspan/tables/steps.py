@@ -229,9 +229,10 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
                 opened[part.path] = open_arrow(part.path)
             parts.append(opened[part.path].slice(part.start, part.count).select(schema.names))
         if task.old is not None:
-            old = pq.read_table(Path(folder) / task.old, schema=schema, partitioning=None)
+            old = pq.ParquetFile(Path(folder) / task.old).read()
             parts.append(old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris))))
-        rows = pa.concat_tables([part.cast(schema) for part in parts])
+        rows = pa.concat_tables([part if part.schema.equals(schema) else part.cast(schema) for part in parts])
+        rows = rows.replace_schema_metadata(schema.metadata)
         if rows.num_rows:
             rows = rows.take(pc.sort_indices(rows, [("uri", "ascending"), ("position", "ascending")]))
             partitions.append(write_partition(Path(folder), task.key, rows.combine_chunks()))
