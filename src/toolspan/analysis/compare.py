@@ -21,6 +21,7 @@ from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import FileTime, TimeSplit, measure_transcript
 from toolspan.analysis.usage import FileUsage, filter_requests, join_requests, sum_usage, transcript_usage
 from toolspan.errors import SourceError
+from toolspan.formats.source import to_path
 from toolspan.reading.lineage import Lineages, merge_copies
 from toolspan.reading.rows import CallRow
 from toolspan.reading.transcript import Transcript, read, read_content
@@ -51,16 +52,16 @@ class ComparedFile(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def file_facts(path: str) -> ComparedFile:
+def file_facts(path: Path | str) -> ComparedFile:
     """Return the facts from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        transcript = read(Path(path))
+        transcript = read(to_path(path))
         usage, time = transcript_usage(transcript), measure_transcript(transcript)
     except SourceError as error:
-        info = SessionInfo()
+        file, info = str(path), SessionInfo()
         return ComparedFile(
-            file=path, info=info, problem=str(error), changes=[], time=FileTime(file=path, info=info, agents=[]),
-            usage=FileUsage(file=path, info=info, requests={}),
+            file=file, info=info, problem=str(error), changes=[], time=FileTime(file=file, info=info, agents=[]),
+            usage=FileUsage(file=file, info=info, requests={}),
         )  # fmt: skip
     changes = [
         ChangedFile(path=change.path, call=change.call, at=change.at, added=change.added, removed=change.removed)

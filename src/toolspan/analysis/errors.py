@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
 from toolspan.errors import SourceError
+from toolspan.formats.source import to_path
 from toolspan.reading.causes import background_failure, normalize_line
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
@@ -40,19 +41,19 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
         return self.facts.problem
 
 
-def file_recovery(path: str) -> FileRecovery:
+def file_recovery(path: Path | str) -> FileRecovery:
     """Read the failed calls in one file. If it is unreadable, `problem` is set and nothing is raised."""
     return _read_recovery(path, all_calls=False)
 
 
-def file_recovery_all(path: str) -> FileRecovery:
+def file_recovery_all(path: Path | str) -> FileRecovery:
     """Read one file like `file_recovery`, but return rows for all calls, so that they can be filtered."""
     return _read_recovery(path, all_calls=True)
 
 
-def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
+def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
     try:
-        transcript = read_calls(Path(path))
+        transcript = read_calls(to_path(path))
         spans = transcript.spans
     except SourceError as error:
         return FileRecovery(facts=unreadable_summary(path, error), endings=[])
@@ -66,7 +67,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
-        starter_call=transcript.agent_origin.starter_call,
+        started_by=transcript.agent_origin.starter_call,
         successes=[] if all_calls else transcript.success_keys,
     )
     return FileRecovery(facts=summary, endings=chain_endings(spans))

@@ -59,14 +59,14 @@ class FileUsage(Struct, frozen=True, kw_only=True):
         return bool(self.requests)
 
 
-def file_usage(path: str) -> FileUsage:
+def file_usage(path: Path | str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
     from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        return transcript_usage(read_known(Path(path)))
+        return transcript_usage(read_known(to_path(path)))
     except SourceError as error:
-        return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
+        return FileUsage(file=str(path), info=SessionInfo(), requests={}, problem=str(error))
 
 
 def transcript_usage(transcript: Transcript) -> FileUsage:

@@ -46,6 +46,7 @@ from toolspan.cli.select import (
     read_files,
     read_filtered_files,
 )
+from toolspan.formats.source import to_path
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
@@ -94,7 +95,7 @@ def command(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
         )
-    elif len(names) != 2 and not (len(names) == 3 and Path(names[2]).is_dir()):
+    elif len(names) != 2 and not (len(names) == 3 and to_path(names[2]).is_dir()):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
         sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
@@ -118,7 +119,7 @@ def command(
 def _read_side(name: str, folder: Sequence[str], call_filter: CallFilter) -> list[ComparedFile]:
     if not folder:
         return read_filtered_files([name], _JOB, call_filter, last=False)
-    files = read_files(find_session_files(name, Path(folder[0])), _JOB)
+    files = read_files(find_session_files(name, to_path(folder[0])), _JOB)
     return [file for file in files if call_filter.accepts_file(file.file, file.info)]
 
 
@@ -127,7 +128,7 @@ def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting
     main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
     if len(main_a) != 1 or len(main_b) != 1:
         return None
-    return find_parting(read(Path(main_a[0])), read(Path(main_b[0])))
+    return find_parting(read(main_a[0]), read(main_b[0]))
 
 
 def _print_comparison(comparison: Comparison, limit: int) -> None:

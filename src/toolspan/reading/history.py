@@ -15,7 +15,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.registry import get_format
+from toolspan.formats.registry import format_of_path, get_format
+from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
 from toolspan.reading.lineage import (
     Lineages,
@@ -35,16 +36,16 @@ from toolspan.types.span import Span
 
 
 def history(root: Path | str | None = None) -> History:
-    """Return the transcripts below `root`, or those of this user's clients if `root` is None.
+    """Return the transcripts below a folder or URL, or those of this user's clients if `root` is None.
 
     Raises:
         SourceError: the folder does not exist.
     """
-    return History(find_transcripts(Path(root)) if root is not None else find_all_transcripts())
+    return History(find_transcripts(to_path(root)) if root is not None else find_all_transcripts())
 
 
 def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:
-    """Read the transcripts below a folder one after another.
+    """Read the transcripts below a folder or URL one after another.
 
     Raises:
         SourceError: the folder does not exist, or a file cannot be read.
@@ -150,8 +151,14 @@ class CallTable:
                 if file.info.agent_id:  # its subagents may refer to it as their session
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
-            if file.info.agent_id and file.starter_call:
-                starters[file.info.session_id, file.info.agent_id] = file.starter_call
+            agent_id = file.info.agent_id
+            if not agent_id:
+                continue
+            starter = file.started_by
+            if starter is None and not is_remote(file.file):  # it may have been written later
+                starter = format_of_path(file.file).agent_origin(Path(file.file)).starter_call
+            if starter:
+                starters[file.info.session_id, agent_id] = starter
         return starters
 
     def link_span(self, span: Span) -> Span:

@@ -31,10 +31,9 @@ MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
 ROW_GROUP_SIZE = 1 << 16
 _REPEATED_COLUMNS = frozenset(
-    "uri tool kind mcp_server state error_kind error_group error_program retry recovered_by session project agent "
-    "parent_call batch prompt wait_certainty permission branch model recorded_model path code severity client".split()
+    ["uri", "tool", "kind", "mcp_server", "state", "error_kind", "error_group", "error_program", "retry", "recovered_by", "session", "project", "agent", "parent_call", "batch", "prompt", "wait_certainty", "permission", "branch", "model", "recorded_model", "path", "code", "severity", "client"]
 )
-_FILTERED_COLUMNS = frozenset("uri id tool state session requested at started".split())
+_FILTERED_COLUMNS = frozenset(["uri", "id", "tool", "state", "session", "requested", "at", "started"])
 """perf: dictionaries and statistics of all columns would double the size of small partitions and of writing them."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import PurePath
 from typing import Protocol
 
 import msgspec
@@ -22,6 +22,7 @@ from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, T
 from toolspan.analysis.usage import FileUsage, transcript_usage
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
+from toolspan.formats.source import to_path
 from toolspan.reading.lineage import call_key
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
@@ -119,7 +120,7 @@ class FileFacts(Struct, frozen=True, kw_only=True):
 def read_facts(path: str, options: ReadOptions) -> FileFacts:
     """Return the facts of one file. If it is unreadable, `head.problem` is set."""
     try:
-        transcript = read_known(Path(path))
+        transcript = read_known(to_path(path))
         spans = transcript.spans
         times = measure_transcript(transcript)
         archive = FileArchive([transcript], contents=False)
@@ -235,7 +236,7 @@ def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, Reque
         tokens_raw_sum=head.tokens_raw_sum,
         findings=[],
         started=head.started,
-        starter_call=head.usage.starter_call,
+        started_by=head.usage.starter_call,
         problem=head.problem,
     )
 
@@ -305,7 +306,7 @@ def _link_texts(facts: FileFacts) -> Iterator[str]:
     info, name = facts.head.info, parse_file_name(facts.head.file)
     sessions = {*info.session_ids, info.session_id, info.forked_from, info.agent_id, name.session_id}
     if info.session_id is None:
-        sessions.add(Path(facts.head.file).name.partition(".")[0])
+        sessions.add(PurePath(facts.head.file).name.partition(".")[0])
     yield from (f"session {session}" for session in sessions if session)
     if info.root:
         yield f"root {info.root}"

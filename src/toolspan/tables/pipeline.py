@@ -26,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import ToolspanError
+from toolspan.formats.source import to_path
 from toolspan.reading.cache import code_digest, compute_file_stamp
 from toolspan.reading.discovery import find_transcripts
 from toolspan.tables.dataset import (
@@ -153,7 +154,7 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
     """Return the transcripts of the sources, sorted by name, each once."""
     objects: dict[str, ListedObject] = {}
     for source in sources:
-        for file in find_transcripts(Path(source)):
+        for file in find_transcripts(to_path(source)):
             uri = str(file.path)
             if uri not in objects:
                 objects[uri] = ListedObject(uri, file.size, compute_file_stamp(file.path) or "")
