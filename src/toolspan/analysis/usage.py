@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.registry import get_format, parse_file_name
+from toolspan.formats.source import to_path
 from toolspan.reading.lineage import Lineages, group_sessions
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
 ROW_GROUP_SIZE = 1 << 16
-_REPEATED_COLUMNS = frozenset(
-    ["uri", "tool", "kind", "mcp_server", "state", "error_kind", "error_group", "error_program", "retry", "recovered_by", "session", "project", "agent", "parent_call", "batch", "prompt", "wait_certainty", "permission", "branch", "model", "recorded_model", "path", "code", "severity", "client"]
-)
-_FILTERED_COLUMNS = frozenset(["uri", "id", "tool", "state", "session", "requested", "at", "started"])
+_REPEATED_COLUMNS = frozenset({
+    "agent", "batch", "branch", "client", "code", "error_group", "error_kind", "error_program", "kind", "mcp_server",
+    "model", "parent_call", "path", "permission", "project", "prompt", "recorded_model", "recovered_by", "retry",
+    "session", "severity", "state", "tool", "uri", "wait_certainty",
+})  # fmt: skip
+_FILTERED_COLUMNS = frozenset({"at", "id", "requested", "session", "started", "state", "tool", "uri"})
 """perf: dictionaries and statistics of all columns would double the size of small partitions and of writing them."""
 
 
