@@ -11,11 +11,16 @@ from pathlib import Path
 
 import pytest
 
+import toolspan
+from tests.reading.test_lineage import CORPUS
 from tests.requirement import requirement
 from tests.tables.datasets import table_bytes, write_archive
 from toolspan.errors import ToolspanError
-from toolspan.tables import write_tables
+from toolspan.reading.history import CallTable
+from toolspan.reading.parallel import SCAN_JOB
+from toolspan.tables import Dataset, write_tables
 from toolspan.tables.engines import LocalEngine, make_engine
+from toolspan.tables.query import load_results
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 110
@@ -23,18 +28,24 @@ TIMEOUT = 110
 
 
 @requirement("tables.ray")
-def test_cluster_that_loses_a_node_writes_the_same_tables(tmp_path: Path) -> None:
-    folder = write_archive(tmp_path / "archive", sessions=12)
+@pytest.mark.parametrize("size", ["small", pytest.param("corpus", marks=pytest.mark.slow)])
+def test_cluster_that_loses_a_node_writes_the_same_tables(size: str, tmp_path: Path) -> None:
+    if size == "corpus" and not CORPUS.is_dir():
+        pytest.skip("the corpus is not on this machine")
+    folder = CORPUS if size == "corpus" else write_archive(tmp_path / "archive", sessions=12)
     report = write_tables([folder], tmp_path / "local", jobs=2)
 
     program = [sys.executable, "-m", "tests.tables.cluster_run", folder, tmp_path / "ray"]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    timeout = TIMEOUT if size == "small" else TIMEOUT * 10
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
     assert done.returncode == 0, done.stderr[-2_000:]
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["nodes"] == [3, 2]
     assert result["report"]["rows"] == report.rows
     assert table_bytes(tmp_path / "ray") == table_bytes(tmp_path / "local")
+    rows = CallTable(load_results(Dataset(tmp_path / "ray"), SCAN_JOB)).calls
+    assert rows == toolspan.history(folder).call_table.calls
 
 
 def die_once(item: tuple[int, str]) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -196,3 +197,18 @@ def test_texts_outside_the_content_are_redacted_too(tmp_path: Path) -> None:
 
     assert all(key not in run(name, "--tables", tmp_path / "out", "--json").stdout for name in QUESTIONS)
     assert key in run("errors", tmp_path / "archive", "--json").stdout
+
+
+@requirement("tables.objects")
+def test_tables_of_objects_answer_as_the_objects_do(tmp_path: Path) -> None:
+    store = MemoryFileSystem()
+    store.put(str(write_archive(tmp_path / "archive")), "/tables-test", recursive=True)
+    try:
+        report = write_tables(["memory://tables-test"], tmp_path / "out", jobs=1)
+        assert write_tables(["memory://tables-test"], tmp_path / "out", jobs=1).read == 0
+        assert answers("--tables", tmp_path / "out") == answers("memory://tables-test")
+        store.rm("/tables-test/broken.jsonl.zst")
+        assert write_tables(["memory://tables-test"], tmp_path / "out", jobs=1).removed == 1
+    finally:
+        store.rm("/tables-test", recursive=True)
+    assert report.unreadable == 2

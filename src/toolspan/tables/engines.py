@@ -133,6 +133,7 @@ class RayEngine:
         except ImportError as error:
             raise ToolspanError("--engine ray needs Ray: install toolspan[ray]") from error
         self._ray: Any = ray
+        address = address or os.environ.get("RAY_ADDRESS")
         self._is_own = not ray.is_initialized()
         if self._is_own:
             options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs, "address": "local"}

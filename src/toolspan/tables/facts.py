@@ -52,7 +52,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """A text that differs if the facts may differ."""
-        name = f"{self.redactor.__module__}.{self.redactor.__qualname__}" if self.redactor else ""  # type: ignore[attr-defined]
+        name = f"{self.redactor.__module__}.{self.redactor.__qualname__}" if self.redactor else ""
         return f"{int(self.content)} {name}"
 
 

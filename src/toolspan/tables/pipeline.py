@@ -65,13 +65,16 @@ from toolspan.tables.steps import (
 )
 
 _READ_BATCH_BYTES = 8 << 20
+_FILE_WEIGHT = 1 << 13
+"""The cost of a file, in bytes."""
 _MERGE_BATCH_BYTES = 2 << 20
 """Compressed facts per merge task."""
 _WRITE_BATCH_ROWS = 20_000
 _PARTITION_WEIGHT = 200
 """The cost of a partition, in rows."""
-_MAX_BATCH = 1_024
 _BATCHES_PER_JOB = 4
+_MAX_BATCHES = 4_096
+"""More tasks than this would only give the driver more to remember."""
 _LINK_BATCH_KEYS = 1 << 22
 _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
@@ -230,9 +233,11 @@ class _Run:
             engine.close()
         numbers = {item.number for item in linked}
         objects = [item for item in kept if item.number not in numbers]
-        for item in grouped:
-            days = {day for part in merged for day in part.days.get(item.uri, ())}
-            objects.append(replace(item, days=tuple(sorted(days))))
+        days: dict[str, set[tuple[str, str]]] = {}
+        for part in merged:
+            for uri, own in part.days.items():
+                days.setdefault(uri, set()).update(own)
+        objects += (replace(item, days=tuple(sorted(days.get(item.uri, ())))) for item in grouped)
         self._commit(names, objects, partitions)
         shutil.rmtree(self._scratch)
 
@@ -243,7 +248,7 @@ class _Run:
         job = partial(read_batch, folder=str(self._folder), options=self._options)
         fresh: list[SourceObject] = []
         alone: list[tuple[ListedObject, ...]] = []
-        tasks = _split(changed, lambda item: item.size, _READ_BATCH_BYTES, engine.jobs)
+        tasks = _split(changed, lambda item: item.size + _FILE_WEIGHT, _READ_BATCH_BYTES, engine.jobs)
         for batch, objects in _run_tasks(engine, job, tasks):
             if objects is None:
                 alone += [(item,) for item in batch]
@@ -306,9 +311,9 @@ class _Run:
         groups: dict[int, list[SourceObject]] = {}
         for item in objects:
             groups.setdefault(item.group, []).append(item)
-        batches = _split(
-            [*groups.values()], lambda group: sum(item.length for item in group), _MERGE_BATCH_BYTES, engine.jobs
-        )
+        # Sorted by time, a task has rows for few days, and a partition gets its rows from few tasks.
+        ordered = sorted(groups.values(), key=lambda group: min(item.started for item in group))
+        batches = _split(ordered, lambda group: sum(item.length for item in group), _MERGE_BATCH_BYTES, engine.jobs)
         job = partial(merge_batch, folder=str(self._folder), scratch=str(self._scratch))
         tasks = [tuple(chain.from_iterable(batch)) for batch in batches]
         return [job(item) if merged is None else merged for item, merged in _run_tasks(engine, job, tasks)]
@@ -330,7 +335,7 @@ class _Run:
         job = partial(write_batch, folder=str(self._folder), dropped=str(path))
 
         def weigh(task: WriteTask) -> int:
-            rows = sum(part.count for part in task.slices) + (old[task.key].rows if task.old else 0)
+            rows = sum(part.rows for part in task.slices) + (old[task.key].rows if task.old else 0)
             return _PARTITION_WEIGHT + rows
 
         partitions = {key: partition for key, partition in old.items() if key not in keys}
@@ -394,16 +399,16 @@ def _load_state(folder: Path, manifest: Manifest | None) -> State | None:
 
 
 def _split(items: Sequence[T], weigh: Callable[[T], int], limit: int, jobs: int) -> list[tuple[T, ...]]:
-    """Split items into batches of about the same weight: at most `limit`, and several for each job."""
+    """Split items into batches of about the same weight: about `limit`, but several for each job and not too many."""
     weights = [weigh(item) for item in items]
-    limit = min(limit, sum(weights) // (jobs * _BATCHES_PER_JOB) + 1)
+    limit = max(sum(weights) // _MAX_BATCHES, min(limit, sum(weights) // (jobs * _BATCHES_PER_JOB) + 1))
     batches: list[tuple[T, ...]] = []
     batch: list[T] = []
     total = 0
     for item, weight in zip(items, weights, strict=True):
         batch.append(item)
         total += weight
-        if total >= limit or len(batch) >= _MAX_BATCH:
+        if total >= limit:
             batches.append(tuple(batch))
             batch, total = [], 0
     return [*batches, tuple(batch)] if batch else batches

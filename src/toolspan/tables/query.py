@@ -109,6 +109,7 @@ class _Tables:
 _NOT_LOADED = frozenset(
     {"mcp_server", "recovered", "recovered_by", "project", "other_files", "input", "result", "_place"}
 )
+_TIME_COLUMNS = ("took_ms", "wait_ms", "wait_certainty", "hooks_ms", "run_ms")
 _REQUEST_COLUMNS = (
     "uri", "position", "id", "at", "at_text", "recorded_model", "recorded_input_tokens", "output_tokens",
     "cache_creation_input_tokens", "cache_read_input_tokens", "cache_write_1h", "sidechain", "fast", "_copies",
@@ -154,8 +155,8 @@ def _restore_calls(table: pa.Table, *, places: bool) -> Iterable[CallCopy]:
             agent, position, pauses = msgspec.msgpack.decode(
                 blobs[n], type=tuple[int, int, tuple[tuple[int, int], ...]]
             )
-            times = (columns[name][n] for name in ("took_ms", "wait_ms", "wait_certainty", "hooks_ms", "run_ms"))
-            own = CallPlace(agent, position, *times, pauses)
+            took, wait, certainty, hooks, run = (columns[name][n] for name in _TIME_COLUMNS)
+            own = CallPlace(agent, position, took, wait, certainty, hooks, run, pauses)
         yield CallCopy(row, columns["position"][n], own)
 
 

@@ -16,7 +16,7 @@ import zstandard
 from msgspec import Struct
 
 from toolspan.tables.dataset import STATE_FOLDER, Partition, PartitionKey, write_file, write_partition
-from toolspan.tables.facts import FileFacts, ReadOptions, link_keys, read_facts, unreadable_facts
+from toolspan.tables.facts import FileFacts, FileHead, ReadOptions, link_keys, read_facts, unreadable_facts
 from toolspan.tables.merge import decode_blob, encode_blob, merge_facts
 from toolspan.tables.schema import arrow_schema, make_arrow_table
 
@@ -51,6 +51,8 @@ class SourceObject(Struct, frozen=True, array_like=True):
     offset: int
     length: int
     is_readable: bool = True
+    started: str = ""
+    """Time of its first record, as recorded."""
     days: tuple[tuple[str, str], ...] = ()
     """The partitions with rows of the file, as dialect and day."""
 
@@ -79,11 +81,11 @@ def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -
 
     compress = zstandard.ZstdCompressor().compress
     data = bytearray()
-    places: list[tuple[ListedObject, int, int, bool]] = []
+    places: list[tuple[ListedObject, int, int, FileHead]] = []
     keys: list[tuple[int, int]] = []
     for item, facts in pairs:
         frame = compress(encode_blob(facts))
-        places.append((item, len(data), len(frame), facts.head.problem is None))
+        places.append((item, len(data), len(frame), facts.head))
         data += frame
         keys += ((key, item.number) for key in link_keys(facts))
     keys.sort()
@@ -94,8 +96,8 @@ def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -
     columns = [pa.array([key for key, _ in keys], pa.uint64()), pa.array([number for _, number in keys], pa.int64())]
     write_arrow(folder / keys_file(pack), pa.table(columns, names=["key", "number"]))
     return [
-        SourceObject(item.uri, item.size, item.stamp, item.number, item.number, pack, offset, length, readable)
-        for item, offset, length, readable in places
+        SourceObject(*item, item.number, pack, offset, length, head.problem is None, head.info.started_at or "")
+        for item, offset, length, head in places
     ]
 
 
@@ -168,7 +170,7 @@ class RowSlice(NamedTuple):
     key: PartitionKey
     path: str
     start: int
-    count: int
+    rows: int
 
 
 class MergedRows(NamedTuple):
@@ -227,7 +229,7 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
         for part in task.slices:
             if part.path not in opened:
                 opened[part.path] = open_arrow(part.path)
-            parts.append(opened[part.path].slice(part.start, part.count).select(schema.names))
+            parts.append(opened[part.path].slice(part.start, part.rows).select(schema.names))
         if task.old is not None:
             old = pq.ParquetFile(Path(folder) / task.old).read()
             parts.append(old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris))))
