@@ -272,9 +272,9 @@ def tables() -> str:
         "- `manifest.json` lists the files that belong to the dataset. A glob such as `OUT/calls/**/*.parquet` finds\n"
         "  the same files, except during a run and after one that was killed; the next run removes what is left.\n"
         "- Columns whose names begin with `_` and the folder `_state` are for toolspan.",
-        "```python\nfrom toolspan.tables import Dataset, write_tables\n\n"
-        'report = write_tables(["transcripts"], "tables")\nDataset("tables").files("calls")  # paths, for any Parquet '
-        "reader\n```",
+        "```python\nimport toolspan\nfrom toolspan.tables import Dataset, write_tables\n\n"
+        'report = write_tables([toolspan.sample.archive()], "tables")\nprint(report.rows)\n'
+        'print(Dataset("tables").files("calls"))  # paths, for any Parquet reader\n```',
         "The paths contain two more columns of every table, as `calls/dialect=claude/day=2026-11-02/part-….parquet`:",
         _table("| column | type | meaning |", partitions),
         *parts,

@@ -32,7 +32,7 @@ from toolspan.types.span import LineCounts, Span
 
 
 class TextRedactor(Protocol):
-    """The part of a redactor that the tables need. `toolspan.export.redact.SecretRedactor` is one."""
+    """The part of a redactor that the tables need. `toolspan.export.SecretRedactor` is one."""
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
         """Find names of users in the lines of a transcript."""

@@ -135,7 +135,7 @@ def write_tables(
         jobs: how many tasks run at once; by default one per core.
         address: the Ray cluster; by default a new one on this machine.
         content: add the inputs and results of calls.
-        redactor: makes a redactor for each file, such as `toolspan.export.redact.SecretRedactor`.
+        redactor: makes a redactor for each file, such as `toolspan.export.SecretRedactor`.
         advance: is called with the number of bytes read.
 
     Raises:
