@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import tempfile
 from pathlib import Path
 
@@ -184,6 +185,7 @@ def test_wrong_folders_and_names_are_explained(tmp_path: Path) -> None:
     assert "no such file" in run("tables", tmp_path / "gone", "-o", tmp_path / "out", code=2).output
     run("tables", tmp_path / "archive", "-o", tmp_path / "out")
     assert "use filters" in run("errors", tmp_path / "archive", "--tables", tmp_path / "out", code=2).output
+    assert "needs the transcripts" in run("usage", "--context", "--tables", tmp_path / "out", code=2).output
     with pytest.raises(ToolspanError, match="no table"):
         Dataset(tmp_path / "out").files("call")
 
@@ -212,3 +214,23 @@ def test_tables_of_objects_answer_as_the_objects_do(tmp_path: Path) -> None:
     finally:
         store.rm("/tables-test", recursive=True)
     assert report.unreadable == 2
+
+
+@requirement("tables.extras")
+@pytest.mark.parametrize(
+    ("module", "words", "extra"),
+    [
+        ("pyarrow", ("tables", "ARCHIVE", "-o", "new"), "toolspan[tables]"),
+        ("ray", ("tables", "ARCHIVE", "-o", "new", "--engine", "ray"), "toolspan[ray]"),
+        ("duckdb", ("errors", "--tables", "OUT"), "toolspan[tables]"),
+    ],
+)
+def test_missing_library_is_reported_with_its_extra(
+    module: str, words: tuple[str, ...], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
+    write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.chdir(tmp_path)
+
+    assert extra in run(*(word.lower() if word.isupper() else word for word in words), code=2).output
