@@ -35,7 +35,7 @@ def test_cluster_that_loses_a_node_writes_the_same_tables(size: str, tmp_path: P
     folder = CORPUS if size == "corpus" else write_archive(tmp_path / "archive", sessions=12)
     report = write_tables([folder], tmp_path / "local", jobs=2)
 
-    program = [sys.executable, "-m", "tests.tables.cluster_run", folder, tmp_path / "ray"]
+    program: list[str | Path] = [sys.executable, "-m", "tests.tables.cluster_run", folder, tmp_path / "ray"]
     timeout = TIMEOUT if size == "small" else TIMEOUT * 10
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 

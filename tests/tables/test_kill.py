@@ -28,7 +28,7 @@ def test_run_killed_before_any_change_leaves_the_old_or_the_new_dataset(step: in
     new = table_bytes(tmp_path / "fresh")
     killed = tmp_path / "killed"
 
-    program = [sys.executable, "-m", "tests.tables.killed_run", source, out, killed, str(step)]
+    program: list[str | Path] = [sys.executable, "-m", "tests.tables.killed_run", source, out, killed, str(step)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
     *runs, last = map(json.loads, done.stdout.splitlines())
 

@@ -38,8 +38,10 @@ def in_duckdb(tables: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def in_polars(tables: Path, query: str) -> list[tuple[object, ...]]:
-    options = {"hive_partitioning": True, "try_parse_hive_dates": False}
-    frames = {table: pl.scan_parquet(f"{tables}/{table}/**/*.parquet", **options) for table in TABLES}
+    frames = {
+        table: pl.scan_parquet(f"{tables}/{table}/**/*.parquet", hive_partitioning=True, try_parse_hive_dates=False)
+        for table in TABLES
+    }
     return pl.SQLContext(frames).execute(query, eager=True).rows()
 
 

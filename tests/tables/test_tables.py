@@ -40,7 +40,7 @@ Sessions = st.lists(
 def select(out: Path, query: str) -> list[tuple[object, ...]]:
     for table in TABLES:
         query = query.replace(f"{{{table}}}", f"read_parquet({Dataset(out).files(table)!r}, hive_partitioning = true)")
-    return duckdb.sql(query).fetchall()
+    return duckdb.connect().execute(query).fetchall()
 
 
 def answers(*words: str | Path) -> dict[str, str]:
