@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 
 import msgspec
 from ray.cluster_utils import Cluster
@@ -27,7 +28,9 @@ def main(source: str, out: str) -> None:
             nodes.append(len(cluster.list_all_nodes()))
 
     try:
-        report = write_tables([source], out, engine="ray", address=cluster.address, advance=advance)
+        report = write_tables(
+            [source], out, engine="ray", address=cluster.address, progress=lambda _: nullcontext(advance)
+        )
     finally:
         cluster.shutdown()
     sys.stdout.write(json.dumps({"nodes": nodes, "report": msgspec.to_builtins(report)}) + "\n")

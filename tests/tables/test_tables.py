@@ -182,6 +182,7 @@ def test_wrong_folders_and_names_are_explained(tmp_path: Path) -> None:
 
     assert "no tables there" in run("errors", "--tables", tmp_path / "none", code=2).output
     assert "is not empty" in run("tables", tmp_path / "archive", "-o", tmp_path / "full", code=2).output
+    assert "to a folder" in run("tables", tmp_path / "archive", "-o", "s3://bucket/tables", code=2).output
     assert "no such file" in run("tables", tmp_path / "gone", "-o", tmp_path / "out", code=2).output
     run("tables", tmp_path / "archive", "-o", tmp_path / "out")
     assert "use filters" in run("errors", tmp_path / "archive", "--tables", tmp_path / "out", code=2).output

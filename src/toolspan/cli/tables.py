@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from toolspan.cli.output import format_count, make_console, make_table, print_json, progress_bar, warn
@@ -12,7 +10,7 @@ from toolspan.tables.engines import EngineName
 
 @click.command("tables")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("-o", "--output", "out", required=True, type=click.Path(path_type=Path), metavar="OUT",
+@click.option("-o", "--output", "out", required=True, metavar="OUT",
               help="The folder of the tables.")  # fmt: skip
 @click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
               help="Processes of this machine, or tasks of a Ray cluster.")  # fmt: skip
@@ -22,7 +20,7 @@ from toolspan.tables.engines import EngineName
 @click.option("--redact", is_flag=True, help="Replace secrets and personal data by placeholders.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    sources: tuple[str, ...], *, out: Path, engine: EngineName, address: str | None, jobs: int | None,
+    sources: tuple[str, ...], *, out: str, engine: EngineName, address: str | None, jobs: int | None,
     content: bool, redact: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write transcripts as Parquet tables: calls, sessions, requests, file changes, findings.
@@ -34,14 +32,11 @@ def command(
     """
     from toolspan.export.redact import SecretRedactor
     from toolspan.tables import write_tables
-    from toolspan.tables.pipeline import list_objects
 
-    size = sum(item.size for item in list_objects(sources))
-    with progress_bar(size, "reading") as advance:
-        report = write_tables(
-            sources, out, engine=engine, jobs=jobs, address=address, content=content,
-            redactor=SecretRedactor if redact else None, advance=advance,
-        )  # fmt: skip
+    report = write_tables(
+        sources, out, engine=engine, jobs=jobs, address=address, content=content,
+        redactor=SecretRedactor if redact else None, progress=lambda size: progress_bar(size, "reading"),
+    )  # fmt: skip
     if as_json:
         print_json(report)
         return

@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import ToolspanError
-from toolspan.formats.source import to_path
+from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import code_digest, compute_file_stamp
 from toolspan.reading.discovery import find_transcripts
 from toolspan.tables.dataset import (
@@ -80,6 +80,7 @@ _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
 _JOINED_KEYS = f"{STATE_FOLDER}/joined-"
 
+ProgressFactory = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -121,7 +122,7 @@ def write_tables(
     address: str | None = None,
     content: bool = False,
     redactor: Callable[[], TextRedactor] | None = None,
-    advance: Callable[[int], None] = lambda _: None,
+    progress: ProgressFactory = lambda _: nullcontext(lambda _: None),
 ) -> TablesReport:
     """Write the transcripts of files and folders to a dataset, or bring an existing dataset up to date.
 
@@ -136,20 +137,23 @@ def write_tables(
         address: the Ray cluster; by default a new one on this machine.
         content: add the inputs and results of calls.
         redactor: makes a redactor for each file, such as `toolspan.export.SecretRedactor`.
-        advance: is called with the number of bytes read.
+        progress: is called with the number of bytes to read, and returns a context whose value is called with the
+            number of bytes of each part that was read.
 
     Raises:
         SourceError: a source does not exist, or `out` contains tables of another version.
         ToolspanError: an extra is missing, the cluster cannot be reached, or another run is writing to `out`.
     """
     import_pyarrow()
+    if is_remote(out):
+        raise ToolspanError(f"{out}: tables are written to a folder; copy it to a store afterwards")
     folder = Path(out)
     names = [str(source) for source in sources]
     listed = list_objects(names)
     options = ReadOptions(content=content, redactor=redactor)
     with _lock(folder):
         run = _Run(folder, options)
-        run.update(names, listed, lambda: make_engine(engine, jobs=jobs, address=address), advance)
+        run.update(names, listed, lambda: make_engine(engine, jobs=jobs, address=address), progress)
         return run.report()
 
 
@@ -207,7 +211,7 @@ class _Run:
         names: list[str],
         listed: Sequence[ListedObject],
         make: Callable[[], Engine],
-        advance: Callable[[int], None],
+        progress: ProgressFactory,
     ) -> None:
         """Bring the dataset up to date."""
         stamps = {item.uri: item.stamp for item in self._state.objects}
@@ -223,7 +227,8 @@ class _Run:
         self._scratch.mkdir()
         engine = make()
         try:
-            fresh = self._read(changed, engine, advance)
+            with progress(sum(item.size for item in changed)) as advance:
+                fresh = self._read(changed, engine, advance)
             kept = [item for item in self._state.objects if item.uri in is_known]
             linked = self._find_linked(kept, gone, fresh)
             grouped = self._link([*linked, *fresh], engine, is_all=len(linked) == len(kept))
