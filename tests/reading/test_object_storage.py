@@ -24,23 +24,23 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import toolspan
 from tests.cli.command import rows, run
+from tests.formats import gemini_chats
+from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.formats.source import source_for_path, to_path
 from toolspan.reading.discovery import find_transcripts, iter_transcripts
 from toolspan.reading.sample import archive
-from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing import RolloutBuilder, TranscriptBuilder, claude_results, codex_builder
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries of stores, and about forks beside their threads
 
 BROOK = "claude/projects/-home-mira-brook/16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463"
 CALL = "toolu_01736Jj0QNEZ3IFZbFCMQTYp"
 COMMANDS = [
-    "sessions ROOT", "calls ROOT", "errors ROOT", "stats ROOT", "usage ROOT", "usage --context ROOT", "time ROOT",
-    "flows ROOT", "files ROOT", f"show ROOT/{BROOK}.jsonl", f"show {CALL} ROOT", "show --last ROOT",
-    f"show ROOT --session {BROOK[-36:]}", f"why {CALL} ROOT", "search disk ROOT",
-    f"compare {BROOK[-36:]} 3c5a7e91 ROOT",
-    "export ROOT", "doctor ROOT", f"doctor --roundtrip ROOT/{BROOK}.jsonl", f"repair --dry-run ROOT/{BROOK}.jsonl",
-    f"calls ROOT/{BROOK}.jsonl", "restore 0002_due.sql --output - ROOT",
+    "sessions ROOT", "calls ROOT", "errors ROOT", "stats ROOT", "usage --context ROOT", "time ROOT", "flows ROOT",
+    "files ROOT", f"show ROOT/{BROOK}.jsonl", f"show {CALL} ROOT --session {BROOK[-36:]}", f"why {CALL} ROOT",
+    "search disk ROOT", f"compare {BROOK[-36:]} 3c5a7e91 ROOT", "doctor ROOT", f"repair --dry-run ROOT/{BROOK}.jsonl",
+    f"export ROOT/{BROOK}.jsonl", "restore 0002_due.sql --output - ROOT",
 ]  # fmt: skip
 
 
@@ -149,11 +149,25 @@ def answer(command: str, root: str) -> tuple[int, str]:
     return done.exit_code, done.stdout.replace(root, "ROOT")
 
 
+@requirement("remote.same-answers")
 def test_every_reading_command_answers_from_a_bucket_as_from_a_folder(bucket: Bucket) -> None:
     for command in COMMANDS:
         code, text = answer(command, str(archive()))
         assert text, command
         assert answer(command, "s3://archive") == (code, text), command
+
+
+def test_sessions_of_all_clients_are_read_from_a_store(tmp_path: Path) -> None:
+    rollout = RolloutBuilder(age="bare").prompt("Look")
+    rollout.output(rollout.call("exec_command", {"cmd": "cat notes"}), codex_builder.command_output("milk\n"))
+    rollout.write(tmp_path / ".codex")
+    gemini_chats.write_chat(tmp_path, gemini_chats.document())
+    fsspec.filesystem("memory").put(f"{tmp_path}/", "memory://clients/", recursive=True)
+
+    for command in ("calls ROOT", "sessions ROOT", "search milk ROOT", "show --last ROOT"):
+        code, text = answer(command, str(tmp_path))
+        assert text
+        assert answer(command, "memory://clients") == (code, text), command
 
 
 def test_commands_and_functions_read_any_store_that_fsspec_knows() -> None:
@@ -170,6 +184,7 @@ def test_commands_and_functions_read_any_store_that_fsspec_knows() -> None:
     assert [span.result.text for span in transcript.spans if span.result] == texts
 
 
+@requirement("remote.second-question-requests-no-objects")
 def test_a_second_question_requests_no_object(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLSPAN_NO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -227,6 +242,7 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+@requirement("remote.flat-listing")
 @pytest.mark.parametrize("count", [20, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_a_listing_of_very_many_objects_needs_little_memory(count: int) -> None:
     tracemalloc.start()
@@ -254,6 +270,7 @@ def test_keys_with_any_characters_are_read(store: str, bucket: Bucket) -> None:
     assert {row["session"] for row in listed} == {f"in {name}" for name in names}
 
 
+@requirement("remote.rest-is-read")
 def test_what_cannot_be_read_is_named_and_the_rest_is_read(bucket: Bucket) -> None:
     put("stubborn://b/p/good.jsonl", session("good"))
     for name in ("denied", "vanished", "truncated"):
