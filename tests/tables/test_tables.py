@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -98,6 +99,17 @@ def test_number_of_processes_changes_nothing_and_sums_equal_the_commands(tmp_pat
     ((cost, requests),) = select(tmp_path / "one", "SELECT sum(cost_usd), count(*) FROM {requests}")
     assert requests == sum(row["requests"] for row in usage)
     assert cost == pytest.approx(sum(row["cost_usd"] or 0 for row in usage))
+
+
+@requirement("tables.answers")
+def test_answer_of_a_real_process_prints_nothing_else(tmp_path: Path) -> None:
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
+    write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)
+
+    program = [sys.executable, "-m", "toolspan", "stats", "--tables", str(tmp_path / "out"), "--json"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == (run("stats", tmp_path / "archive", "--json").stdout, "")
 
 
 @requirement("tables.findings")
