@@ -24,7 +24,7 @@ from toolspan.tables.query import load_results
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300
-"""Seconds after which a run is considered to hang. It takes about 20 on a machine that does nothing else."""
+"""Seconds after which a run is considered to hang."""
 
 
 @requirement("tables.ray")

@@ -294,6 +294,10 @@ def make_recovery(head: FileHead, calls: list[CallRow], endings: list[ChainEndin
 # Links between files
 
 
+_UNIQUE_ID_LENGTH = 16
+"""Shorter ids of subagents occur in unrelated sessions."""
+
+
 def link_keys(facts: FileFacts) -> list[int]:
     """Return hashes of what the file may share with others: sessions, first records, calls and requests.
 
@@ -304,7 +308,9 @@ def link_keys(facts: FileFacts) -> list[int]:
 
 def _link_texts(facts: FileFacts) -> Iterator[str]:
     info, name = facts.head.info, parse_file_name(facts.head.file)
-    sessions = {*info.session_ids, info.session_id, info.forked_from, info.agent_id, name.session_id}
+    sessions = {*info.session_ids, info.session_id, info.forked_from, name.session_id}
+    if len(info.agent_id or "") >= _UNIQUE_ID_LENGTH:  # nested subagents may refer to it as their session
+        sessions.add(info.agent_id)
     if info.session_id is None:
         sessions.add(PurePath(facts.head.file).name.partition(".")[0])
     yield from (f"session {session}" for session in sessions if session)

@@ -238,11 +238,11 @@ class _Run:
             engine.close()
         numbers = {item.number for item in linked}
         objects = [item for item in kept if item.number not in numbers]
-        days: dict[str, set[tuple[str, str]]] = {}
+        keys: dict[str, set[PartitionKey]] = {}
         for part in merged:
-            for uri, own in part.days.items():
-                days.setdefault(uri, set()).update(own)
-        objects += (replace(item, days=tuple(sorted(days.get(item.uri, ())))) for item in grouped)
+            for uri, own in part.partitions.items():
+                keys.setdefault(uri, set()).update(own)
+        objects += (replace(item, partitions=tuple(sorted(keys.get(item.uri, ())))) for item in grouped)
         self._commit(names, objects, partitions)
         shutil.rmtree(self._scratch)
 
@@ -332,8 +332,7 @@ class _Run:
             for rows in part.slices:
                 new.setdefault(rows.key, []).append(rows)
         old = self._partitions
-        old_days = {day for item in dropped for day in item.days}
-        keys = {*new, *(key for key in old if (key.dialect, key.day) in old_days)}
+        keys = {*new, *(key for item in dropped for key in item.partitions if key in old)}
         tasks = [WriteTask(key, tuple(new.get(key, ())), old[key].path if key in old else None) for key in sorted(keys)]
         path = self._scratch / "dropped"
         path.write_bytes(encode_blob(sorted(item.uri for item in dropped)))

@@ -53,8 +53,8 @@ class SourceObject(Struct, frozen=True, array_like=True):
     is_readable: bool = True
     started: str = ""
     """Time of its first record, as recorded."""
-    days: tuple[tuple[str, str], ...] = ()
-    """The partitions with rows of the file, as dialect and day."""
+    partitions: tuple[PartitionKey, ...] = ()
+    """The partitions with rows of the file."""
 
 
 # Read
@@ -177,15 +177,15 @@ class MergedRows(NamedTuple):
     """The rows of a batch of linked files."""
 
     slices: list[RowSlice]
-    days: dict[str, set[tuple[str, str]]]
-    """The partitions of each file, as dialect and day."""
+    partitions: dict[str, set[PartitionKey]]
+    """The partitions of each file."""
 
 
 def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -> MergedRows:
     """Merge files into rows. The batch contains whole groups of linked files."""
     name = min(item.number for item in objects)
     slices: list[RowSlice] = []
-    days: dict[str, set[tuple[str, str]]] = {}
+    partitions: dict[str, set[PartitionKey]] = {}
     for table, rows in merge_facts(load_facts(objects, Path(folder))).items():
         if not rows:
             continue
@@ -199,8 +199,8 @@ def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -
             slices.append(RowSlice(PartitionKey(table, dialect, day), str(path), start, count))
             start += count
         for row in rows:
-            days.setdefault(row["uri"], set()).add((row["dialect"], row["day"]))
-    return MergedRows(slices, days)
+            partitions.setdefault(row["uri"], set()).add(PartitionKey(table, row["dialect"], row["day"]))
+    return MergedRows(slices, partitions)
 
 
 # Write
