@@ -8,36 +8,25 @@ All contestants run in turns, round by round. `read.py` measures. Start at `main
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from peers import AGENTSVIEW, CCUSAGE, Answer, Bench, Job, agentsview_job, ccusage_job
-from promises import Target, machine, missed, ratio_target, table, target_table, write_json
-from read import Row, fingerprint, measured_table, network_cutter, run_into, told, warm
+from promises import Target, ratio_target, table
+from read import Row, print_queries, query_bench, query_parser, run_into, toolspan
 
 WORDS = ("ENOENT", "Traceback", "error")
 SLACK = 0.1
 """Seconds that a search may take longer than ripgrep."""
-SETTLING = 3
-"""Seconds after which a newly written file is cached."""
 
 Maker = Callable[[Bench, Path], Job]
-
-
-def toolspan() -> Path:
-    """Return the command installed beside this Python."""
-    return Path(sys.executable).with_name("toolspan")
 
 
 def ripgrep() -> Path:
@@ -194,56 +183,24 @@ def agreement(bench: Bench, word: str) -> tuple[str, int, int, int]:
     return word, len(matches), len(lines), odd
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--archive", type=Path, required=True, help="has expected-totals.json")
-    parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
-    parser.add_argument("--rollouts", type=Path, help="folder of Codex rollouts to search as well")
-    parser.add_argument("--word", action="append", help=f"to search for (default: {WORDS})")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
-    parser.add_argument("--scratch", type=Path, help="scratch folder (default: a temporary one)")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds per run")
-    parser.add_argument("--json", type=Path, help="write all numbers there")
-    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
-    return parser.parse_args()
-
-
 def main() -> int:
     """Measure, print the results, and return 1 if a target is missed."""
-    arguments = parse_arguments()
+    parser = query_parser(__doc__.splitlines()[0], repeats=5)
+    parser.add_argument("--rollouts", type=Path, help="folder of Codex rollouts to search as well")
+    parser.add_argument("--word", action="append", help=f"to search for (default: {WORDS})")
+    arguments = parser.parse_args()
     words = tuple(arguments.word or WORDS)
-    scratch = Path(tempfile.mkdtemp(dir=arguments.scratch, prefix="questions-"))
-    bench = Bench(
-        archive=arguments.archive.resolve(),
-        peers=arguments.peers.resolve() if arguments.peers else None,
-        scratch=scratch,
-        offline=network_cutter(),
-        timeout=arguments.timeout,
-    )
-    expected = json.loads((bench.archive / "expected-totals.json").read_bytes())["claude"]
-    searches = [Search(word, bench.archive) for word in words]
-    if arguments.rollouts:
-        there = arguments.rollouts.resolve()
-        searches += [Search(word, there, ", rollouts") for word in words]
-    here = f"{machine()}, load {os.getloadavg()[0]:.1f}"
-    try:
-        time.sleep(SETTLING)
-        before = fingerprint(bench.archive)
-        warm(bench.archive)
+    untouched: list[Target] = []
+    with query_bench(arguments, untouched) as bench:
+        expected = json.loads((bench.archive / "expected-totals.json").read_bytes())["claude"]
+        searches = [Search(word, bench.archive) for word in words]
+        if arguments.rollouts:
+            searches += [Search(word, arguments.rollouts.resolve(), ", rollouts") for word in words]
         rows = run_all(bench, searches, arguments.repeats)
         met = targets({row.name: row for row in rows}, searches)
-        same = fingerprint(bench.archive) == before
-        met.append(Target("archive untouched", "same files", "same" if same else "changed", same))
         agreed = [agreement(bench, word) for word in words]
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    print(f"{here}\n\nArchive: {expected['files']} files, {expected['bytes'] / 1e6:.0f} MB, warm\n")
-    print("\n".join([*measured_table(rows), "", *target_table(met), ""]))
     header = ["word", "calls and messages", "lines of rg", "matches outside these lines"]
-    print("\n".join(table(header, agreed)))
-    write_json({"machine": here, **told(rows, met)}, arguments.json)
-    return int(arguments.enforce and missed(met))
+    return print_queries(arguments, expected, rows, [*met, *untouched], table(header, agreed))
 
 
 if __name__ == "__main__":

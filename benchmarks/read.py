@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -513,6 +514,61 @@ def warm(archive: Path) -> None:
         with path.open("rb") as file:
             while file.read(1 << 20):
                 pass
+
+
+# Queries: `questions.py` and `usage.py`
+
+SETTLING = 3
+"""Seconds after which a newly written file is cached."""
+
+
+def toolspan() -> Path:
+    """Return the command installed beside this Python."""
+    return Path(sys.executable).with_name("toolspan")
+
+
+def query_parser(description: str, repeats: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that the benchmarks of queries share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--archive", type=Path, required=True, help="has expected-totals.json")
+    parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"rounds (default {repeats})")
+    parser.add_argument("--scratch", type=Path, help="scratch folder (default: a temporary one)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds per run")
+    parser.add_argument("--json", type=Path, help="write all numbers there")
+    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
+    return parser
+
+
+@contextmanager
+def query_bench(arguments: argparse.Namespace, targets: list[Target]) -> Iterator[Bench]:
+    """Yield a bench on a warm archive; afterwards, add the target that the archive was not changed."""
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
+        bench = Bench(
+            archive=arguments.archive.resolve(),
+            peers=arguments.peers.resolve() if arguments.peers else None,
+            scratch=Path(scratch),
+            offline=network_cutter(),
+            timeout=arguments.timeout,
+        )
+        time.sleep(SETTLING)
+        before = fingerprint(bench.archive)
+        warm(bench.archive)
+        yield bench
+        same = fingerprint(bench.archive) == before
+        targets.append(Target("archive untouched", "same files", "same" if same else "changed", same))
+
+
+def print_queries(
+    arguments: argparse.Namespace, archive: Mapping[str, int], rows: Sequence[Row], targets: Sequence[Target],
+    more: Iterable[str] = (),
+) -> int:  # fmt: skip
+    """Print all tables, write the numbers, and return 1 with --enforce if a target is missed."""
+    here = f"{machine()}, load {os.getloadavg()[0]:.1f}"
+    print(f"{here}\n\nArchive: {archive['files']} files, {archive['bytes'] / 1e6:.0f} MB, warm\n")
+    print("\n".join([*measured_table(rows), "", *target_table(targets), "", *more]))
+    write_json({"machine": here, **told(rows, targets)}, arguments.json)
+    return int(arguments.enforce and missed(targets))
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -2,8 +2,9 @@
 
 Needs an archive of transcripts and Chromium with its driver, and for the comparison the peers' prefix (see
 `peers.py`). Adds short sessions until the archive has `--sessions` of them, and one session with `--calls` calls; small
-numbers make a quick run. Prints Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if
-a target is missed. All times are measured inside the page. Start at `main`.
+numbers make a quick run. With `--scratch`, the archive and what the servers keep about it are used again. Prints
+Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed. All times are
+measured inside the page. Start at `main`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from toolspan.testing import TranscriptBuilder
 LONG_SESSION = "00000000-1111-4222-8333-444444444444"
 START_SECONDS = 900
 """How long a server may take for its first reading of the archive."""
-PAGE_SECONDS = 180
-SCROLL_MS = 3000
+PAGE_SECONDS = 120
+SCROLL_MS = 2000
+IDLE_SECONDS = 10
+"""How long the CPU time of an idle server is counted."""
 
 # The element that scrolls furthest, and whether it holds a long list.
 HELPERS = """
@@ -85,6 +88,15 @@ const done = arguments[arguments.length - 1];
 (async () => {
   const find = (selector) => document.querySelector(selector);
   const seen = () => { try { return %(seen)s; } catch { return null; } };
+  const until = async (test) => {
+    const limit = performance.now() + 10000;
+    while (!test() && performance.now() < limit) await window.frame();
+  };
+  try {
+    %(prepare)s;
+  } catch (error) {
+    return done(null);
+  }
   const before = seen();
   const start = performance.now();
   %(action)s;
@@ -102,20 +114,33 @@ class View:
     path: str
     ready: str
     scrolls: bool = False
-    actions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """An action, and an expression that changes when its result is shown."""
+    actions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    """What comes first, the action, and an expression that changes when its result is shown."""
 
 
 LIST = "document.querySelector('main h1') && window.isLong?.()"
-SORT = ("[...document.querySelectorAll('main thead th button')].at(-1).click()", "find('main tbody').innerText")
+SORT = ("", "[...document.querySelectorAll('main thead th button')].at(-1).click()", "find('main tbody').innerText")
 FILTER = (
-    "find('main .facet').open = true; find('main .facet input[type=checkbox]').click()",
+    "find('main .facet summary').click(); await until(() => find('main .facet input[type=checkbox]'))",
+    "find('main .facet input[type=checkbox]').click()",
     "find('main [data-test=count]').innerText",
 )
+OPEN_CALL = (
+    "const rows = document.querySelectorAll('main a.item.call')",
+    "rows[Math.floor(Math.random() * rows.length)].click()",
+    "find('.panel .call-detail h2').innerText",
+)
+FILTER_CALLS = ("", "find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
 OURS = (
     View("first page", "/", "document.querySelector('main h1') && !document.querySelector('main .loading')"),
     View("sessions list", "/sessions", LIST, scrolls=True, actions={"sort": SORT, "filter": FILTER}),
-    View("long session", f"/session/{LONG_SESSION}", LIST, scrolls=True, actions={"sort": SORT}),
+    View(
+        "long session",
+        f"/session/{LONG_SESSION}",
+        LIST,
+        scrolls=True,
+        actions={"open a call": OPEN_CALL, "filter": FILTER_CALLS},
+    ),
 )
 THEIRS = (
     View("first page", "/", "document.querySelector('.metric-value') && document.querySelector('.session-item')"),
@@ -137,6 +162,8 @@ class Measured:
     version: str
     start: float | None = None
     memory: float | None = None
+    idle_cpu: float | None = None
+    """Milliseconds of CPU in ten seconds, with a page open."""
     numbers: dict[str, list[float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -155,7 +182,11 @@ class Measured:
 
 
 def build_projects(archive: Path, projects: Path, sessions: int, calls: int) -> str:
-    """Link the archive's sessions into `projects` and add the rest; describe the result."""
+    """Link the archive's sessions into `projects` and add the rest, unless it is there; describe the result."""
+    note = projects.parent / f"{sessions}-{calls}.txt"
+    if note.exists():
+        return note.read_text(encoding="utf-8")
+    shutil.rmtree(projects, ignore_errors=True)
     source = next(iter(sorted(archive.rglob("projects"))), archive)
     shutil.copytree(source, projects, copy_function=_link)
     count = sum(1 for _ in projects.glob("*/*.jsonl"))
@@ -177,7 +208,9 @@ def build_projects(archive: Path, projects: Path, sessions: int, calls: int) -> 
     long.write(folder / f"{LONG_SESSION}.jsonl")
     size = sum(file.stat().st_size for file in projects.rglob("*") if file.is_file())
     total = sum(1 for _ in projects.glob("*/*.jsonl"))
-    return f"{size / 1e6:,.0f} MB, {total:,} sessions, one of them with {calls:,} calls"
+    about = f"{size / 1e6:,.0f} MB, {total:,} sessions, one of them with {calls:,} calls"
+    note.write_text(about, encoding="utf-8")
+    return about
 
 
 def _link(source: str, target: str) -> None:
@@ -210,9 +243,9 @@ def serve_toolspan(projects: Path, scratch: Path) -> Iterator[tuple[subprocess.P
 def serve_agentsview(
     program: Path, projects: Path, scratch: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
-    """Run `agentsview serve` on an empty data folder and yield it when it answers."""
+    """Run `agentsview serve` and yield it when it answers."""
     data = scratch / "data"
-    data.mkdir()
+    data.mkdir(exist_ok=True)
     env = {
         **environment(scratch), "AGENTSVIEW_DATA_DIR": str(data), "AGENTSVIEW_NO_DAEMON": "1",
         "AGENTSVIEW_TELEMETRY_ENABLED": "0", "AGENTSVIEW_DISABLE_UPDATE_CHECK": "1", "AGENTSVIEW_NO_BROWSER": "1",
@@ -263,6 +296,26 @@ def memory_of(process: subprocess.Popen[bytes]) -> float:
     return total / 1e6
 
 
+def cpu_of(process: subprocess.Popen[bytes]) -> float:
+    """Return the CPU seconds that a server and its children have used."""
+    main = psutil.Process(process.pid)
+    total = 0.0
+    for one in (main, *main.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            total += sum(one.cpu_times()[:4])
+    return total
+
+
+def _idle_cpu(process: subprocess.Popen[bytes]) -> float:
+    """Return the CPU milliseconds of a server in some idle seconds, once what the page asked for is answered."""
+    deadline = time.monotonic() + PAGE_SECONDS
+    used = -1.0
+    while used != (used := cpu_of(process)) and time.monotonic() < deadline:
+        time.sleep(2)
+    time.sleep(IDLE_SECONDS)
+    return (cpu_of(process) - used) * 1000
+
+
 # The browser
 
 
@@ -308,6 +361,7 @@ def measure(result: Measured, driver: Any, base: str, views: Sequence[View], run
     """Open each view once to warm up, and then measure it in each run."""
     for view in views:
         try:
+            print(f"{result.name}: {view.name}", file=sys.stderr, flush=True)
             open_view(driver, base, view)
             for _ in range(runs):
                 times = open_view(driver, base, view)
@@ -317,15 +371,16 @@ def measure(result: Measured, driver: Any, base: str, views: Sequence[View], run
                     found = driver.execute_async_script(SCROLL % SCROLL_MS)
                     result.add(f"{view.name}: scroll p50", found["p50"])
                     result.add(f"{view.name}: scroll p99", found["p99"])
-                for name, (action, seen) in view.actions.items():
-                    result.add(f"{view.name}: {name}", _act(result, driver, view, (action, seen)))
+                for name, action in view.actions.items():
+                    result.add(f"{view.name}: {name}", _act(result, driver, view, action))
         except Exception as problem:  # noqa: BLE001 - one view that fails must not end the run
             result.notes.append(f"{view.name}: {type(problem).__name__}: {str(problem).splitlines()[0][:200]}")
 
 
-def _act(result: Measured, driver: Any, view: View, action: tuple[str, str]) -> float | None:
+def _act(result: Measured, driver: Any, view: View, action: tuple[str, str, str]) -> float | None:
     try:
-        value: float | None = driver.execute_async_script(ACT % {"action": action[0], "seen": action[1]})
+        parts = dict(zip(("prepare", "action", "seen"), action, strict=True))
+        value: float | None = driver.execute_async_script(ACT % parts)
     except Exception as problem:  # noqa: BLE001 - the view may not have it
         result.notes.append(f"{view.name}: {str(problem).splitlines()[0][:160]}")
         return None
@@ -344,6 +399,8 @@ def run_contestant(
             driver.get(f"{base}/?{query}" if query else base)
             measure(result, driver, base, views, runs)
             result.memory = memory_of(process)
+            driver.get(base)
+            result.idle_cpu = _idle_cpu(process)
     except Exception as problem:  # noqa: BLE001 - the other contestant is still measured
         result.notes.append(f"{type(problem).__name__}: {str(problem)[:300]}")
     return result
@@ -360,10 +417,12 @@ def targets_of(ours: Measured, theirs: Measured | None) -> list[Target]:
         "long session: data shown": 1000.0,
         "sessions list: filter": 100.0,
         "sessions list: sort": 100.0,
-        "long session: sort": 100.0,
+        "long session: filter": 100.0,
+        "long session: open a call": 1000.0,
     }
     targets = [_limit_target(what, ours.median(what), limit, "ms") for what, limit in limits.items()]
     targets.append(_limit_target("server memory", ours.memory, 200, "MB"))
+    targets.append(_limit_target("CPU of the idle server in 10 s", ours.idle_cpu, 10, "ms"))
     targets.append(_limit_target("start", ours.start and ours.start * 1000, 1000, "ms"))
     for view in ("sessions list", "long session"):
         what = f"{view}: scroll p99"
@@ -379,7 +438,7 @@ def _limit_target(what: str, value: float | None, limit: float, unit: str) -> Ta
 
 def report(contestants: Sequence[Measured], about: str) -> Iterator[str]:
     """Yield the tables: each number is the median of the runs, in ms, with all runs in brackets."""
-    yield f"{machine()}; {about}\n"
+    yield f"{machine()}, load {os.getloadavg()[0]:.1f}; {about}\n"
     names = list(dict.fromkeys(name for one in contestants for name in one.numbers))
 
     def cell(one: Measured, name: str) -> str:
@@ -390,6 +449,12 @@ def report(contestants: Sequence[Measured], about: str) -> Iterator[str]:
     rows = [[name, *(cell(one, name) for one in contestants)] for name in names]
     rows.append(["start, seconds", *(f"{one.start:.2f}" if one.start is not None else "–" for one in contestants)])
     rows.append(["server memory, MB", *(f"{one.memory:.0f}" if one.memory else "–" for one in contestants)])
+    rows.append(
+        [
+            "idle server, ms of CPU in 10 s",
+            *("–" if one.idle_cpu is None else f"{one.idle_cpu:.0f}" for one in contestants),
+        ]
+    )
     yield from table(["ms, median (runs)", *(f"{one.name} {one.version}" for one in contestants)], rows)
     for one in contestants:
         for note in dict.fromkeys(one.notes):
@@ -404,19 +469,19 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=5000)
     parser.add_argument("--calls", type=int, default=50_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--scratch", type=Path, help="folder for copies; default: a temporary one")
+    parser.add_argument("--scratch", type=Path, help="folder that is kept; default: a temporary one")
     parser.add_argument("--json", type=Path, help="also write all numbers to this file, or - for stdout")
     parser.add_argument("--enforce", action="store_true", help="exit with code 1 if a target is missed")
     arguments = parser.parse_args()
     if not ((shutil.which("chromium") or shutil.which("google-chrome")) and shutil.which("chromedriver")):
         print("Chromium and its driver are needed (Debian: chromium, chromium-driver)", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(dir=arguments.scratch, prefix="ui-bench-") as name:
-        scratch = Path(name)
-        for folder in ("ours/home", "ours/tmp", "ours/run", "theirs/home", "theirs/tmp"):
-            (scratch / folder).mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        kept = arguments.scratch and arguments.scratch.resolve()
+        scratch = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ui-bench-")))
+        for folder in ("ours/home", "ours/tmp", "ours/run", "theirs/home", "theirs/tmp", "archive"):
+            (scratch / folder).mkdir(parents=True, exist_ok=True)
         projects = scratch / "archive" / "projects"
-        projects.parent.mkdir()
         about = build_projects(arguments.archive.resolve(), projects, arguments.sessions, arguments.calls)
         time.sleep(3)  # files are cached when they are not quite new
         from importlib.metadata import version
@@ -442,7 +507,14 @@ def main() -> int:
         {
             "archive": about,
             "contestants": [
-                {"name": one.name, "start": one.start, "memory": one.memory, "ms": one.numbers, "notes": one.notes}
+                {
+                    "name": one.name,
+                    "start": one.start,
+                    "memory": one.memory,
+                    "idle_cpu": one.idle_cpu,
+                    "ms": one.numbers,
+                    "notes": one.notes,
+                }
                 for one in contestants
             ],
         },

@@ -7,30 +7,19 @@ numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shutil
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from peers import CCUSAGE, TOKEN_FIELDS, Answer, Bench, Job, ccusage_job
-from promises import Target, machine, missed, ratio_target, table, target_table, write_json
-from read import Row, fingerprint, measured_table, network_cutter, run_into, told, warm
+from promises import Target, ratio_target, table
+from read import Row, print_queries, query_bench, query_parser, run_into, toolspan
 
-SETTLING = 3
-"""Seconds after which a newly written file is cached."""
 COLD_FACTOR, WARM_FACTOR = 1, 4
-
-
-def toolspan() -> Path:
-    """Return the command installed beside this Python."""
-    return Path(sys.executable).with_name("toolspan")
 
 
 def sum_rows(stdout: Path) -> Answer:
@@ -107,52 +96,20 @@ def totals_table(rows: Mapping[str, Row], expected: Mapping[str, int]) -> list[s
     return list(table(["who", "input", "output", "cache write", "cache read"], lines))
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--archive", type=Path, required=True, help="has expected-totals.json")
-    parser.add_argument("--peers", type=Path, required=True, help="prefix given to peers.py")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
-    parser.add_argument("--scratch", type=Path, help="scratch folder (default: a temporary one)")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds per run")
-    parser.add_argument("--json", type=Path, help="write all numbers there")
-    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
-    return parser.parse_args()
-
-
 def main() -> int:
     """Measure, print the results, and return 1 if a target is missed."""
-    arguments = parse_arguments()
-    scratch = Path(tempfile.mkdtemp(dir=arguments.scratch, prefix="usage-"))
-    bench = Bench(
-        archive=arguments.archive.resolve(),
-        peers=arguments.peers.resolve(),
-        scratch=scratch,
-        offline=network_cutter(),
-        timeout=arguments.timeout,
-    )
-    expected = json.loads((bench.archive / "expected-totals.json").read_bytes())["claude"]
-    here = f"{machine()}, load {os.getloadavg()[0]:.1f}"
+    arguments = query_parser(__doc__.splitlines()[0], repeats=7).parse_args()
     rows = {name: Row(name, about) for name, (about, _) in JOBS.items()}
-    try:
-        time.sleep(SETTLING)
-        before = fingerprint(bench.archive)
-        warm(bench.archive)
+    untouched: list[Target] = []
+    with query_bench(arguments, untouched) as bench:
+        expected = json.loads((bench.archive / "expected-totals.json").read_bytes())["claude"]
         run_into(Row("prepared", ""), bench, warm_job)
         for _ in range(arguments.repeats):
             for name, row in rows.items():
                 if row.failure is None:
                     run_into(row, bench, JOBS[name][1])
-        met = targets(rows, expected["tokens"])
-        same = fingerprint(bench.archive) == before
-        met.append(Target("archive untouched", "same files", "same" if same else "changed", same))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    print(f"{here}\n\nArchive: {expected['files']} files, {expected['bytes'] / 1e6:.0f} MB, warm\n")
-    print("\n".join([*measured_table(list(rows.values())), "", *totals_table(rows, expected["tokens"]), ""]))
-    print("\n".join(target_table(met)))
-    write_json({"machine": here, **told(list(rows.values()), met)}, arguments.json)
-    return int(arguments.enforce and missed(met))
+    met = [*targets(rows, expected["tokens"]), *untouched]
+    return print_queries(arguments, expected, list(rows.values()), met, totals_table(rows, expected["tokens"]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,14 @@ def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
     assert hint in run("errors", path, env={"COLUMNS": "50"}).stdout
     assert hint in run("search", "x", path).stdout
     assert "toolu_x" in run("show", "toolu_x", path).stdout
+
+
+def test_a_call_that_is_still_running_is_not_an_error(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="now", start=datetime.now(UTC)).prompt("go")
+    story.result(story.call("Bash", {"command": "make"}), claude_results.exited(1, "no rule"))
+    story.call("Bash", {"command": "sleep 600"})
+    story.write(tmp_path / "now.jsonl")
+    assert [group["kind"] for group in groups(tmp_path)] == ["command_failed"]
+    assert [row["state"] for row in rows(run("calls", tmp_path, "--json"))] == ["failed", "running"]
+    (session,) = rows(run("sessions", tmp_path, "--json"))
+    assert (session["wrong"], session["states"]) == (1, {"failed": 1, "running": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from tests.analysis.file_acts import Rollout
 from tests.cli.command import CWD, home_at, rows, run, saved
 from tests.requirement import requirement
 from toolspan.diffs.codex_patch import AddFile, PatchChunk, UpdateFile
+from toolspan.reading.cache import Cache, cached_map
+from toolspan.reading.excerpt import read_excerpt
+from toolspan.reading.parallel import SCAN_JOB
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -509,3 +513,29 @@ def test_a_run_of_equal_calls_is_folded(tmp_path: Path) -> None:
     assert shown(path, "--unfold").count("git status") == 40
     (item,) = json.loads(shown(path, "--json"))["turns"]
     assert sum(entry["type"] == "batch" for entry in item["items"]) == 40
+
+
+def test_a_call_of_a_large_session_is_read_from_its_place_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = TranscriptBuilder(session_id="5a1e0000-0000-4000-8000-000000000001").prompt("first task")
+    calls = []
+    for number in range(12):  # 12 MB: files from 8 MB on are read in part
+        call = story.call("Bash", {"command": f"make part{number}"}, after_ms=500)
+        story.result(call, claude_results.exited(2, "No rule") if number % 5 == 4 else f"{number:2} " * 350_000)
+        calls.append(call)
+        if number == 5:
+            story.compact("so far").prompt("second task")
+    file = saved(story, tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TOOLSPAN_NO_CACHE")
+    env = home_at(tmp_path)
+    whole = [run("show", call, tmp_path, "--json", env={**env, "TOOLSPAN_NO_CACHE": "1"}).stdout for call in calls[::3]]
+    later = time.time_ns() + 10**10  # only files that have rested are cached
+    list(cached_map([file], SCAN_JOB, Cache(tmp_path / "cache" / "toolspan"), now=lambda: later))
+    assert [run("show", call, tmp_path, "--json", env=env).stdout for call in calls[::3]] == whole
+    excerpt = read_excerpt(file, calls[0])
+    assert excerpt is not None
+    assert 0 < len(excerpt.spans) < len(calls)
+    assert json.loads(whole[0])["call"]["branch"] == "compacted"
+    assert json.loads(whole[-1])["prompt"] == "second task"

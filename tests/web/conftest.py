@@ -27,8 +27,9 @@ NO_BROWSER = "neither Chromium nor its driver is installed (Debian: chromium, ch
 class Server:
     """A running `toolspan ui`."""
 
-    def __init__(self, url: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(self, url: str, process: subprocess.Popen[bytes], runtime: Path) -> None:
         self.url = url
+        self.runtime = runtime
         self.process = process
         parts = urlsplit(url)
         self.host, self.port = parts.hostname or "", parts.port or 0
@@ -44,6 +45,15 @@ class Server:
             connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
             response = connection.getresponse()
             return response.status, {name.lower(): text for name, text in response.getheaders()}, response.read()
+
+    def new_address(self) -> str:
+        """Return an address that signs one browser in."""
+        (state,) = (self.runtime / "toolspan" / "ui").glob(f"{self.port}.json")
+        page_token = json.loads(state.read_bytes())["page_token"]
+        headers = {"Authorization": f"Bearer {self.token}", "X_Toolspan_Token": page_token}
+        status, _, body = self.request("/api/token", "POST", "{}", **headers)
+        assert status == 200, body
+        return f"{self.base}/?token={json.loads(body)['token']}"
 
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON at an address of the API."""
@@ -71,7 +81,7 @@ def running(runtime: Path, *words: str | Path) -> Iterator[Server]:
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        yield Server(json.loads(process.stdout.readline())["url"], process)
+        yield Server(json.loads(process.stdout.readline())["url"], process, runtime)
     finally:
         process.terminate()
         process.wait(20)
@@ -92,9 +102,9 @@ class Browser:
         self.driver = driver
 
     def sign_in(self, server: Server) -> None:
-        """Open the address that the command printed."""
+        """Open an address of the server."""
         self.server = server
-        self.driver.get(server.url)
+        self.driver.get(server.new_address())
         self.wait("document.documentElement.dataset.ready === 'yes'")
 
     def open(self, path: str, ready: str = "h1") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -29,12 +30,17 @@ class Place(NamedTuple):
     server: Server
     env: Mapping[str, str]
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start a command that finds the server."""
-        return subprocess.Popen(
-            [*TOOLSPAN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    @contextlib.contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a command that finds the server, and end it with the context."""
+        with subprocess.Popen(
+            [*TOOLSPAN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=self.env, cwd=self.desk.folder,
-        )  # fmt: skip
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +107,16 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         assert "use the other folder" in json.dumps(row)
         assert not (place.desk.folder / "never").exists()
 
-        send(process, call("toolu_3", "Bash", command="touch gone"))
+        send(process, call("toolu_3", "Bash", command="git init -q one"))
+        page.wait("document.querySelector('[data-test=question] .always')")
+        assert "Bash(git init:*)" in page.texts("[data-test=question] .always")[0]
+        page.press("j", "s")
+        assert not next_row(process)["is_error"]
+        send(process, call("toolu_4", "Bash", command="git init -q two"))
+        assert not next_row(process)["is_error"]  # nobody was asked
+        assert (place.desk.folder / "two").is_dir()
+
+        send(process, call("toolu_5", "Bash", command="touch gone"))
         page.wait("document.querySelector('[data-test=question]')")
         process.kill()
         page.wait("!document.querySelector('[data-test=question]')")

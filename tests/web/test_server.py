@@ -22,9 +22,15 @@ def test_requests_without_the_secret_are_refused(server: Server) -> None:
         assert "set-cookie" not in headers
 
 
-def test_the_printed_address_sets_a_strict_cookie_that_opens_the_page(server: Server) -> None:
-    status, headers, _ = server.request(f"/session/x?call=y&token={server.token}")
+def test_an_address_sets_once_a_strict_cookie_that_opens_the_page(server: Server) -> None:
+    token = server.new_address().rpartition("=")[2]
+    assert server.request("/api/sessions", Authorization=f"Bearer {token}")[0] == 403
+    status, headers, _ = server.request(f"/session/x?call=y&token={token}")
     assert (status, headers["location"]) == (303, "/session/x?call=y")
+    again = server.request(f"/?token={token}")
+    assert again[0] == 403
+    assert "set-cookie" not in again[1]
+    assert b"toolspan ui" in again[2]
     cookie = headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
@@ -61,7 +67,7 @@ def test_a_change_needs_the_token_of_the_page(server: Server) -> None:
     ["questions", "questions/1", "file/restore", f"session/{SESSION}/repair"],
 )
 def test_every_change_needs_host_origin_cookie_and_page_token(server: Server, path: str) -> None:
-    _, headers, _ = server.request(f"/?token={server.token}")
+    _, headers, _ = server.request(server.new_address().removeprefix(server.base))
     cookie = headers["set-cookie"].partition(";")[0]
     page = server.request("/", Cookie=cookie)[2].decode()
     token = page.partition('name="toolspan-token" content="')[2].partition('"')[0]
@@ -138,7 +144,9 @@ def test_requests_cannot_name_files_or_other_options(server: Server, path: str, 
 def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path: Path) -> None:
     with running(tmp_path, sample.archive()) as first:
         with running(tmp_path, sample.archive()) as second:
-            assert second.url == first.url
+            assert (second.base, second.token == first.token) == (first.base, False)
+            for address in (first.url, second.url):
+                assert first.request(address.removeprefix(first.base))[0] == 303
             assert second.process is not None
             assert second.process.wait(20) == 0
         with running(tmp_path, sample.archive() / "claude") as other:

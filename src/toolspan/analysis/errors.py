@@ -69,6 +69,7 @@ def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
         started=transcript.agent_starters,
         started_by=transcript.agent_origin.starter_call,
         successes=[] if all_calls else transcript.success_keys,
+        last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
     )
     return FileRecovery(facts=summary, endings=chain_endings(spans))
 
@@ -130,11 +131,6 @@ def count_outcomes(rows: Iterable[CallRow]) -> Counter[str]:
     return Counter("found nothing" if row.error_kind == "nothing_found" else row.state for row in rows)
 
 
-def failed_in_background(row: CallRow) -> bool:
-    """Return whether a call succeeded in starting a command that failed later."""
-    return row.state == "succeeded" and row.error_group is not None
-
-
 def group_errors(
     rows: Iterable[CallRow],
     recoveries: Mapping[CallRef, ChainEnding] | None = None,
@@ -168,7 +164,8 @@ def _make_group(
     zone: tzinfo | None,
 ) -> ErrorGroup:
     last = max(rows, key=lambda row: row.requested or row.finished or "")
-    background = sum(map(failed_in_background, rows))
+    # Calls that succeeded in starting a command that failed later.
+    background = sum(row.state == "succeeded" and row.error_group is not None for row in rows)
     if last.state == "orphan_result":
         kind, (cause, solution) = "orphan_result", _ORPHAN_ADVICE
     else:

@@ -22,7 +22,10 @@ from toolspan.formats.base import RunningProcess
 from toolspan.formats.registry import all_formats
 from toolspan.formats.source import is_remote
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, last_record_time
+from toolspan.reading.parallel import FileSummary
+from toolspan.reading.rows import CallRow
 from toolspan.reading.transcript import Transcript, read
+from toolspan.types.session import SessionInfo
 from toolspan.types.span import Evidence, parse_timestamp
 
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
@@ -154,7 +157,8 @@ def mark_running_calls(
     """
     for transcript in transcripts:
         open_ids = {call.id for call in _open_calls(transcript)}
-        evidence = _running_evidence(transcript, config, time.time() if now is None else now) if open_ids else None
+        at = time.time() if now is None else now
+        evidence = _running_evidence(transcript.file, transcript.info, config, at) if open_ids else None
         if evidence is None:
             continue
         for index, span in enumerate(transcript.spans):
@@ -162,20 +166,38 @@ def mark_running_calls(
                 transcript.spans[index] = structs.replace(span, state="running", evidence=(Evidence(evidence),))
 
 
-def _running_evidence(transcript: Transcript, config: Path | None, now: float) -> str | None:
+def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
+    """Return the files with the rows of calls that are still running as `running`, like `mark_running_calls`."""
+    marked, now = [], time.time()
+    for file in files:
+        open_ids = {row.id for row in file.calls if row.state == "never_answered" and _is_last(row, file)}
+        evidence = _running_evidence(file.file, file.info, None, now) if open_ids else None
+        if evidence is not None:
+            changes = {"state": "running", "error_group": None, "error_text": None, "evidence": ((evidence, None),)}
+            rows = [structs.replace(row, **changes) if row.id in open_ids else row for row in file.calls]
+            file = structs.replace(file, calls=rows)  # noqa: PLW2901
+        marked.append(file)
+    return marked
+
+
+def _is_last(row: CallRow, file: FileSummary) -> bool:
+    return row.result_line is None and row.branch == "active" and row.batch == file.last_batch
+
+
+def _running_evidence(file: str, info: SessionInfo, config: Path | None, now: float) -> str | None:
     """Return why a session with open calls is in progress, or None if it is not."""
     for transcript_format in all_formats():
         for entry in transcript_format.running_processes(config):
-            if entry.session_id == transcript.session_id:
+            if entry.session_id == info.session_id:
                 runs = is_running(entry.pid, entry.process_start)
                 return f"process {entry.pid} is running" if runs else None
-    last = parse_timestamp(transcript.info.ended_at)
+    last = parse_timestamp(info.ended_at)
     age = now - last.timestamp() if last is not None else RECENT_SECONDS
     if abs(age) < _ACTIVE_SECONDS:
         return f"the last record is {age:.0f} s old"
     if age >= RECENT_SECONDS:
         return None
-    pid = _find_file_holders([transcript.file]).get(transcript.file)
+    pid = _find_file_holders([file]).get(file)
     return f"process {pid} has the file open" if pid is not None else None
 
 
@@ -240,12 +262,13 @@ def _format_timestamp(ms: float | None) -> str | None:
 
 
 def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
-    """Return the id of the process that has each file open, if any. This process is ignored."""
+    """Return the id of the process that has each file open for writing, if any. This process is ignored."""
     original_paths = {os.path.realpath(path): path for path in paths}
     pid_by_path: dict[str, int] = {}
     for process in psutil.process_iter() if original_paths else ():
         try:
-            open_paths = [file.path for file in process.open_files()]
+            # Only Linux tells the mode; elsewhere, a program that reads the file counts, too.
+            open_paths = [file.path for file in process.open_files() if getattr(file, "mode", "a") != "r"]
         except (psutil.Error, OSError):
             continue
         for path in open_paths:

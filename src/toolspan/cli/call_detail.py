@@ -39,9 +39,10 @@ from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.results import UnknownResult
 from toolspan.formats.registry import relative_to_folder
 from toolspan.formats.source import to_path
+from toolspan.reading.excerpt import keep_excerpt
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
-from toolspan.reading.transcript import Transcript, read_content
+from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
@@ -157,15 +158,17 @@ class CallDetail(Struct, frozen=True, kw_only=True):
 
 def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...] = ()) -> CallDetail:
     """Collect the context of a call from its own file."""
-    timelines = list(build_timeline([read_content(transcript)]).iter_timelines())
     changes = changes_of(span, transcript.info.cwd)
+    diff = _call_diff(span, transcript, changes)
+    spans = keep_excerpt(transcript, span)
+    timelines = list(build_timeline([read_content(transcript, spans)]).iter_timelines())
     detail = CallDetail(
         span=span,
         file=transcript.file,
         cwd=transcript.info.cwd,
-        diff=_call_diff(span, transcript, changes),
+        diff=diff,
         changed_paths=tuple(dict.fromkeys(change.path for change in changes if change.kind != "created")),
-        chain=_find_chain(span, transcript, timelines),
+        chain=_find_chain(span, spans, transcript.file, timelines),
         other_sessions=others,
     )
     for timeline in timelines:
@@ -188,7 +191,9 @@ def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...
     return detail
 
 
-def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTimeline]) -> RecoveryChain | None:
+def _find_chain(
+    span: Span, spans: Sequence[Span], file: str, timelines: Sequence[AgentTimeline]
+) -> RecoveryChain | None:  # fmt: skip
     """Return the recovery chain that the call started, or else one that contains it."""
     turns: dict[str, str] = {
         placed.span.id: placed.span.call.prompt_id or f"{timeline.agent_id} {n}"
@@ -196,7 +201,7 @@ def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTim
         for n, turn in enumerate(timeline.turns)
         for placed in turn.calls
     }
-    chains = find_chains(transcript.spans, transcript.file, turns=turns)
+    chains = find_chains(spans, file, turns=turns)
     begun = (candidate for candidate in chains if span.id in (candidate.start.id, *candidate.siblings))
     joins = (candidate for candidate in chains if any(link.id == span.id for link in candidate.links))
     return next(chain.from_iterable((begun, joins)), None)
@@ -219,7 +224,8 @@ def _call_diff(span: Span, transcript: Transcript, changes: Sequence[FileChange]
     if all(change.kind == "created" for change in changes):
         return None
     paths = {change.path for change in changes} | {change.moved_from for change in changes}
-    archive = FileArchive([transcript], paths.__contains__)
+    whole = transcript if transcript.reader.excerpt is None else read(transcript.file)
+    archive = FileArchive([whole], paths.__contains__)
     return "".join(diff_of_change(archive, change) for change in changes) or None
 
 

@@ -58,7 +58,7 @@ def command(
     rows: Iterable[CallRow]
     files, joined = select.locate_files(names, last=last)
     if joined or len(files) > 1:
-        call_table = CallTable(select.read_files(files, SCAN_JOB))
+        call_table = CallTable(select.mark_running(select.read_files(files, SCAN_JOB)))
         rows = select.filter_calls(select.CallSelection(call_table, joined), call_filter)
     else:  # read lazily, because a single file may contain very many calls
         transcript = read(files[0].path)

@@ -43,9 +43,11 @@ from toolspan.cli.select import (
     explain_nothing,
     filter_options,
     find_session_files,
+    path_exists,
     read_files,
     read_filtered_files,
 )
+from toolspan.errors import NotFound
 from toolspan.formats.source import to_path
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
@@ -63,7 +65,7 @@ _JOB = FileJob(file_facts, ComparedFile)
 
 
 @click.command("compare")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B [FOLDER]]")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B [FOLDER]...]")
 @click.option(
     "--at", callback=parse_time, metavar="TIME", help="Compare the time before and after this: 7d, monday, 2026-11-01."
 )
@@ -78,7 +80,7 @@ def command(
 ) -> None:  # fmt: skip
     """Compare two sessions, folders or files, or two periods.
 
-    toolspan compare A B compares two of them; with a FOLDER, A and B are sessions in it. toolspan
+    toolspan compare A B compares two of them; with FOLDERs, A and B are sessions in them. toolspan
     compare --since 14d --at 7d compares the time before --at with the time after it. For two
     sessions that began alike, the output shows where they part.
     """
@@ -95,7 +97,7 @@ def command(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
         )
-    elif len(names) != 2 and not (len(names) == 3 and to_path(names[2]).is_dir()):
+    elif len(names) < 2 or not all(to_path(folder).is_dir() for folder in names[2:]):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
         sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
@@ -116,10 +118,17 @@ def command(
             print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
 
 
-def _read_side(name: str, folder: Sequence[str], call_filter: CallFilter) -> list[ComparedFile]:
-    if not folder:
+def _read_side(name: str, folders: Sequence[str], call_filter: CallFilter) -> list[ComparedFile]:
+    if not folders or path_exists(to_path(name)):
         return read_filtered_files([name], _JOB, call_filter, last=False)
-    files = read_files(find_session_files(name, to_path(folder[0])), _JOB)
+    for n, folder in enumerate(folders, 1):
+        try:
+            files = read_files(find_session_files(name, to_path(folder)), _JOB)
+        except NotFound:
+            if n == len(folders):
+                raise
+        else:
+            break
     return [file for file in files if call_filter.accepts_file(file.file, file.info)]
 
 

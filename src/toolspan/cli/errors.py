@@ -57,7 +57,7 @@ def command(
     everything = call_filter == select.CallFilter()  # successful calls then need no rows
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
     files, joined = select.read_selected_files(names, job, last=last)
-    call_table = CallTable([file.facts for file in files])
+    call_table = CallTable(select.mark_running(file.facts for file in files))
     selection = select.CallSelection(call_table, joined)
     if everything:
         rows = call_table.failures if joined else selection.list_calls()

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolspan.integrations.web_approver import AlwaysOffer
+    from toolspan.runtime.permissions.modes import Suggestion
+
+_DESTINATIONS = {"session": "session", "local": "localSettings", "user": "userSettings"}
+_SCOPES = {"session": "for this session", "local": "in this project", "user": "in all your projects"}
 
 
 def answer_permission_request() -> None:
@@ -24,7 +32,7 @@ def answer_permission_request() -> None:
         return
 
 
-def _ask(hook_input: Mapping[str, object]) -> dict[str, str] | None:
+def _ask(hook_input: Mapping[str, object]) -> dict[str, object] | None:
     from toolspan.integrations.claude_hooks import APPROVE_SECONDS
     from toolspan.integrations.web_approver import ASK_USER_QUESTION, PermissionQuestion, ask_page
 
@@ -33,6 +41,8 @@ def _ask(hook_input: Mapping[str, object]) -> dict[str, str] | None:
         return None  # the client shows its own form
     session, cwd, agent = (hook_input.get(key) for key in ("session_id", "cwd", "agent_id"))
     text, is_diff = _describe(tool_input)
+    suggestions = hook_input.get("permission_suggestions")
+    updates = [update for update in suggestions if isinstance(update, dict)] if isinstance(suggestions, list) else []
     answer = ask_page(
         PermissionQuestion(
             tool=tool,
@@ -45,13 +55,31 @@ def _ask(hook_input: Mapping[str, object]) -> dict[str, str] | None:
             is_diff=is_diff,
             seconds=APPROVE_SECONDS,
             needs_page=True,
+            always=_describe_offer(updates),
         )
     )
     if answer is None:
         return None
     if answer.behavior == "allow":
-        return {"behavior": "allow"}
+        if answer.always is None:
+            return {"behavior": "allow"}
+        destination = _DESTINATIONS[answer.always]
+        return {
+            "behavior": "allow", "updatedPermissions": [{**update, "destination": destination} for update in updates]
+        }  # fmt: skip
     return {"behavior": "deny", "message": answer.message or "The user denied this in toolspan ui."}
+
+
+def _describe_offer(updates: Sequence[Suggestion]) -> AlwaysOffer | None:
+    """Return what the client itself would offer as "always"."""
+    if not updates:
+        return None
+    from toolspan.cli.prompt.approver import GrantOffer
+    from toolspan.integrations.web_approver import AlwaysOffer
+
+    offer = GrantOffer.from_suggestions(updates)
+    allows = tuple(offer.summary_lines())
+    return AlwaysOffer(allows=allows, scopes={scope: _SCOPES[scope] for scope in offer.scopes}) if allows else None
 
 
 def _describe(tool_input: Mapping[str, object]) -> tuple[str, bool]:

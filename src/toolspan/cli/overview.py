@@ -23,7 +23,15 @@ from toolspan.cli.output import (
     progress_bar,
     shorten_line,
 )
-from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, map_files, session_project
+from toolspan.cli.select import (
+    CallFilter,
+    CallSelection,
+    filter_calls,
+    locate_files,
+    map_files,
+    mark_running,
+    session_project,
+)
 from toolspan.errors import ToolspanError
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import last_record_time
@@ -75,7 +83,7 @@ def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
     recent = [file for file in files if max(written[file.path], file.modified) >= earliest]
     paths = [file.path for file in recent]
     with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
-        selection = CallSelection(CallTable(map_files(paths, SCAN_JOB, advance)), is_joined=True)
+        selection = CallSelection(CallTable(mark_running(map_files(paths, SCAN_JOB, advance))), is_joined=True)
         times = list(map_files(paths, FileJob(file_time, FileTime), advance))
     call_table = selection.call_table
     ends = (parse_timestamp(file.info.ended_at) for file in call_table.files)

@@ -127,7 +127,7 @@ def why_command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
     those, the explanation comes from the result of the call.
     """
     spans: dict[str, Span] = {}
-    for transcript in transcripts_containing(call, locate_files(names)[0]):
+    for transcript in transcripts_containing(call, locate_files(names)[0], call=True):
         for span in transcript.spans:
             if span.id.startswith(call) or short_id(span.id).startswith(call):
                 spans.setdefault(span.id, span)

@@ -397,7 +397,17 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
     from toolspan.reading.parallel import SCAN_JOB
 
     results, joined = read_selected_files(names, SCAN_JOB, last=last)
-    return CallSelection(CallTable(results), joined)
+    return CallSelection(CallTable(mark_running(results)), joined)
+
+
+def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
+    """Return the files with the calls that are still running as `running`."""
+    files = list(files)
+    if not any(row.state == "never_answered" for file in files for row in file.calls):
+        return files
+    from toolspan.analysis.live_sessions import mark_running_rows  # perf: rarely needed
+
+    return mark_running_rows(files)
 
 
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
@@ -414,9 +424,10 @@ def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
     """Run a job on each file, warning about files that cannot be read."""
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         results = list(map_files([file.path for file in files], job, advance))
-    foreign = {foreign_file_problem(str(file.path)) for file in files}
     if len(results) == 1 and results[0].problem:
         raise ToolspanError(results[0].problem)
+    unread = [file for file, result in zip(files, results, strict=True) if result.problem]
+    foreign = {foreign_file_problem(str(file.path)) for file in unread}
     transcripts = _check_results([result for result in results if result.problem not in foreign])
     warn_about_skipped(len(results) - len(transcripts))
     return transcripts
@@ -607,17 +618,22 @@ def read_transcripts(paths: Iterable[Path]) -> Iterator[Transcript]:
             warn(error)
 
 
-def transcripts_containing(text: str, files: Sequence[TranscriptFile]) -> Iterator[Transcript]:
-    """Yield the transcripts whose bytes contain `text`. A single file is always read."""
+def transcripts_containing(text: str, files: Sequence[TranscriptFile], *, call: bool = False) -> Iterator[Transcript]:
+    """Yield the transcripts whose bytes contain `text`. A single file is always read.
+
+    If `text` is the beginning of a call's id, large files are read only around that `call`.
+    """
     from toolspan.analysis.file_history.archive import file_mentions
+    from toolspan.reading.excerpt import read_excerpt
     from toolspan.reading.transcript import read
 
     if len(files) == 1:
-        yield read(files[0].path)
+        yield (read_excerpt(files[0].path, text) if call else None) or read(files[0].path)
         return
     needle = text.encode("utf-8", "replace")
     with progress_bar(sum(file.size for file in files), "searching") as advance:
         for file in files:
             if file_mentions(file, needle):
-                yield from read_transcripts([file.path])
+                excerpt = read_excerpt(file.path, text) if call else None
+                yield from read_transcripts([file.path]) if excerpt is None else [excerpt]
             advance(file.size)

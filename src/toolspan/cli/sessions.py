@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 from msgspec.structs import asdict
 
+from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.live_sessions import live_sessions
 from toolspan.cli import lists, select
 from toolspan.cli.dates import parse_time
@@ -125,7 +126,7 @@ def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> 
 def _count_wrong(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
     """Return the number of calls that did not succeed, without searches that found nothing."""
     rows = call_table.calls_by_session[session.id]
-    return sum(row.state not in ("orphan_result", "succeeded") and row.error_kind != "nothing_found" for row in rows)
+    return sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows)
 
 
 def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, object]:

@@ -201,12 +201,12 @@ def _find_by_id(
     if "/" in prefix or prefix.endswith((".jsonl", *COMPRESSED_SUFFIXES)):
         raise NotFound(f"{prefix}: no such file or folder")
     if session is not None:
-        return _find_call_detail(
-            prefix, list(select.transcripts_containing(prefix, select.find_session_files(session, root)))
-        )
+        files = select.find_session_files(session, root)
+        return _find_call_detail(prefix, list(select.transcripts_containing(prefix, files, call=True)))
     if any(not path.is_dir() for path in paths):
         groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
-        return _find_call_detail(prefix, list(select.transcripts_containing(prefix, [*chain.from_iterable(groups)])))
+        files = [*chain.from_iterable(groups)]
+        return _find_call_detail(prefix, list(select.transcripts_containing(prefix, files, call=True)))
     files = [file for path in paths or default_roots() for file in find_transcripts(path)]
     try:
         stem = select.match_session(prefix, [file.name.stem for file in files if file.name.role == "session"])
@@ -216,7 +216,7 @@ def _find_by_id(
         agents = [file for file in files if file.name.role == "agent" and file.name.stem.startswith(prefix)]
         if len(agents) == 1:
             return agents
-        transcripts = list(select.transcripts_containing(prefix, files))
+        transcripts = list(select.transcripts_containing(prefix, files, call=True))
         recorded = select.files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
         return recorded or _find_call_detail(prefix, transcripts)
     return select.find_session_files(stem, root)

@@ -27,6 +27,7 @@ from toolspan.cli.output import (
     plain_lines,
     time_zone,
 )
+from toolspan.reading.history import short_id
 from toolspan.reading.timeline import (
     AgentTimeline,
     OverlapGroup,
@@ -46,6 +47,7 @@ _GAP_THRESHOLD = timedelta(minutes=5)
 _MAX_LANES = 8
 _BAR_WIDTH = 10
 _NARROW_WIDTH = 96
+_ID_WIDTH = 8
 _SUMMARY_WIDTH = 60
 _ROWS_BEFORE_LINE = 3
 
@@ -265,6 +267,8 @@ def _call_rows(
         right.append(" ").append_text(_duration_bar(placed, group))
     took = span.duration
     right.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
+    if row_format.width >= _NARROW_WIDTH:
+        right.append(f"  {plain_line(short_id(span.id)[:_ID_WIDTH], _ID_WIDTH):{_ID_WIDTH}}", style="dim")
     places = tuple(place for place in (span.call.place, span.result and span.result.place) if place)
     yield TimelineRow(span.requested or span.finished, prefix + on, call_text(span, row_format), right, places)
     yield from _failure_rows(span, prefix + below + "  ", row_format.width)

@@ -45,6 +45,8 @@ class TranscriptReader(ABC, Generic[T]):
     def __init__(self, source: Source, *, document_key: str | None = None) -> None:
         self.source = source
         self.findings: list[Finding] = []
+        self.excerpt: list[JsonLine] | None = None
+        """The only lines to reread; None for all."""
         self._file = source.name
         self._document_key = document_key
         """The key of the item list, if the file is a JSON document."""
@@ -61,6 +63,9 @@ class TranscriptReader(ABC, Generic[T]):
 
     def _process_document_fields(self, fields: T) -> None:
         """Process the fields of a document other than its items."""
+
+    def skip_calls(self) -> None:
+        """Collect only what is needed to count requests, if the format can: no calls except of subagents, no tree."""
 
     @abstractmethod
     def line_type(self, view: T) -> str:
@@ -181,6 +186,8 @@ class TranscriptReader(ABC, Generic[T]):
 
     def lines(self) -> Iterator[JsonLine]:
         """Reread the lines of the file, or the items of a document."""
+        if self.excerpt is not None:
+            return iter(self.excerpt)
         if self._document_key is None:
             return read_lines(self.source)
         with self.source.open() as stream:

@@ -7,7 +7,7 @@ import shlex
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -145,6 +145,12 @@ class CallPairing(ABC, Generic[B]):
         builders, self._builders = self._builders, {}
         for call_id in list(builders):
             yield self._build_span(builders.pop(call_id))
+
+    def answered_spans(self, skip: Container[CallId]) -> Iterator[Span]:
+        """Yield the calls that have a result, as they are now, without those in `skip`."""
+        for call_id, builder in self._builders.items():
+            if builder.result is not None and call_id not in skip:
+                yield self._build_span(builder)
 
     @abstractmethod
     def _infer_state(self, builder: B) -> StateInference: ...

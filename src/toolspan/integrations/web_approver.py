@@ -11,7 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -43,8 +43,43 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """The token in its address."""
+        """The token of programs."""
         return self.url.rpartition("token=")[2]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request that changes something."""
+        return {
+            "Authorization": f"Bearer {self.token}",
+            "X-Toolspan-Token": self.page_token,
+            "Content-Type": "application/json",
+        }
+
+    def post(self, path: str, body: bytes) -> bytes | None:
+        """Send a request that changes something. Return None if the server does not answer."""
+        import http.client
+
+        connection = http.client.HTTPConnection(self.local_host, self.port, timeout=_CONNECT_SECONDS)
+        try:
+            connection.request("POST", path, body, self.headers)
+            response = connection.getresponse()
+            return response.read() if response.status == http.client.OK else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+
+GrantScope = Literal["session", "local", "user"]
+
+
+class AlwaysOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answer "always" would allow, and where it can be kept."""
+
+    allows: tuple[str, ...]
+    """Rules and folders, in words."""
+    scopes: Mapping[GrantScope, str]
+    """Each scope in words."""
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +101,7 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for an answer; None waits until the asking program ends."""
     needs_page: bool = False
     """True if the question is not asked unless a page is open."""
+    always: AlwaysOffer | None = None
 
 
 class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +112,8 @@ class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the model should do instead."""
     answers: Mapping[str, str] | None = None
     """The answers to the questions of an AskUserQuestion call, by question."""
+    always: GrantScope | None = None
+    """Allow what the question offered, in this scope."""
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -110,8 +148,8 @@ def _is_answering(server: RunningServer) -> bool:
         pass
     connection = http.client.HTTPConnection(server.local_host, server.port, timeout=_CONNECT_SECONDS)
     try:
-        connection.request("HEAD", f"/?token={server.token}")
-        return connection.getresponse().status == http.client.SEE_OTHER
+        connection.request("HEAD", "/api/questions", headers=server.headers)
+        return connection.getresponse().status == http.client.OK
     except (OSError, http.client.HTTPException):
         return False
     finally:
@@ -131,13 +169,8 @@ class PageConnection:
         """Wait for the answer. Return None if there was none, or if the server stopped."""
         import http.client
 
-        headers = {
-            "Authorization": f"Bearer {self.server.token}",
-            "X-Toolspan-Token": self.server.page_token,
-            "Content-Type": "application/json",
-        }
         try:
-            self._connection.request("POST", "/api/questions", msgspec.json.encode(question), headers)
+            self._connection.request("POST", "/api/questions", msgspec.json.encode(question), self.server.headers)
             response = self._connection.getresponse()
             body = response.read()
             return msgspec.json.decode(body, type=PageAnswer | None) if response.status == http.client.OK else None
@@ -162,6 +195,19 @@ def ask_page(question: PermissionQuestion) -> PageAnswer | None:
     return None if server is None else PageConnection(server).ask(question)
 
 
+class Grants(Protocol):
+    """The answer "always" for a session."""
+
+    async def is_allowed(self, request: PermissionRequest, ask: Ask) -> bool:
+        """Return whether an earlier answer allows a request."""
+
+    async def describe_offer(self, request: PermissionRequest, ask: Ask) -> AlwaysOffer | None:
+        """Return what "always" would allow, or None if it cannot be offered."""
+
+    async def grant(self, request: PermissionRequest, ask: Ask, scope: GrantScope) -> Allow:
+        """Allow what was offered. Raise ToolspanError if it cannot be saved."""
+
+
 @dataclass(slots=True, kw_only=True)
 class WebApprover:
     """An approver that asks in the page of a running `toolspan ui`. Several tasks may call it at once.
@@ -179,22 +225,41 @@ class WebApprover:
     """Called with the tool name when a question is asked, and cancelled when it is answered."""
     on_wait: Callable[[str, str], None] | None = None
     """Called with the tool name and the address of the page when a question is asked."""
+    grants: Grants | None = None
+    """Keeps the answers "always"; without it, the page does not offer them."""
 
     async def __call__(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
         """Return the person's answer."""
         import anyio.to_thread
 
-        servers = await anyio.to_thread.run_sync(running_servers)
-        answer = await self._ask(servers[0], request, ask) if servers else None
-        if answer is None:
-            return await self._fall_back(request, ask)
-        return _decision(answer, request)
+        from toolspan.errors import ToolspanError
+        from toolspan.types.decision import Allow
 
-    async def _ask(self, server: RunningServer, request: PermissionRequest, ask: Ask) -> PageAnswer | None:
+        problem = ""
+        while True:
+            if self.grants is not None and await self.grants.is_allowed(request, ask):
+                return Allow(None, "user_session")
+            servers = await anyio.to_thread.run_sync(running_servers)
+            answer = await self._ask(servers[0], request, ask, problem) if servers else None
+            if answer is None:
+                return await self._fall_back(request, ask)
+            if answer.behavior == "deny" or answer.always is None or self.grants is None:
+                return _decision(answer, request)
+            try:
+                return await self.grants.grant(request, ask, answer.always)
+            except ToolspanError as error:
+                problem = f"Not saved, so nothing is allowed yet: {error}"
+
+    async def _ask(
+        self, server: RunningServer, request: PermissionRequest, ask: Ask, problem: str
+    ) -> PageAnswer | None:
         import anyio
         import anyio.to_thread
 
-        question = self._question(request, ask)
+        question = self._question(request, ask, problem)
+        if self.grants is not None and request.tool != ASK_USER_QUESTION:
+            offer = await self.grants.describe_offer(request, ask)
+            question = msgspec.structs.replace(question, always=offer)
         connection = PageConnection(server)
         if self.on_wait is not None:
             self.on_wait(request.tool, server.url.partition("?")[0] + "live")
@@ -211,7 +276,7 @@ class WebApprover:
                 group.cancel_scope.cancel()
         return answer
 
-    def _question(self, request: PermissionRequest, ask: Ask) -> PermissionQuestion:
+    def _question(self, request: PermissionRequest, ask: Ask, problem: str) -> PermissionQuestion:
         from toolspan.tools.request_preview import explain_request, preview_request
 
         preview = preview_request(request, self._client_profile)
@@ -225,7 +290,7 @@ class WebApprover:
             cwd=str(request.cwd),
             text=preview.text[:_MAX_TEXT],
             is_diff=preview.is_diff,
-            why=explain_request(request, ask),
+            why=problem or explain_request(request, ask),
             seconds=self.seconds,
         )
 

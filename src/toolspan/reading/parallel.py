@@ -21,7 +21,7 @@ from msgspec import Struct
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.remote import RemotePath
 from toolspan.formats.source import to_path
-from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.rows import CallRow
 from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
 
@@ -244,6 +244,7 @@ def parallel_map_encoded(
             yield JobResult(job.function(path), None)
             advance(size)
         return
+    _import_readers(paths)
     decode = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:
@@ -254,6 +255,17 @@ def parallel_map_encoded(
         encoded = result if isinstance(result, bytes) else None
         yield JobResult(cast("T", result) if encoded is None else decode(encoded), encoded)
         advance(size)
+
+
+def _import_readers(paths: Iterable[Path]) -> None:
+    """Import the modules that read these files, so that the workers need not do it one by one."""
+    from toolspan.formats.registry import format_of_path
+    from toolspan.formats.source import BytesSource
+    from toolspan.shell.exit_status import failing_programs
+
+    failing_programs("true")  # creates the shell parser
+    for transcript_format in {format_of_path(path) for path in paths}:
+        transcript_format.make_reader(BytesSource(b""), None)
 
 
 def encode_msgpack(value: object) -> bytes | None:
@@ -279,6 +291,8 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     """The call that started the subagent that wrote the file, if it was recorded beside it when the file was read."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
+    last_batch: str | None = None
+    """The message of the last call. If the session runs, its unanswered calls do, too."""
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
@@ -301,7 +315,7 @@ def scan_file(path: Path | str) -> FileSummary:
 
 def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileSummary:
     """Return the facts from a transcript and its spans."""
-    rows = [make_call_row(span, transcript.file) for span in spans]
+    rows = [transcript.make_row(span) for span in spans]
     return FileSummary(
         file=transcript.file,
         info=transcript.info,
@@ -312,6 +326,7 @@ def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileS
         findings=transcript.findings,
         started=transcript.agent_starters,
         started_by=transcript.agent_origin.starter_call,
+        last_batch=next((row.batch for row in reversed(rows) if row.branch == "active"), None),
     )
 
 

@@ -6,11 +6,13 @@ findings. Start at `read`, which detects the format from the first lines and use
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin, TranscriptContent, TranscriptFormat
@@ -20,9 +22,12 @@ from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import choose_format, foreign_file_problem, format_of_path, is_foreign
 from toolspan.formats.remote import RemotePath
 from toolspan.formats.source import Source, source_for_path, to_path
-from toolspan.types.ids import SourceLocation
+from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import Span
+
+if TYPE_CHECKING:
+    from toolspan.reading.rows import CallRow
 
 
 def read(path: Path | str | Source) -> Transcript:
@@ -47,12 +52,20 @@ def read_calls(path: Path) -> Transcript:
     return _read_source(source_for_path(path), calls_only=True, known_only=True)
 
 
-def read_content(transcript: Transcript) -> TranscriptContent:
-    """Read a transcript's file again and return its calls and messages for a timeline.
+def read_requests(path: Path) -> Transcript:
+    """Read a transcript for its requests: calls may be missing, except those that start subagents.
+
+    Raise SourceError if the file cannot be opened or read, or another program wrote it.
+    """
+    return _read_source(source_for_path(path), known_only=True, requests_only=True)
+
+
+def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) -> TranscriptContent:
+    """Read a transcript's file again and return its calls, or some of them, and its messages for a timeline.
 
     Raise SourceError if the file can no longer be read.
     """
-    return transcript.reader.read_content(transcript.info, transcript.spans)
+    return transcript.reader.read_content(transcript.info, transcript.spans if spans is None else spans)
 
 
 class PartialRead:
@@ -69,17 +82,25 @@ class PartialRead:
         self._inode: tuple[int, int] | None = None
         self._reader: TranscriptReader[Any] | None = None
         self._format = format_of_path(path)
+        self._rows: dict[CallId, tuple[Span, CallRow]] = {}
 
     def catch_up(self) -> bool:
         """Read the complete new lines. Return False if the file cannot be continued and must be read anew."""
-        return self._read_on(last=False)
+        from toolspan.reading.rows import make_call_row
+
+        if not self._read_on(last=False):
+            return False
+        if self._reader is not None and len(self._rows) < _MAX_ROWS:
+            for span in self._reader.pairing.answered_spans(self._rows):
+                self._rows[span.id] = (span, make_call_row(span, self._path))
+        return True
 
     def finish(self) -> Transcript | None:
         """Read the rest and return the transcript, or None if the file cannot be continued. Call it once."""
         if not self._read_on(last=True) or self._reader is None:
             return None
         self._reader.finish()
-        return Transcript(self._reader, self._format)
+        return Transcript(self._reader, self._format, self._rows)
 
     def _read_on(self, *, last: bool) -> bool:
         try:
@@ -116,6 +137,8 @@ class PartialRead:
 
 
 _EDGE_BYTES = 512
+_MAX_ROWS = 20_000
+"""The number of rows that are kept for a file that grows."""
 partial_reads: ContextVar[dict[str, PartialRead] | None] = ContextVar("partial_reads", default=None)
 """Files that `read` continues, by name. Each is used once."""
 
@@ -125,7 +148,9 @@ def _continue_partial_read(source: Source) -> Transcript | None:
     return None if partial is None else partial.finish()
 
 
-def _read_source(source: Source, *, calls_only: bool = False, known_only: bool = False) -> Transcript:
+def _read_source(
+    source: Source, *, calls_only: bool = False, known_only: bool = False, requests_only: bool = False
+) -> Transcript:  # fmt: skip
     if (transcript := _continue_partial_read(source)) is not None:
         return transcript
     transcript_format = format_of_path(source.name)
@@ -137,6 +162,8 @@ def _read_source(source: Source, *, calls_only: bool = False, known_only: bool =
                     raise SourceError(foreign_file_problem(source.name))
                 transcript_format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
                 reader = transcript_format.make_reader(source, chunk, calls_only=calls_only)
+                if requests_only:
+                    reader.skip_calls()
             reader.add_chunk(chunk)
     except SourceError as error:
         if reader is None:
@@ -150,8 +177,14 @@ def _read_source(source: Source, *, calls_only: bool = False, known_only: bool =
 class Transcript:
     """The content of one transcript file in any format."""
 
-    def __init__(self, reader: TranscriptReader[Any], transcript_format: TranscriptFormat) -> None:
+    def __init__(
+        self,
+        reader: TranscriptReader[Any],
+        transcript_format: TranscriptFormat,
+        rows: Mapping[CallId, tuple[Span, CallRow]] | None = None,
+    ) -> None:
         self.reader = reader
+        self._rows = rows or {}
         self.format = transcript_format
         self.source = reader.source
         self.counts = reader.counts
@@ -174,6 +207,15 @@ class Transcript:
     def iter_spans(self) -> Iterator[Span]:
         """Yield and release each call. Afterwards `spans` is empty."""
         return self.reader.pairing.consume_spans(self.branches())
+
+    def make_row(self, span: Span) -> CallRow:
+        """Return the row for one of the calls. If the file grows, use the row made before, unless the call changed."""
+        from toolspan.reading.rows import make_call_row
+
+        before, row = self._rows.get(span.id, (None, None))
+        if row is None or replace(span, branch="active") != before:
+            return make_call_row(span, self.file)
+        return row if span.branch == row.branch else replace(row, branch=span.branch)
 
     @property
     def agent_starters(self) -> dict[str, str]:

@@ -97,6 +97,7 @@ class FileHead(Struct, frozen=True, kw_only=True):
     counts: LineCounts
     tokens_raw_sum: Tokens
     started: dict[str, str] = {}
+    last_batch: str | None = None
     usage: UsageFacts = UsageFacts()
     problem: str | None = None
 
@@ -135,6 +136,7 @@ def read_facts(path: str, options: ReadOptions) -> FileFacts:
         counts=transcript.counts,
         tokens_raw_sum=transcript.tokens_raw_sum,
         started=transcript.agent_starters,
+        last_batch=next((row.batch for row in reversed(calls) if row.branch == "active"), None),
         usage=UsageFacts(
             agent=usage.agent,
             starter_call=usage.starter_call,
@@ -237,6 +239,7 @@ def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, Reque
         findings=[],
         started=head.started,
         started_by=head.usage.starter_call,
+        last_batch=head.last_batch,
         problem=head.problem,
     )
 

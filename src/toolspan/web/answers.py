@@ -77,6 +77,11 @@ class Answers:
             task = self._asked[key] = asyncio.create_task(self._ask_worker(key))
         return await asyncio.shield(task)
 
+    def last_answer(self, question: Question) -> Answer | None:
+        """Return the last answer to a question, which may be out of date."""
+        kept = self._kept.get(question)
+        return None if kept is None else kept[1]
+
     async def run(self, question: Question, *, changes: bool = True) -> Answer:
         """Run a command and do not keep the answer. If it `changes` something, forget all answers."""
         try:

@@ -42,7 +42,8 @@ def _find_span(call: str, *names: str, session: str | None) -> Span:
     """Return the newest call with an id."""
     root = to_path(names[0]) if names else None
     files = find_session_files(session, root) if session else locate_files(names)[0]
-    spans = [span for transcript in transcripts_containing(call, files) for span in transcript.spans if span.id == call]
+    transcripts = transcripts_containing(call, files, call=True)
+    spans = [span for transcript in transcripts for span in transcript.spans if span.id == call]
     if not spans:
         raise NotFound(f"no call {call!r}")
     return max(spans, key=lambda span: span.call.requested_at or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -44,9 +45,9 @@ def command(
             open_browser(url)
         return
 
-    def ready(url: str) -> None:
+    def ready(url: str, make_url: Callable[[], str]) -> None:
         _announce(url, as_json=as_json)
-        if not no_open and not open_browser(url):
+        if not no_open and not open_browser(make_url()):
             warn("no browser found; open the address yourself")
 
     serve(options, ready)

@@ -1,8 +1,9 @@
 """Decide which requests the server answers.
 
-A request needs a Host of this server (against DNS rebinding), no foreign Origin, and the secret of this start: as a
-cookie, which the token in the opened address sets, or as that token itself (`Authorization: Bearer`). Requests that
-change something also need the token of the page in `X-Toolspan-Token`.
+A request needs a Host of this server (against DNS rebinding), no foreign Origin, and a secret of this start: a cookie,
+or the printed token (`Authorization: Bearer`). The token in an address is exchanged for the cookie once, so that an
+address in a history or a process list is of no use. Requests that change something also need the token of the page in
+`X-Toolspan-Token`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Secrets:
 
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
-        """In the opened address; sets the cookie."""
+        """In the printed address; programs send it with each request."""
+        self._unused_tokens = {self.token}
         self.cookie = secrets.token_urlsafe(24)
         self.page_token = secrets.token_urlsafe(24)
         """In the page; requests that change something send it back."""
@@ -63,8 +65,20 @@ class Secrets:
             return False
         return port == self._port and (name in self._names or (self._is_public and _is_address(name)))
 
+    def make_token(self) -> str:
+        """Return a new token that signs one browser in."""
+        token = secrets.token_urlsafe(24)
+        self._unused_tokens.add(token)
+        return token
+
+    def use_token(self, token: str) -> bool:
+        """Return whether a token signs a browser in, which it does once."""
+        match = next((unused for unused in self._unused_tokens if _equal(token, unused)), None)
+        self._unused_tokens.discard(match or "")
+        return match is not None
+
     def accepts_token(self, token: str | None) -> bool:
-        """Return whether this is the token of the opened address."""
+        """Return whether this is the token of programs."""
         return token is not None and _equal(token, self.token)
 
     def accepts_cookie(self, cookie: str | None) -> bool:
@@ -135,11 +149,13 @@ class Guard:
         if request.url.path.startswith(self._public) and request.method in _SAFE_METHODS:
             return None
         token = request.query_params.get("token")
-        if self._own.accepts_token(token) and request.method in _SAFE_METHODS and not _is_api(request):
-            return self._sign_in(request)
         has_cookie = self._own.accepts_cookie(request.cookies.get(self._own.cookie_name))
+        if token is not None and request.method == "GET" and not _is_api(request):
+            if self._own.use_token(token) or has_cookie:
+                return self._sign_in(request)
+            return _refuse(request, 403, "This address has been used. Run `toolspan ui` again for a new one.")
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        has_token = self._own.accepts_token(token) or (
+        has_token = (_is_api(request) and self._own.accepts_token(token)) or (
             scheme.lower() == "bearer" and self._own.accepts_token(bearer.strip())
         )
         if not (has_cookie or has_token):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import socket
 import tempfile
@@ -40,8 +41,14 @@ class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
     first_port: int = 8787
 
 
-def serve(options: UiOptions, ready: Callable[[str], None]) -> None:
-    """Serve the UI until SIGINT or SIGTERM. `ready` is called with its address when it answers."""
+Ready = Callable[[str, Callable[[], str]], None]
+
+
+def serve(options: UiOptions, ready: Ready) -> None:
+    """Serve the UI until SIGINT or SIGTERM.
+
+    When it answers, `ready` is called with its address and a function that returns another address for one browser.
+    """
     from toolspan.web.worker import start_workers, stop_workers
 
     listener = _listen(options)
@@ -56,7 +63,7 @@ def serve(options: UiOptions, ready: Callable[[str], None]) -> None:
             stop_workers(pid, address)
 
 
-async def _serve(options: UiOptions, listener: socket.socket, address: str, ready: Callable[[str], None]) -> None:
+async def _serve(options: UiOptions, listener: socket.socket, address: str, ready: Ready) -> None:
     import uvicorn
 
     from toolspan.web.answers import Answers
@@ -65,7 +72,8 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
     port = listener.getsockname()[1]
     own = Secrets(options.host, port)
     host = "127.0.0.1" if options.host in _ALL_ADDRESSES else options.host
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={own.token}"
+    base = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    url = f"{base}?token={own.token}"
     answers = Answers(options.roots, address)
     state = RunningServer(os.getpid(), url, options.roots, options.host, port, own.page_token)
     file = state_folder() / f"{port}.json"
@@ -75,9 +83,10 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             _write_private(file, msgspec.json.encode(state))
-            ready(url)
+            ready(url, lambda: f"{base}?token={own.make_token()}")
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - called by uvicorn
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are cut off are no errors
             self.should_exit = True  # the default raises the signal again, which would skip the clean-up
             loop.call_soon_threadsafe(answers.close)  # ends the event streams
 
@@ -116,6 +125,9 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
             return JSONResponse({"error": f"no route {request.url.path}"}, 404)
         return HTMLResponse(page)  # the page's router shows the view of the path
 
+    async def make_token(_: Request) -> Response:
+        return JSONResponse({"token": own.make_token()})
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with watching(answers):
@@ -124,6 +136,7 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     return Starlette(
         routes=[
             *api_routes(answers),
+            Route("/api/token", make_token, methods=["POST"]),
             Mount("/static", StaticFiles(directory=str(resources.files("toolspan.web") / "static"))),
             Route("/{path:path}", show_page),
         ],
@@ -159,10 +172,12 @@ def _listen(options: UiOptions) -> socket.socket:
 
 
 def running_server(options: UiOptions) -> str | None:
-    """Return the address of a server of this user that shows the same transcripts, or None."""
+    """Return a new address of a server of this user that shows the same transcripts, or None."""
     for server in running_servers():
         if (server.roots, server.host) == (options.roots, options.host) and options.port in (None, server.port):
-            return server.url
+            answer = server.post("/api/token", b"{}")
+            if answer is not None:
+                return f"{server.url.partition('?')[0]}?token={msgspec.json.decode(answer)['token']}"
     return None
 
 

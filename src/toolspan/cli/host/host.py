@@ -33,7 +33,13 @@ from toolspan.cli.host.settings import (
     unknown_tool_warnings,
 )
 from toolspan.cli.output import combine_options, plain_line, warn
-from toolspan.cli.prompt.approver import GrantWriter, SessionPermissions, TerminalApprover, notify_permission_prompt
+from toolspan.cli.prompt.approver import (
+    GrantWriter,
+    PageGrants,
+    SessionPermissions,
+    TerminalApprover,
+    notify_permission_prompt,
+)
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver
@@ -171,15 +177,18 @@ class Host:
             Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
         )
         approver: TerminalApprover | WebApprover | Approver | None = None
+        grant_writer = GrantWriter(settings.settings_paths, TrustStore(default_trust_path()))
         if self.terminal is not None:
-            grant_writer = GrantWriter(settings.settings_paths, TrustStore(default_trust_path()))
             approver = TerminalApprover(
                 terminal=self.terminal, permissions=permissions, grant_writer=grant_writer, profile=client_profile
             )
         elif (tool := options.permission_prompt_tool) is not None:
             approver = prompt_tool_approver(self.servers, tool, self.servers.profile)
         if options.approve == "web":
-            approver = WebApprover(fallback=approver, profile=client_profile, on_wait=_announce_question)
+            approver = WebApprover(
+                fallback=approver, profile=client_profile, on_wait=_announce_question,
+                grants=PageGrants(permissions, grant_writer),
+            )  # fmt: skip
         hook_options = self._hook_options(person=isinstance(approver, TerminalApprover | WebApprover))
         tools = self._build_toolset(client_profile, rules, person=approver is not None)
         available = [tool.name for tool in tools]

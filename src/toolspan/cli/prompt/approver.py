@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import anyio
 
@@ -25,6 +24,7 @@ from toolspan.cli.prompt.terminal import (
     wrap_lines,
 )
 from toolspan.errors import ToolspanError
+from toolspan.integrations.web_approver import AlwaysOffer, GrantScope
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions import Permissions, Policy, Rules, decide
@@ -36,7 +36,6 @@ from toolspan.session import Session
 from toolspan.tools.request_preview import RequestPreview, explain_request, preview_request
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 
-GrantScope = Literal["session", "local", "user"]
 PolicyResult = Decision | Awaitable[Decision | None] | None
 
 _MAX_OFFER_CHARACTERS = 300
@@ -165,11 +164,7 @@ class TerminalApprover:
     async def _read_scope(self, offer: GrantOffer) -> GrantScope | None:
         if offer.scopes == ("session",):
             return "session"
-        labels: Mapping[GrantScope, str] = {
-            "session": "for this session",
-            "local": f"in this project: {_abbreviate_home(self.grant_writer.settings_path('local'))}",
-            "user": f"in all your projects: {_abbreviate_home(self.grant_writer.settings_path('user'))}",
-        }
+        labels = self.grant_writer.scope_labels()
         numbered = {str(number): scope for number, scope in enumerate(offer.scopes, 1)}
         lines = [f"{_INDENT}{number} {escape_invisible(labels[scope])}\n" for number, scope in numbered.items()]
         await self.terminal.write("".join(lines))
@@ -331,6 +326,14 @@ class GrantWriter:
         """Return the settings file for a scope."""
         return self.settings_paths.local_file if scope == "local" else self.settings_paths.user_file
 
+    def scope_labels(self) -> Mapping[GrantScope, str]:
+        """Return each scope in words."""
+        return {
+            "session": "for this session",
+            "local": f"in this project: {_abbreviate_home(self.settings_path('local'))}",
+            "user": f"in all your projects: {_abbreviate_home(self.settings_path('user'))}",
+        }
+
     def save_grant(self, offer: GrantOffer, scope: GrantScope) -> str:
         """Save a grant and return the message for the user."""
         path = self.settings_path(scope)
@@ -342,3 +345,33 @@ class GrantWriter:
         if change_local_settings(self.settings_paths, self.trust_store, write_grant):
             return f"Saved to {path}"
         return f"Saved to {path}; takes effect there once you run `toolspan trust`"
+
+
+@dataclass(frozen=True, slots=True)
+class PageGrants:
+    """The answer "always" in the page of `toolspan ui`, as the terminal offers it."""
+
+    permissions: SessionPermissions
+    grant_writer: GrantWriter
+
+    async def is_allowed(self, request: PermissionRequest, ask: Ask) -> bool:
+        """Return whether an earlier answer allows a request."""
+        return await self.permissions.is_allowed(request, ask)
+
+    async def describe_offer(self, request: PermissionRequest, ask: Ask) -> AlwaysOffer | None:
+        """Return what "always" would allow, or None if it cannot be offered."""
+        offer = await self.permissions.find_offer(request, ask)
+        if offer is None:
+            return None
+        labels = self.grant_writer.scope_labels()
+        return AlwaysOffer(allows=tuple(offer.summary_lines()), scopes={scope: labels[scope] for scope in offer.scopes})
+
+    async def grant(self, request: PermissionRequest, ask: Ask, scope: GrantScope) -> Allow:
+        """Allow what was offered. Raise ToolspanError if it cannot be saved."""
+        offer = await self.permissions.find_offer(request, ask)
+        if offer is None or scope not in offer.scopes:
+            raise ToolspanError("this cannot be allowed permanently")
+        if scope != "session":
+            self.grant_writer.save_grant(offer, scope)
+        self.permissions.add_grant(offer)
+        return Allow("; ".join(offer.summary_lines()), _DECISION_SOURCES[scope])

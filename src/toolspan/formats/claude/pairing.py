@@ -479,7 +479,7 @@ class Pairing(CallPairing[CallBuilder]):
         call, result, side_records = builder.call, builder.result, self.side_records
         inference = self._infer_state(builder)
         events: tuple[Event, ...] = ()
-        if builder.permission is not None or side_records.has_events(call.id):
+        if builder.permission is not None or call.id in side_records.events or call.id in side_records.progress:
             events = (
                 *side_records.events.get(call.id, ()),
                 *side_records.progress.get(call.id, {}).values(),
@@ -531,6 +531,21 @@ class Pairing(CallPairing[CallBuilder]):
         )
         output = _EXIT_LINE.sub("", builder.error_text).strip()
         return refine_exit_status(refined, call, builder.result.exit_code if builder.result else None, output)
+
+
+class AgentPairing(Pairing):
+    """Only the calls that start subagents.
+
+    perf: `usage` needs no others, and takes two thirds of the time without them.
+    """
+
+    def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
+        if block.input and block.input.prompt is not None and tool_kind(block.name or "") == "agent":
+            super()._add_call(block, entry, at)
+
+    def _add_result(self, block: MessageBlock, entry: Entry, at: int) -> None:
+        if block.tool_use_id in self._builders:
+            super()._add_result(block, entry, at)
 
 
 def _fallback_id(at: int) -> str:

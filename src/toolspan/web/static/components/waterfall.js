@@ -228,11 +228,10 @@ function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, rati
   g.clip();
   drawAxis(g, { model, tracks, x, scale, label, width, colours });
   for (const track of tracks) {
-    if (track.kind === "split") {
-      for (const { start, end, part } of model.slices) bar(g, x(start), x(end), track.top + 2, 7, colours[PARTS[part]], 0);
-    } else if (track.kind === "context") drawContext(g, { model, track, x, colours });
+    if (track.kind === "split") drawSplit(g, { model, track, x, label, width, colours });
+    else if (track.kind === "context") drawContext(g, { model, track, x, colours });
     else if (track.kind === "agent") drawAgent(g, { track, x, label, width, colours, passes });
-    else if (track.kind === "phase") for (const { start, end } of track.intervals) bar(g, x(start), x(end), track.top + 2, 8, colours[PHASES[track.phase]], 1.5);
+    else if (track.kind === "phase") drawPhase(g, { track, x, label, width, colour: colours[PHASES[track.phase]] });
     else for (const call of track.background) bar(g, x(call.at), x(call.until), track.top + 2, 8, colours.info, 1.5);
   }
   for (const { at, mark } of marks) {
@@ -285,6 +284,36 @@ function drawAxis(g, { model, tracks, x, scale, label, width, colours }) {
   }
 }
 
+// What the time was used for. Of parts narrower than a pixel, each pixel shows the one that took most of it.
+function drawSplit(g, { model, track, x, label, width, colours }) {
+  const pixels = new Map();
+  for (const { start, end, part } of model.slices) {
+    const [from, to] = [x(start), x(end)];
+    if (to < label || from > width) continue;
+    if (to - from >= 1.5) bar(g, from, to, track.top + 2, 7, colours[PARTS[part]], 0);
+    else {
+      const pixel = Math.floor(from);
+      if (!pixels.has(pixel)) pixels.set(pixel, {});
+      const sums = pixels.get(pixel);
+      sums[part] = (sums[part] ?? 0) + to - from;
+    }
+  }
+  for (const [pixel, sums] of pixels) {
+    const most = Object.keys(sums).reduce((one, other) => (sums[other] > sums[one] ? other : one));
+    bar(g, pixel, pixel + 1, track.top + 2, 7, colours[PARTS[most]], 0);
+  }
+}
+
+function drawPhase(g, { track, x, label, width, colour }) {
+  let last = null; // perf: one bar per pixel
+  for (const { start, end } of track.intervals) {
+    const [from, to] = [x(start), x(end)];
+    if (to < label || from > width || (to - from < 2 && Math.round(from) === last)) continue;
+    last = Math.round(from);
+    bar(g, from, to, track.top + 2, 8, colour, 1.5);
+  }
+}
+
 // How full the context was: one step per request of the main conversation.
 function drawContext(g, { model, track, x, colours }) {
   const own = model.requests.filter(({ agent }) => agent === 0);
@@ -292,10 +321,16 @@ function drawContext(g, { model, track, x, colours }) {
   const [bottom, height, most] = [track.top + track.height - 2, track.height - 5, model.window && model.peak > model.window / 3 ? model.window : model.peak || 1];
   g.beginPath();
   g.moveTo(x(own[0].at), bottom);
+  let [last, peak] = [null, 0]; // perf: one step per pixel, the highest of its requests
   own.forEach((request, n) => {
-    const y = bottom - (request.context / most) * height;
+    const pixel = Math.round(x(request.at));
+    peak = pixel === last ? Math.max(peak, request.context) : request.context;
+    last = pixel;
+    const next = own[n + 1];
+    if (next && Math.round(x(next.at)) === pixel) return;
+    const y = bottom - (peak / most) * height;
     g.lineTo(x(request.at), y);
-    g.lineTo(x(own[n + 1]?.at ?? model.to), y);
+    g.lineTo(x(next?.at ?? model.to), y);
   });
   g.lineTo(x(model.to), bottom);
   g.fillStyle = colours["info-soft"];

@@ -158,7 +158,7 @@ function Share({ id, query, setQuery }) {
   const path = `session/${encodeURIComponent(id)}`;
   const preview = useApi(mode === "redact" ? `${path}/redaction` : null);
   const address = apiUrl(`${path}/export`, { format: form, redact: mode === "redact", skeleton: mode === "skeleton" });
-  return html`<div class="card share"><div class="actions">
+  return html`<div class="card"><div class="actions">
       <label>What <select value=${mode} onChange=${(event) => setQuery({ mode: event.target.value })}>${MODES.map(([key, title]) => html`<option key=${key} value=${key}>${title}</option>`)}</select></label>
       <label>As <select value=${form} onChange=${(event) => setQuery({ format: event.target.value })}>${FORMATS.map(([key, title]) => html`<option key=${key} value=${key}>${title}</option>`)}</select></label>
       <a class="button primary" href=${address} download data-test="download">Download</a></div>

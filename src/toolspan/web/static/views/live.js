@@ -59,6 +59,7 @@ export default function Live({ setTitle }) {
     j: { label: "next card", run: () => move(1) },
     k: { label: "previous card", run: () => move(-1) },
     a: { label: "allow (on a question)", run: () => press("allow") },
+    s: { label: "allow for this session (on a question)", run: () => press("always") },
     d: { label: "deny (on a question)", run: () => press("deny") },
     Enter: { label: "open the session", run: () => press("open") },
   });
@@ -104,6 +105,9 @@ function Question({ entry, now }) {
       question.agent && `agent ${shortId(question.agent)}`,
       question.session && html`<a data-key="open" href=${href("/session/:id", { id: question.session }, { call: question.call ?? "" })}>session ${shortId(question.session)}</a>`]} />
     ${problem ? html`<p class="tone-bad" role="alert">${problem}</p>` : null}
+    ${question.always ? html`<div class="always"><span>Always allow <b class="mono">${question.always.allows.join(", ")}</b></span>
+      ${Object.entries(question.always.scopes).map(([scope, label]) => html`<button type="button" key=${scope} data-key=${scope === "session" ? "always" : null} data-scope=${scope} disabled=${sent}
+        onClick=${() => send({ behavior: "allow", always: scope })}>${label}</button>`)}</div>` : null}
     <form class="actions" onSubmit=${(event) => { event.preventDefault(); if (comment.trim()) send({ behavior: "deny", message: comment.trim() }); }}>
       <button type="button" class="primary" data-key="allow" disabled=${sent || !complete} onClick=${() => send(allow)}>${asks ? "Answer" : "Allow once"}</button>
       <button type="button" class="danger" data-key="deny" disabled=${sent} onClick=${() => send({ behavior: "deny" })}>Deny</button>

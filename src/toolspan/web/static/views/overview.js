@@ -98,11 +98,29 @@ function HeatMap({ seen, period }) {
   return (period.until - period.since) / DAY <= MAX_HOUR_DAYS + 0.5 ? html`<${HourMap} seen=${seen} period=${period} />` : html`<${DayMap} seen=${seen} period=${period} />`;
 }
 
+// Arrow keys move to the nearest square with calls in that direction, by place on the screen.
+function moveInMap(event) {
+  const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+  if (!way || !event.target.matches(".heat a") || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const centre = (element) => { const box = element.getBoundingClientRect(); return [box.left + box.width / 2, box.top + box.height / 2]; };
+  const [x, y] = centre(event.target);
+  let [best, least] = [null, Infinity];
+  for (const link of event.currentTarget.querySelectorAll("a")) {
+    const [dx, dy] = [centre(link)[0] - x, centre(link)[1] - y];
+    const ahead = dx * way[0] + dy * way[1];
+    const aside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
+    if (ahead > 2 && ahead + 3 * aside < least) [best, least] = [link, ahead + 3 * aside];
+  }
+  best?.focus();
+}
+
 // A row per day, a square per hour.
 function HourMap({ seen, period }) {
   const byHour = new Map(seen.map((row) => [Number(row.start), row]));
   const top = seen.reduce((most, { calls }) => Math.max(most, calls), 0);
-  return html`<div class="heat hours" role="group" aria-label="Calls by day and hour">
+  return html`<div class="heat hours" role="group" aria-label="Calls by day and hour; arrow keys move" onKeyDown=${moveInMap}>
     <span></span>${Array.from({ length: 24 }, (_, hour) => html`<span key=${`h${hour}`} class="axis" aria-hidden="true">${hour % 3 ? "" : hour}</span>`)}
     ${[...daysOf(period)].map((start) => {
       const next = midnight(start, -1);
@@ -129,7 +147,7 @@ function DayMap({ seen, period }) {
   const weeks = [];
   for (let week = monday; week < period.until; week = midnight(week, -7)) weeks.push(week);
   const shown = weeks.slice(-60);
-  return html`<div class="heat weeks" role="group" aria-label="Calls by day">
+  return html`<div class="heat weeks" role="group" aria-label="Calls by day; arrow keys move" onKeyDown=${moveInMap}>
     <div class="week names" aria-hidden="true"><span class="axis"></span>${Array.from({ length: 7 }, (_, n) => html`<span key=${n} class="axis">${n % 2 ? "" : weekdays.format(midnight(monday, -n))}</span>`)}</div>
     ${shown.map((week, n) => html`<div class="week" key=${Number(week)}>
       <span class="axis" aria-hidden="true">${n === 0 || week.getMonth() !== shown[n - 1].getMonth() ? monthTitle.format(week) : ""}</span>

@@ -195,6 +195,8 @@ function Head({ id, model, about, query, setQuery }) {
       info.compactions > 0 && plural(info.compactions, "compaction"),
       info.forked_from && html`<a href=${href("/session/:id", { id: info.forked_from })}>fork of ${shortId(info.forked_from)}</a>`,
       info.findings > 0 && html`<a href=${href("/doctor", {}, { session: id })}>${plural(info.findings, "finding")}</a>`,
+      html`<a href=${href("/doctor", {}, { session: id, tab: "share" })} title="Export this session without secrets">Share</a>`,
+      html`<a href=${href("/sessions", {}, { mark: id })} title="Compare with another session">Compare</a>`,
     ]} />
     <p class="chips" role="group" aria-label="States">${Object.entries(info.calls).sort((a, b) => b[1] - a[1]).map(([state, count]) => html`<button type="button" key=${state} class=${`chip tone-${STATES[state]?.[1] ?? "muted"}`}
       aria-pressed=${chosen.includes(state)} title=${model.meanings[state]} onClick=${() => pick(state)}><${StateBadge} state=${state} /> ${number(count)}</button>`)}</p></div>`;
