@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DIST_PIP := .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle explore soak fuzz dist lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench scale compatibility oracle explore soak fuzz dist lock clean help
 
 run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
@@ -63,6 +63,10 @@ docs: $(SETUP)  ## check that the generated pages are current
 
 bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
 	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
+
+scale: $(SETUP)  ## the slow tests of tables, then benchmarks/scale.py on 5 GB (ARGS: --size 1GB)
+	$(BIN)/pytest tests/tables -m slow
+	$(BIN)/python benchmarks/scale.py $(ARGS)
 
 compatibility: $(SETUP)  ## measure a client and rewrite docs/compatibility.md (ARGS: --version 2.1.325 --seed 1000)
 	SHARED="$(SHARED)" $(BIN)/python -m tests.explore --install --record $(ARGS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import TranscriptContent, TranscriptFormat
+from toolspan.formats.base import AgentOrigin, TranscriptContent, TranscriptFormat
 from toolspan.formats.jsonl import JsonLine, read_chunks
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
@@ -221,6 +221,12 @@ class Transcript:
     def agent_starters(self) -> dict[str, str]:
         """Ids of the calls that started subagents, by agent id."""
         return self.reader.pairing.agent_starters
+
+    @property
+    def agent_origin(self) -> AgentOrigin:
+        """Facts about the subagent that wrote the file, from the file beside it."""
+        path = to_path(self.file)
+        return format_of_path(path).agent_origin(path) if self.info.agent_id else AgentOrigin()
 
     @property
     def agent_types(self) -> dict[str, str]:
