@@ -403,6 +403,7 @@ def run_contestant(
             result.idle_cpu = _idle_cpu(process)
     except Exception as problem:  # noqa: BLE001 - the other contestant is still measured
         result.notes.append(f"{type(problem).__name__}: {str(problem)[:300]}")
+    print("\n".join(report([result], "so far")), file=sys.stderr, flush=True)  # kept if the run is cut off
     return result
 
 
