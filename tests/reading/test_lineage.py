@@ -99,6 +99,7 @@ def sums(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
 
     calls = [row for row in rows(ask("calls", folder)) if row["state"] != "orphan_result"]
     stats, time = one_row(ask("stats", folder)), one_row(ask("time", folder))
+    compared = one_row(ask("compare", folder, folder))["a"]
     sessions, errors, usage = (rows(ask(name, folder)) for name in ("sessions", "errors", "usage"))
     per_call = Counter(row["session"] for row in calls)
     timed = {row["id"]: row["calls"] + sum(agent["calls"] for agent in row["agents"]) for row in time["by_session"]}
@@ -106,11 +107,11 @@ def sums(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
         "calls": {
             "calls": len(calls), "stats": stats["calls"], "time": time["calls"],
             "sessions": sum(row["calls"] for row in sessions),
-            "tools": sum(row["calls"] for row in stats["tools"]),
+            "tools": sum(row["calls"] for row in stats["tools"]), "compare": compared["calls"],
         },
         "sessions": {
             "sessions": len(sessions), "ids": len({row["id"] for row in sessions}), "stats": stats["sessions"],
-            "time": time["sessions"],
+            "time": time["sessions"], "compare": compared["sessions"],
         },
         "calls of each session": {
             "calls": sorted(per_call.items()),

@@ -21,11 +21,11 @@ from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import FileTime, TimeSplit, measure_transcript
 from toolspan.analysis.usage import FileUsage, filter_requests, join_requests, sum_usage, transcript_usage
 from toolspan.errors import SourceError
-from toolspan.reading.lineage import Lineages, merge_copies
+from toolspan.formats.source import to_path
 from toolspan.reading.rows import CallRow
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import Message, SessionInfo, Tokens
-from toolspan.types.span import Span, is_within
+from toolspan.types.span import Span
 
 _TEXT_LIMIT = 200
 
@@ -51,16 +51,16 @@ class ComparedFile(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def file_facts(path: str) -> ComparedFile:
+def file_facts(path: Path | str) -> ComparedFile:
     """Return the facts from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        transcript = read(Path(path))
+        transcript = read(to_path(path))
         usage, time = transcript_usage(transcript), measure_transcript(transcript)
     except SourceError as error:
-        info = SessionInfo()
+        file, info = str(path), SessionInfo()
         return ComparedFile(
-            file=path, info=info, problem=str(error), changes=[], time=FileTime(file=path, info=info, agents=[]),
-            usage=FileUsage(file=path, info=info, requests={}),
+            file=file, info=info, problem=str(error), changes=[], time=FileTime(file=file, info=info, agents=[]),
+            usage=FileUsage(file=file, info=info, requests={}),
         )  # fmt: skip
     changes = [
         ChangedFile(path=change.path, call=change.call, at=change.at, added=change.added, removed=change.removed)
@@ -111,17 +111,9 @@ def summarize_side(
     accepts_call: CallPredicate = lambda _: True,
 ) -> ComparedSide:
     """Sum the calls, times and requests of these files in a period, each counted once."""
-    lineages = Lineages()
-    for file in files:
-        lineages.add(file.file, file.info)
-    copies = (item.call for file in files for agent in file.time.agents for item in agent.calls)
-    calls = [
-        row
-        for row in merge_copies(copies, lineages)
-        if is_within(row.requested or row.finished, since, until) and accepts_call(row)
-    ]
-    failures = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
     sheet = Timesheet.from_files([file.time for file in files], since=since, until=until)
+    calls = [item.call for item in sheet.calls if accepts_call(item.call)]
+    failures = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
     requests = filter_requests(join_requests(file.usage for file in files), since, until)
     usage = sum_usage(name, requests, prices)
     sessions = {session.id for session in sheet.sessions} | {request.session for request in requests}

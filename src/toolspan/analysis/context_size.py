@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 
 from toolspan.errors import SourceError
+from toolspan.formats.source import to_path
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import RequestUsage, SessionInfo
 from toolspan.types.span import Span
@@ -95,13 +96,13 @@ class ContextTool(Struct, frozen=True, kw_only=True):
     """Bytes of the largest result."""
 
 
-def file_context(path: str) -> FileContext:
+def file_context(path: Path | str) -> FileContext:
     """Measure the results in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        transcript = read(Path(path))
+        transcript = read(to_path(path))
         conversations = _measure(transcript)
     except SourceError as error:
-        return FileContext(file=path, info=SessionInfo(), conversations=[], problem=str(error))
+        return FileContext(file=str(path), info=SessionInfo(), conversations=[], problem=str(error))
     return FileContext(file=transcript.file, info=transcript.info, conversations=conversations)
 
 

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
 from toolspan.errors import SourceError
+from toolspan.formats.source import to_path
 from toolspan.reading.causes import background_failure, normalize_line
-from toolspan.reading.parallel import FileSummary, unreadable_summary
+from toolspan.reading.parallel import FileSummary, remote_starter, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read_calls
 from toolspan.types.error_kinds import ADVICE
@@ -40,19 +41,19 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
         return self.facts.problem
 
 
-def file_recovery(path: str) -> FileRecovery:
+def file_recovery(path: Path | str) -> FileRecovery:
     """Read the failed calls in one file. If it is unreadable, `problem` is set and nothing is raised."""
     return _read_recovery(path, all_calls=False)
 
 
-def file_recovery_all(path: str) -> FileRecovery:
+def file_recovery_all(path: Path | str) -> FileRecovery:
     """Read one file like `file_recovery`, but return rows for all calls, so that they can be filtered."""
     return _read_recovery(path, all_calls=True)
 
 
-def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
+def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
     try:
-        transcript = read_calls(Path(path))
+        transcript = read_calls(to_path(path))
         spans = transcript.spans
     except SourceError as error:
         return FileRecovery(facts=unreadable_summary(path, error), endings=[])
@@ -66,6 +67,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
+        started_by=remote_starter(transcript),
         successes=[] if all_calls else transcript.success_keys,
         last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
     )
@@ -129,11 +131,6 @@ def count_outcomes(rows: Iterable[CallRow]) -> Counter[str]:
     return Counter("found nothing" if row.error_kind == "nothing_found" else row.state for row in rows)
 
 
-def failed_in_background(row: CallRow) -> bool:
-    """Return whether a call succeeded in starting a command that failed later."""
-    return row.state == "succeeded" and row.error_group is not None
-
-
 def group_errors(
     rows: Iterable[CallRow],
     recoveries: Mapping[CallRef, ChainEnding] | None = None,
@@ -167,7 +164,8 @@ def _make_group(
     zone: tzinfo | None,
 ) -> ErrorGroup:
     last = max(rows, key=lambda row: row.requested or row.finished or "")
-    background = sum(map(failed_in_background, rows))
+    # Calls that succeeded in starting a command that failed later.
+    background = sum(row.state == "succeeded" and row.error_group is not None for row in rows)
     if last.state == "orphan_result":
         kind, (cause, solution) = "orphan_result", _ORPHAN_ADVICE
     else:

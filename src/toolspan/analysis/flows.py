@@ -21,6 +21,7 @@ from toolspan.analysis.recovery import RecoveryChain, find_chains, group_by_agen
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
+from toolspan.formats.source import to_path
 from toolspan.reading.lineage import CopyTracker, Lineages, call_key
 from toolspan.reading.timeline import build_timeline
 from toolspan.reading.transcript import Transcript, read_content, read_known
@@ -52,13 +53,13 @@ class FileFlows(Struct, frozen=True, kw_only=True):
     """The reason why the file could not be read. If set, the other fields are empty."""
 
 
-def file_flows(path: str) -> FileFlows:
+def file_flows(path: Path | str) -> FileFlows:
     """Read the flows from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        return flows_of(read_known(Path(path)))
+        return flows_of(read_known(to_path(path)))
     except SourceError as error:
         return FileFlows(
-            file=path, info=SessionInfo(), calls=0, chains=[], flows=[], batches=[], missed=[],
+            file=str(path), info=SessionInfo(), calls=0, chains=[], flows=[], batches=[], missed=[],
             threads=[], problem=str(error),
         )  # fmt: skip
 

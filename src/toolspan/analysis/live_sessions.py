@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 from toolspan.errors import SourceError
 from toolspan.formats.base import RunningProcess
 from toolspan.formats.registry import all_formats
+from toolspan.formats.source import is_remote
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, last_record_time
 from toolspan.reading.parallel import FileSummary
 from toolspan.reading.rows import CallRow
@@ -68,10 +69,14 @@ def live_sessions(
 ) -> list[LiveSession]:
     """Return the sessions in progress and those that ended recently, waiting ones first.
 
+    Sessions in object storage are copies and never in progress.
+
     Raises:
         SourceError: a given folder does not exist.
     """
     at = time.time() if now is None else now
+    if roots is not None:
+        roots = [root for root in roots if not is_remote(root)]
     try:
         files = find_all_transcripts(roots)
     except SourceError:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import hook_log_path
+from toolspan.formats.source import to_path
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
 from toolspan.reading.transcript import Transcript, read_content, read_known
@@ -205,7 +206,7 @@ def noted_wait(span: Span) -> int | None:
     """Return the recorded milliseconds from prompt to answer, or None if no prompt was recorded."""
     if span.call.place is None:
         return None
-    timings = read_hook_timings(Path(span.call.place.file)).get(span.id)
+    timings = read_hook_timings(to_path(span.call.place.file)).get(span.id)
     if timings is None or timings.prompted is None:
         return None
     phases = call_phases(span, timings=timings)
@@ -440,7 +441,7 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
     Raises:
         SourceError: the file can no longer be read.
     """
-    timings = read_hook_timings(Path(transcript.file))
+    timings = read_hook_timings(to_path(transcript.file))
     return measure_agent(build_timeline([read_content(transcript)]), timings).split
 
 
@@ -459,12 +460,12 @@ class FileTime(Struct, frozen=True, kw_only=True):
         return any(agent.calls for agent in self.agents)
 
 
-def file_time(path: str) -> FileTime:
+def file_time(path: Path | str) -> FileTime:
     """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        return measure_transcript(read_known(Path(path)))
+        return measure_transcript(read_known(to_path(path)))
     except SourceError as error:
-        return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
+        return FileTime(file=str(path), info=SessionInfo(), agents=[], problem=str(error))
 
 
 def measure_transcript(transcript: Transcript) -> FileTime:
@@ -476,7 +477,7 @@ def measure_transcript(transcript: Transcript) -> FileTime:
     path = transcript.file
     content = read_content(transcript)
     timeline = build_timeline([content])
-    timings = read_hook_timings(Path(path))
+    timings = read_hook_timings(to_path(path))
     agent_times = [replace(measure_agent(timeline, timings), starter=content.starter_call)]
     for parent in timeline.iter_timelines():
         linked = {id(agent) for placed in parent.calls for agent in placed.agents}
@@ -496,7 +497,7 @@ def measure_transcript(transcript: Transcript) -> FileTime:
         )
         agent_times.append(AgentTime(agent=None, role=None, slices=(), calls=tuple(calls)))
     return FileTime(
-        file=path, info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
+        file=str(path), info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
     )
 
 

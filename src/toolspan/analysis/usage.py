@@ -19,6 +19,7 @@ from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
+from toolspan.formats.source import to_path
 from toolspan.reading.lineage import Lineages, group_sessions
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
@@ -60,19 +61,19 @@ class FileUsage(Struct, frozen=True, kw_only=True):
         return bool(self.requests)
 
 
-def file_usage(path: str) -> FileUsage:
+def file_usage(path: Path | str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
     from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        return transcript_usage(read_known(Path(path)))
+        return transcript_usage(read_known(to_path(path)))
     except SourceError as error:
-        return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
+        return FileUsage(file=str(path), info=SessionInfo(), requests={}, problem=str(error))
 
 
 def transcript_usage(transcript: Transcript) -> FileUsage:
     """Return the requests in a transcript."""
-    info, path = transcript.info, Path(transcript.file)
+    info, path = transcript.info, to_path(transcript.file)
     origin = format_of_path(path).agent_origin(path) if info.agent_id else AgentOrigin()
     types, starters = transcript.agent_types, transcript.agent_starters
     return FileUsage(

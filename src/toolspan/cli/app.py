@@ -10,15 +10,14 @@ import click
 
 _GROUPS = {
     "Look": {
-        "ui": "Open the web UI: sessions, errors, usage, files, live.",
         "sessions": "List sessions.",
         "show": "Show a session as a timeline, or one call in detail.",
         "calls": "List tool calls, one row each.",
         "errors": "Group failed calls, with causes, solutions and recoveries.",
         "stats": "Show counts, durations and timeouts per tool, and tokens.",
         "usage": "Show tokens and cost by day, model, project, session or agent.",
-        "compare": "Compare two sessions, folders, files or periods.",
         "time": "Show where the time went: model, tools, permission, hooks, idle.",
+        "compare": "Compare two sessions, folders, files or periods.",
         "flows": "Show sequences of calls, batches and missed parallelism.",
         "files": "Show what calls did to files: totals, history, content.",
     },
@@ -32,8 +31,9 @@ _GROUPS = {
     },
     "Watch": {
         "watch": "Follow sessions as they grow.",
+        "ui": "Open the web UI: sessions, errors, usage, files, live.",
     },
-    "Share": {
+    "Share and scale": {
         "export": "Export sessions as JSON, CSV, Markdown, HTML or traces.",
     },
     "Run": {

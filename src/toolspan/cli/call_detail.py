@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +38,7 @@ from toolspan.formats.claude import results, work_results
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.results import UnknownResult
 from toolspan.formats.registry import relative_to_folder
+from toolspan.formats.source import to_path
 from toolspan.reading.excerpt import keep_excerpt
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
@@ -315,7 +315,7 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
     # How to undo the changes, except for file names with control characters
     name = span.id[:_MAX_ID_LENGTH]
     paths = [path for path in detail.changed_paths if path.isprintable() and name.isprintable()]
-    is_default_location = Path(detail.file).absolute().is_relative_to(config_dir().absolute())
+    is_default_location = to_path(detail.file).absolute().is_relative_to(config_dir().absolute())
     where = "" if is_default_location else f" {shlex.quote(detail.file)}"
     if paths:
         yield Text("\nTo undo it:")

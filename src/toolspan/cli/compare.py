@@ -48,6 +48,7 @@ from toolspan.cli.select import (
     read_filtered_files,
 )
 from toolspan.errors import NotFound
+from toolspan.formats.source import to_path
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
@@ -96,7 +97,7 @@ def command(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
         )
-    elif len(names) < 2 or not all(Path(folder).is_dir() for folder in names[2:]):
+    elif len(names) < 2 or not all(to_path(folder).is_dir() for folder in names[2:]):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
         sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
@@ -118,11 +119,11 @@ def command(
 
 
 def _read_side(name: str, folders: Sequence[str], call_filter: CallFilter) -> list[ComparedFile]:
-    if not folders or path_exists(Path(name)):
+    if not folders or path_exists(to_path(name)):
         return read_filtered_files([name], _JOB, call_filter, last=False)
     for n, folder in enumerate(folders, 1):
         try:
-            files = read_files(find_session_files(name, Path(folder)), _JOB)
+            files = read_files(find_session_files(name, to_path(folder)), _JOB)
         except NotFound:
             if n == len(folders):
                 raise
@@ -136,7 +137,7 @@ def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting
     main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
     if len(main_a) != 1 or len(main_b) != 1:
         return None
-    return find_parting(read(Path(main_a[0])), read(Path(main_b[0])))
+    return find_parting(read(main_a[0]), read(main_b[0]))
 
 
 def _print_comparison(comparison: Comparison, limit: int) -> None:

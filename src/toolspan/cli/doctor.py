@@ -21,7 +21,7 @@ from toolspan.cli.select import (
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import COMPRESSED_SUFFIXES, source_for_path, to_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
 from toolspan.reading.parallel import FileJob
 
@@ -127,14 +127,14 @@ class _CheckedFile(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-def _check_file(path: str, *, roundtrip: bool = False) -> _CheckedFile:
+def _check_file(path: Path | str, *, roundtrip: bool = False) -> _CheckedFile:
     try:
         return _CheckedFile(detect_dialect(source_for_path(path)), check(path, roundtrip=roundtrip))
     except SourceError as error:
         return _CheckedFile(problem=str(error))
 
 
-def _check_file_lines(path: str) -> _CheckedFile:
+def _check_file_lines(path: Path | str) -> _CheckedFile:
     return _check_file(path, roundtrip=True)
 
 
@@ -179,7 +179,7 @@ def _print_report(report: DiagnosticReport, dialect: str, *, quiet: bool) -> Non
         out.print(table)
     out.print(f"  {_format_diagnosis(report, dialect)}")
     if any(finding.severity == "error" and finding.code in behavior for finding in report.findings):
-        remedy = _repair_argument(Path(report.file))
+        remedy = _repair_argument(to_path(report.file))
         if remedy is not None:
             out.print(f"  toolspan repair {escape_markup(remedy)}  [dim]makes a repaired copy[/]", soft_wrap=True)
     out.print()
@@ -205,8 +205,9 @@ def _repair_argument(path: Path) -> str | None:
     """
     if parse_file_name(path).role == "agent":
         folder = next((folder.parent for folder in path.parents if folder.name == "subagents"), None)
-        candidates = [folder.with_name(folder.name + ending) for ending in (".jsonl", ".jsonl.zst")] if folder else []
-        session_path = next(filter(Path.is_file, candidates), None)
+        endings = ("", *COMPRESSED_SUFFIXES)
+        candidates = [folder.with_name(f"{folder.name}.jsonl{ending}") for ending in endings] if folder else []
+        session_path = next((path for path in candidates if path.is_file()), None)
         if session_path is None:
             return None
         path = session_path

@@ -28,6 +28,7 @@ from toolspan.export.session_export import (
     SessionExport,
     load_writer,
 )
+from toolspan.formats.source import to_path
 from toolspan.reading.discovery import TranscriptFile
 
 
@@ -101,7 +102,7 @@ def _session_exports(
     sessions: Sequence[Sequence[str]], redactor: Redactor, export_filter: ExportFilter
 ) -> Iterator[SessionExport]:
     for paths in sessions:
-        transcripts = list(select.read_transcripts(map(Path, paths)))
+        transcripts = list(select.read_transcripts(map(to_path, paths)))
         try:
             if transcripts:
                 yield SessionExport(transcripts, redactor=redactor, export_filter=export_filter)

@@ -44,7 +44,7 @@ from toolspan.cli.output import (
 )
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.registry import detect_dialect
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import is_remote, source_for_path
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.history import match_prefix, short_id
 from toolspan.types.span import parse_timestamp
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
+_TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.gz")
 _MAX_DIFF_LINES = 60
 _WIDE = 100
 _CONFIDENCE_STYLES: dict[Confidence, str] = {
@@ -136,7 +136,7 @@ def command(
 
 
 def _is_transcript_name(name: str) -> bool:
-    if name.endswith(_TRANSCRIPT_SUFFIXES) or select.is_folder(name):
+    if name.endswith(_TRANSCRIPT_SUFFIXES) or is_remote(name) or select.is_folder(name):
         return True
     if "/" in name or "." in name:
         return False
@@ -353,7 +353,8 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     folder = str(Path(options.path).resolve()) if options.path else None
     totals = FileTotalsCollector()
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        is_cached = sum(file.size for file in files) >= select.MIN_CACHED_BYTES
+        is_large = sum(file.size for file in files) >= select.MIN_CACHED_BYTES
+        is_cached = is_large or any(is_remote(file.path) for file in files)
         for changes in changes_by_project(files, advance, warn, cached=is_cached):
             for change in changes:
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 
 from toolspan.cli.output import escape_markup, make_console
 from toolspan.cli.select import path_exists
+from toolspan.formats.source import to_path
 
 _MAX_HINT_PATHS = 3
 MIN_FOLDED_ROWS = 3
@@ -121,7 +121,7 @@ def deeper_hints(names: Sequence[str], *hints: tuple[str, str]) -> list[str]:
     """
     import shlex
 
-    paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
+    paths = [name for name in names if path_exists(to_path(name)) and name.isprintable()]
     more = " …" if len(paths) > _MAX_HINT_PATHS else ""
     places = "".join(f" {shlex.quote(path)}" for path in paths[:_MAX_HINT_PATHS]) + more
     return [f"toolspan {command.replace(' PATHS', places)} {purpose}." for command, purpose in hints]

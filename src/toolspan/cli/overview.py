@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +33,7 @@ from toolspan.cli.select import (
     session_project,
 )
 from toolspan.errors import ToolspanError
+from toolspan.formats.source import to_path
 from toolspan.reading.discovery import last_record_time
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import SCAN_JOB, FileJob
@@ -68,7 +68,7 @@ def print_overview(names: Sequence[str] = (), *, as_json: bool) -> None:
         return
     now = datetime.fromtimestamp(time.time(), UTC)
     overview = _read_overview(files, now)
-    live = live_sessions([Path(name) for name in names] or None)
+    live = live_sessions([to_path(name) for name in names] or None)
     if as_json:
         statuses = dict(Counter(session.status for session in live))
         print_json({**msgspec.to_builtins(overview, builtin_types=(datetime,)), "live": statuses})
@@ -93,7 +93,7 @@ def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
     rows = filter_calls(selection, CallFilter(since=since))
     sheet = Timesheet.from_files(times, since=since, until=None)
     projects = {
-        session.id: session_project(session) or str(Path(session.file.file).parent)
+        session.id: session_project(session) or str(to_path(session.file.file).parent)
         for session in call_table.sessions
         if session.overlaps(since, None)
     }

@@ -14,6 +14,7 @@ from toolspan.cli.select import complete_session, locate_files, newest_session_h
 from toolspan.errors import Ambiguous, ToolspanError
 from toolspan.formats.base import RepairResult
 from toolspan.formats.claude.paths import config_dir, project_name
+from toolspan.formats.source import to_path
 from toolspan.reading.diagnostics import repair
 
 _MAX_CHANGES = 40
@@ -35,7 +36,7 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
         path = newest_session_here().path
     else:
         files = locate_files((name,), allow_unknown=True)[0]
-        paths = [file.path for file in files if file.name.role != "agent"] or [Path(name)]
+        paths = [file.path for file in files if file.name.role != "agent"] or [to_path(name)]
         if len(paths) > 1:
             raise Ambiguous(f"{name}: {len(paths)} sessions; name one of them")
         path = paths[0]

@@ -23,6 +23,7 @@ from toolspan.cli.output import (
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
 from toolspan.formats.claude.paths import session_folder
+from toolspan.formats.source import to_path
 from toolspan.integrations.replay import (
     Replay,
     ReplayDifference,
@@ -153,8 +154,9 @@ def _read_session(names: Sequence[str]) -> list[Transcript]:
     files: list[TranscriptFile] = []
     for name in names:
         files += locate_files([name])[0]
-        agents_folder = session_folder(Path(name)) / "subagents"
-        if name.endswith(".jsonl") and Path(name).is_file() and agents_folder.is_dir():
+        path = to_path(name)
+        agents_folder = session_folder(path) / "subagents"
+        if name.endswith(".jsonl") and path.is_file() and agents_folder.is_dir():
             files += [file for file in find_transcripts(agents_folder) if file.name.role == "agent"]
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     if len(sessions) > 1:

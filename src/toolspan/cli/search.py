@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from toolspan.cli import lists, select
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote, to_path
 from toolspan.reading.discovery import default_roots, find_all_transcripts
 from toolspan.types.span import parse_timestamp
 
@@ -70,7 +70,7 @@ def command(
     while end > 1 and _is_location(words[end - 1]):
         end -= 1
     terms, locations = words[:end], words[end:]
-    paths = list(map(Path, locations))
+    paths = list(map(to_path, locations))
     if ignore_case is None:
         ignore_case = not regex and not any(letter.isupper() for term in terms for letter in term)
     query = query_of(list(terms), regex=regex, ignore_case=ignore_case)
@@ -108,7 +108,9 @@ def command(
 
 
 def _is_location(argument: str) -> bool:
-    if "/" not in argument and not argument.endswith((".jsonl", ".jsonl.zst")):
+    if is_remote(argument):
+        return True
+    if "/" not in argument and not argument.endswith((".jsonl", ".jsonl.zst", ".jsonl.gz")):
         return False
     return os.path.isdir(argument) or (".jsonl" in argument and os.path.isfile(argument))  # noqa: PTH112, PTH113
 
@@ -119,7 +121,7 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
         if os.path.isdir(term):  # noqa: PTH112 - a word need not be a valid path
             name = replace_unprintable(term)
             message = f"{name} was searched for as a word; to search in the folder, write ./{name}"
-        elif term.startswith(("/", "./", "../", "~")) or term.endswith((".jsonl", ".zst")):
+        elif term.startswith(("/", "./", "../", "~")) or term.endswith((".jsonl", *COMPRESSED_SUFFIXES)):
             message = f"{replace_unprintable(term)} is not a folder or transcript, so it was searched for as a word"
         else:
             continue
@@ -188,7 +190,7 @@ def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults
 
 def _format_headline(match: SearchMatch, width: int) -> str:
     agent = " ↳" if match.agent else ""
-    session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
+    session = replace_unprintable((match.session or to_path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
     if match.kind == "message":
         parts: list[tuple[str, dict[str, Any]]] = [(f"{match.voice}  ", {"bold": True})]
@@ -214,7 +216,7 @@ def _format_headline(match: SearchMatch, width: int) -> str:
 
 def _line_address(match: SearchMatch, width: int) -> str:
     """Return the address of a message for `toolspan show`: the session, or the file of a subagent, and the line."""
-    name = parse_file_name(Path(match.file))
+    name = parse_file_name(match.file)
     owner = name.stem if name.role == "agent" else name.session_id or name.stem
     line = f":{match.line}"
     return (owner if len(owner) + len(line) <= width else owner[:_SHORT_ADDRESS]) + line

@@ -25,7 +25,7 @@ from toolspan.cli.output import combine_options, format_count, progress_bar, utc
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import project_name
 from toolspan.formats.registry import FORMAT_NAMES, foreign_file_problem, format_titles, parse_file_name
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote, source_for_path, to_path
 from toolspan.reading.discovery import (
     TranscriptFile,
     find_agents_by_content,
@@ -175,7 +175,7 @@ def locate_files(
     if last:
         return newest_session(names), True
     files = _find_files(names)
-    paths = [Path(name) for name in names]
+    paths = [to_path(name) for name in names]
     if not files:
         warn(f"{' and '.join(names) or 'your home folder'}: no transcripts there")
     alone = bool(paths) and all(path_exists(path) and not path.is_dir() for path in paths)
@@ -189,13 +189,15 @@ def _find_files(names: Sequence[str]) -> list[TranscriptFile]:
         return find_all_transcripts()
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder or a session")
-    groups = [find_transcripts(Path(name)) if path_exists(Path(name)) else find_session_files(name) for name in names]
+    paths = {name: to_path(name) for name in names}
+    groups = [find_transcripts(paths[name]) if path_exists(paths[name]) else find_session_files(name) for name in names]
     if len(groups) == 1:
         return groups[0]
     folder = lru_cache(1 << 12)(realpath)  # many files share few folders
     unique_files: dict[tuple[str, str], TranscriptFile] = {}
     for file in chain.from_iterable(groups):
-        unique_files.setdefault((folder(str(file.path.parent)), file.path.name), file)
+        parent = str(file.path.parent)
+        unique_files.setdefault((parent if is_remote(parent) else folder(parent), file.path.name), file)
     return list(unique_files.values())
 
 
@@ -208,9 +210,12 @@ def require_known_format(path: Path) -> None:
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether a path exists, or False if no file system accepts the name."""
+    """Return whether a path exists, or False if no file system accepts the name.
+
+    A URL counts as existing: it is not the name of a session, and reading it tells what is wrong with it.
+    """
     try:
-        return path.exists()
+        return is_remote(path) or path.exists()
     except (OSError, ValueError):
         return False
 
@@ -218,7 +223,7 @@ def path_exists(path: Path) -> bool:
 def is_folder(name: str) -> bool:
     """Return whether `name` is an existing folder, or False if no file system accepts the name."""
     try:
-        return Path(name).is_dir()
+        return to_path(name).is_dir()
     except (OSError, ValueError):
         return False
 
@@ -233,7 +238,7 @@ def current_folder() -> Path:
 
 def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFile]:
     """Return the files of the session whose id begins with `name`, including subagents' files."""
-    if "/" in name or name.endswith((".jsonl", ".zst")):
+    if "/" in name or name.endswith((".jsonl", *COMPRESSED_SUFFIXES)):
         raise NotFound(f"{name}: no such file or folder")
     files = find_transcripts(root) if root else find_all_transcripts()
     try:
@@ -390,7 +395,8 @@ def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
     for problem in filter(None, (result.problem for result in results)):
         if len(results) == 1:
             raise ToolspanError(problem)
-    foreign = {foreign_file_problem(str(file.path)) for file in files}
+    unread = [file for file, result in zip(files, results, strict=True) if result.problem]
+    foreign = {foreign_file_problem(str(file.path)) for file in unread}
     transcripts = [result for result in results if result.problem not in foreign]
     for problem in filter(None, (result.problem for result in transcripts)):
         warn(problem)
@@ -421,8 +427,11 @@ def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], N
 
     size = 0
     for path in paths:
-        with suppress(OSError):
-            size += path.stat().st_size
+        if is_remote(path):
+            size = MIN_CACHED_BYTES  # requests take longer than opening the cache
+        else:
+            with suppress(OSError):
+                size += path.stat().st_size
         if size >= MIN_CACHED_BYTES:
             from toolspan.reading.cache import Cache, cached_map, default_folder
 
@@ -462,7 +471,7 @@ def explain_nothing(call_filter: CallFilter, paths: Sequence[str | Path]) -> Non
     from toolspan.reading.history import CallTable
 
     if paths and call_filter != CallFilter():
-        call_table = CallTable(scan_with_cache([Path(path) for path in paths]))
+        call_table = CallTable(scan_with_cache([to_path(path) for path in paths]))
         filter_calls(CallSelection(call_table, is_joined=True), call_filter)
 
 

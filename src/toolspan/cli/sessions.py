@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -31,6 +30,7 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.formats.registry import FORMAT_NAMES
+from toolspan.formats.source import to_path
 from toolspan.reading.history import CallTable
 from toolspan.reading.lineage import SessionFiles
 from toolspan.reading.parallel import FileSummary
@@ -194,7 +194,7 @@ def _print_live_sessions(
 ) -> None:
     sessions = [
         session
-        for session in live_sessions([Path(name) for name in names] or None)
+        for session in live_sessions([to_path(name) for name in names] or None)
         if dialect in (None, session.dialect)
         if project is None or select.in_project(project, session.file or "", session.cwd)
     ]

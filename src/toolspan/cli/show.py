@@ -41,6 +41,7 @@ from toolspan.cli.timeline import timeline_lines
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.registry import parse_file_name
+from toolspan.formats.source import COMPRESSED_SUFFIXES, to_path
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts, recency
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
@@ -138,7 +139,7 @@ def _write_page(
 def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
     """Return the names without the line number of `SESSION:LINE`, and that number."""
     for n, name in enumerate(names):
-        address = None if select.path_exists(Path(name)) else _LINE_ADDRESS.fullmatch(name)
+        address = None if select.path_exists(to_path(name)) else _LINE_ADDRESS.fullmatch(name)
         if address is not None:
             return (*names[:n], address[1], *names[n + 1 :]), int(address[2])
     return names, None
@@ -150,7 +151,7 @@ def _check_line(detail: SessionDetail | CallDetail, line: int) -> str:
         raise NotFound(f"{detail.span.id} is a call; a line number needs a session or a file")
     file, count = detail.main.file, detail.main.counts.lines
     if not 1 <= line <= count:
-        raise NotFound(f"{Path(file).name} has {format_count(count, 'line')}; there is no line {line:,}")
+        raise NotFound(f"{to_path(file).name} has {format_count(count, 'line')}; there is no line {line:,}")
     return file
 
 
@@ -160,8 +161,8 @@ def resolve_names(
     """Return the files of the named session, or the named call."""
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
-    paths = [Path(name) for name in names if select.path_exists(Path(name))]
-    others = [name for name in names if not select.path_exists(Path(name))]
+    paths = [path for path in map(to_path, names) if select.path_exists(path)]
+    others = [name for name in names if not select.path_exists(to_path(name))]
     root = paths[0] if paths and paths[0].is_dir() else None
     if len(others) > 1:
         raise NotFound(f"{' and '.join(others)}: name one session or one call")
@@ -197,7 +198,7 @@ def _file_with_subagents(path: Path) -> list[TranscriptFile]:
 def _find_by_id(
     prefix: str, paths: Sequence[Path], root: Path | None, session: str | None
 ) -> list[TranscriptFile] | CallDetail:
-    if "/" in prefix or prefix.endswith((".jsonl", ".zst")):
+    if "/" in prefix or prefix.endswith((".jsonl", *COMPRESSED_SUFFIXES)):
         raise NotFound(f"{prefix}: no such file or folder")
     if session is not None:
         files = select.find_session_files(session, root)
@@ -235,7 +236,7 @@ def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDet
     transcript = next(candidate for candidate in transcripts if candidate.file == newest.file)
     _mark_running_calls([transcript])
     span = next(span for span in transcript.spans if span.id == name)
-    elsewhere = tuple(row.session or Path(row.file).stem for row in reversed(others))
+    elsewhere = tuple(row.session or to_path(row.file).stem for row in reversed(others))
     return build_call_detail(call_table.link_span(span), transcript, elsewhere)
 
 
@@ -295,7 +296,7 @@ def _mark_running_calls(transcripts: Sequence[Transcript]) -> None:
 
 def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
     info, width = detail.main.info, row_format.width
-    name = info.session_id or parse_file_name(Path(detail.main.file)).stem
+    name = info.session_id or parse_file_name(detail.main.file).stem
     yield from fact_lines("session", join_parts(name, info.agent_id), width, "bold")
     yield from fact_lines("about", info.title or info.first_prompt, width)
     yield from fact_lines("project", join_parts(info.cwd, info.git_branch), width)

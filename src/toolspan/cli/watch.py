@@ -29,6 +29,7 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.errors import NotFound, SourceError
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
 from toolspan.reading.discovery import TranscriptFile, default_roots, recency
 from toolspan.reading.follow import (
     CallAppeared,
@@ -90,13 +91,15 @@ def _make_follower(name: str | None, *, last: bool, since_start: bool) -> Sessio
         if last:
             return SessionFollower(_main_file(select.newest_session()))
         return FolderFollower(*default_roots(), asleep_before=asleep)
+    if is_remote(name):
+        raise NotFound(f"{name}: watch follows local files; `toolspan ui {name}` looks for new objects")
     path = Path(name)
     exists = select.path_exists(path)
     if exists and path.is_dir():
         if last:
             return SessionFollower(_main_file(select.newest_session([name])))
         return FolderFollower(path, asleep_before=asleep)
-    if exists or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
+    if exists or len(path.parts) > 1 or path.suffix in (".jsonl", *COMPRESSED_SUFFIXES):
         if not select.path_exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
         if not os.access(path.parent, os.R_OK | os.X_OK):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -32,6 +31,7 @@ from toolspan.export.records import (
     SliceRecord,
 )
 from toolspan.export.redact import NoRedaction, Redactor
+from toolspan.formats.source import to_path
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import (
@@ -91,7 +91,7 @@ class SessionExport:
         self._redactor = redactor or NoRedaction()
         self._filter = export_filter
         self._timeline = build_timeline([read_content(transcript) for transcript in transcripts])
-        self._hook_timings = read_all_hook_timings(Path(transcript.file) for transcript in transcripts)
+        self._hook_timings = read_all_hook_timings(to_path(transcript.file) for transcript in transcripts)
         for transcript in transcripts:
             self._redactor.learn_names(line.data for line in transcript.lines())
         info = self._main_transcript.info
@@ -147,7 +147,7 @@ class SessionExport:
 
     @property
     def _session_id(self) -> str:
-        return self._main_transcript.session_id or Path(self._main_transcript.file).name.partition(".")[0]
+        return self._main_transcript.session_id or to_path(self._main_transcript.file).name.partition(".")[0]
 
     def _timeline_rows(self, timeline: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
         phases = phases_among((placed.span for placed in timeline.calls), self._hook_timings)

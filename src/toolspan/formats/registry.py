@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from toolspan.errors import UnknownDialect
 from toolspan.formats import json_repair
 from toolspan.formats.base import FileName, TranscriptFormat
-from toolspan.formats.source import Source
+from toolspan.formats.source import COMPRESSED_SUFFIXES, Source, is_remote
 from toolspan.types.inputs import ToolInput, UnknownInput
 
 _FORMATS = {
@@ -77,6 +77,8 @@ def format_of_path(path: PurePath | str) -> TranscriptFormat:
 @lru_cache(maxsize=4_096)
 def _parse_path(path: str) -> tuple[FileName, TranscriptFormat]:
     *folders, name = path.split(os.sep)  # noqa: PTH206 - perf: called for every file below a folder
+    if name.endswith(COMPRESSED_SUFFIXES):
+        name = name.rpartition(".")[0]
     default, *others = all_formats()
     for transcript_format in (*others, default):  # the default format accepts every *.jsonl
         file_name = transcript_format.parse_path(folders, name)
@@ -95,7 +97,7 @@ def relative_to_folder(path: str, folder: str | None) -> str:
 def is_inside_folder(path: Path, folder: Path) -> bool:
     """Return whether a path, with links resolved, is inside a folder."""
     try:
-        return path.resolve().is_relative_to(folder.resolve())
+        return not is_remote(folder) and path.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError):
         return False
 

@@ -1,6 +1,7 @@
-"""Sources of transcript bytes: plain files, compressed files, bytes in memory.
+"""Sources of transcript bytes: files and objects, plain or compressed, and bytes in memory.
 
-Nothing above this module assumes a local path. Offsets always count decompressed bytes.
+`to_path` turns a name into a path or a URL; nothing above this module assumes a local file. Offsets always count
+decompressed bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,26 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 import msgspec
 
 from toolspan.errors import SourceError
+from toolspan.formats.remote import RemotePath, is_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
 _SKIP_SIZE = 1 << 20
+COMPRESSED_SUFFIXES = (".zst", ".gz")
+
+
+def to_path(name: Path | str) -> Path:
+    """Return the path with a name, or a `RemotePath` if the name is a URL."""
+    if isinstance(name, str):
+        return RemotePath(name) if is_url(name) else Path(name)
+    return name
+
+
+def is_remote(name: Path | str) -> bool:
+    """Return whether a name is a URL."""
+    return isinstance(name, RemotePath) or (isinstance(name, str) and is_url(name))
 
 
 class Source(Protocol):
@@ -67,24 +82,88 @@ class FileSource:
             return _read_exactly(stream, length)
 
 
+class ObjectSource(FileSource):
+    """An object in a store. Reading a range is one request; after some ranges, each request reads ahead."""
+
+    _SINGLE_READS = 4
+    _AHEAD_BYTES = 1 << 20
+
+    def __init__(self, path: RemotePath) -> None:
+        super().__init__(path)
+        self.path: RemotePath = path
+        self._requests = 0
+        self._ahead = b""
+        self._ahead_offset = 0
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        """Return a stream that requests blocks."""
+        with _name_errors(self.path):
+            stream = self.path.open("rb", buffering=0)
+            stream.seek(offset)
+            return _ErrorNamingStream(stream, self.path)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read a range."""
+        start = offset - self._ahead_offset
+        if start >= 0 and start + length <= len(self._ahead):
+            return self._ahead[start : start + length]
+        self._requests += 1
+        reads_ahead = self._requests > self._SINGLE_READS
+        with _name_errors(self.path):
+            data = self.path.read_range(offset, max(length, self._AHEAD_BYTES) if reads_ahead else length)
+        if reads_ahead:
+            self._ahead, self._ahead_offset = data, offset
+        return data[:length]
+
+
 class ZstSource(FileSource):
-    """A file compressed with Zstandard; reading a range decompresses everything before it."""
+    """A file or object compressed with Zstandard; reading a range decompresses everything before it.
+
+    An object is kept open, so that ranges in ascending order are decompressed once.
+    """
+
+    _stream: BinaryIO | None = None
+    _position = 0
 
     def open(self, offset: int = 0) -> BinaryIO:
         """Return a decompressing stream."""
-        if other := _find_moved_file(self.path):
+        if not is_remote(self.path) and (other := _find_moved_file(self.path)):
             return source_for_path(other).open(offset)
         with _name_errors(self.path):
-            _refuse_special(self.path)
-            stream = _ErrorNamingStream(_ZstdStream(self.path.open("rb")), self.path)
+            if not is_remote(self.path):
+                _refuse_special(self.path)
+            packed: IO[bytes] = self.path.open("rb")
+            stream = _ErrorNamingStream(self._decompress(packed), self.path)
         while offset > 0 and (skipped := stream.read(min(offset, _SKIP_SIZE))):
             offset -= len(skipped)
         return stream
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range."""
-        with self.open(offset) as stream:
-            return _read_exactly(stream, length)
+        if not is_remote(self.path):
+            with self.open(offset) as stream:
+                return _read_exactly(stream, length)
+        if self._stream is None or offset < self._position:
+            self._stream, self._position = self.open(), 0
+        try:
+            while self._position < offset and (skipped := self._stream.read(min(offset - self._position, _SKIP_SIZE))):
+                self._position += len(skipped)
+            data = _read_exactly(self._stream, length)
+        except SourceError:
+            self._stream = None
+            raise
+        self._position += len(data)
+        return data
+
+    def _decompress(self, packed: IO[bytes]) -> io.RawIOBase:
+        return _ZstdStream(packed)
+
+
+class GzipSource(ZstSource):
+    """A file or object compressed with gzip."""
+
+    def _decompress(self, packed: IO[bytes]) -> io.RawIOBase:
+        return _GzipStream(packed)
 
 
 class BytesSource:
@@ -107,8 +186,10 @@ class BytesSource:
 
 def source_for_path(path: Path | str) -> Source:
     """Return the source for a path, chosen by its suffix."""
-    path = path if isinstance(path, Path) else Path(path)
-    return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
+    path = to_path(path)
+    if path.name.endswith(COMPRESSED_SUFFIXES):
+        return ZstSource(path) if path.name.endswith(".zst") else GzipSource(path)
+    return ObjectSource(path) if isinstance(path, RemotePath) else FileSource(path)
 
 
 def _find_moved_file(path: Path) -> Path | None:
@@ -165,10 +246,46 @@ class _ZstdStream(io.RawIOBase):
         super().close()
 
 
+class _GzipStream(io.RawIOBase):
+    """A stream that decompresses gzip, and returns the bytes before damage before it raises."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        import gzip
+
+        super().__init__()
+        self._compressed = packed
+        self._stream = gzip.GzipFile(fileobj=packed)
+        self._error: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view, length = memoryview(buffer), 0
+        while self._error is None and length < len(view):
+            try:
+                data = self._stream.read1(len(view) - length)
+            except Exception as error:  # noqa: BLE001 - raised by the next call
+                self._error = error
+                break
+            if not data:
+                return length
+            view[length : length + len(data)] = data
+            length += len(data)
+        if self._error is not None and not length:
+            raise self._error
+        return length
+
+    def close(self) -> None:
+        self._stream.close()
+        self._compressed.close()
+        super().close()
+
+
 class _ErrorNamingStream(io.RawIOBase, BinaryIO):
     """A stream whose errors include the file name."""
 
-    def __init__(self, stream: io.RawIOBase, path: Path) -> None:
+    def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path) -> None:
         super().__init__()
         self._stream = stream
         self._path = path
@@ -182,7 +299,7 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         with _name_errors(self._path):
-            return self._stream.readinto(buffer) or 0
+            return self._stream.readinto(buffer) or 0  # type: ignore[union-attr] # raw streams have it
 
     def close(self) -> None:
         self._stream.close()
@@ -202,12 +319,17 @@ def _name_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SourceError(f"{path}: {os.strerror(error.errno or 0)}") from error
+        if error.errno is None:  # gzip.BadGzipFile
+            raise SourceError(f"{path}: broken gzip data ({error})") from error
+        raise SourceError(f"{path}: {error.strerror or os.strerror(error.errno)}") from error
     except ValueError as error:  # a NUL byte in the path
         raise SourceError(f"{path}: {error}") from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("zstd", "zstandard"):
+        module = type(error).__module__.partition(".")[0]
+        if module in ("zstd", "zstandard"):
             raise SourceError(f"{path}: broken Zstandard data ({error})") from error
+        if module == "zlib" or isinstance(error, EOFError):
+            raise SourceError(f"{path}: broken gzip data ({error})") from error
         raise
 
 
@@ -226,6 +348,8 @@ def read_small_json(path: Path, kind: type[T], limit: int) -> T | None:
     """Decode the first `limit` bytes of a file; None if it is not a regular file with such JSON."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
+        if isinstance(path, RemotePath):
+            return msgspec.json.decode(path.read_range(0, limit), type=kind)
         descriptor = os.open(path, flags)
         with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that links and pipes are refused
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from toolspan.formats.claude.paths import hook_log_path_str
+from toolspan.formats.remote import RemotePath, is_url
 from toolspan.reading.parallel import (
     AdvanceCallback,
     FileJob,
@@ -190,7 +191,7 @@ def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
     database.execute("DELETE FROM swept")
     database.execute("INSERT INTO swept VALUES (?)", (day,))
     rows = database.execute("SELECT id, path FROM file").fetchall()
-    _delete_rows(database, [(number,) for number, path in rows if not os.path.lexists(path)])
+    _delete_rows(database, [(number,) for number, path in rows if not is_url(path) and not os.path.lexists(path)])
 
 
 def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
@@ -236,7 +237,7 @@ def cached_map(
 ) -> Iterator[T]:
     """Yield the job's result for each path in order, running the job only for files that are not cached."""
     job_name = f"{job.function.__module__}.{job.function.__qualname__}"
-    keys = [CacheKey(os.path.abspath(path), str(path), job_name) for path in paths]  # noqa: PTH100
+    keys = [CacheKey(_absolute(path), str(path), job_name) for path in paths]
     stamps = [compute_file_stamp(path) for path in paths]
     stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
     cached_results: dict[CacheKey, T] = {}
@@ -282,7 +283,7 @@ def cached_answer(
     stamps = [compute_file_stamp(path) for path in paths]
     if not paths or None in stamps:
         return compute()
-    key = CacheKey(os.path.abspath(paths[0]), str(paths[0]), question)  # noqa: PTH100
+    key = CacheKey(_absolute(paths[0]), str(paths[0]), question)
     stamp = _digest_stamps(paths, stamps)
     for value in cache.load([(key, stamp)]).values():
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
@@ -303,8 +304,21 @@ def _digest_stamps(paths: Sequence[Path], stamps: Sequence[str | None]) -> str:
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _absolute(path: Path) -> str:
+    return str(path) if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
+
+
 def compute_file_stamp(path: Path) -> str | None:
-    """Return a stamp of the file, its hook log and toolspan's code, or None if it cannot be determined."""
+    """Return a stamp of the file, its hook log and toolspan's code, or None if it cannot be determined.
+
+    An object is identified by its etag and size, which listings contain.
+    """
+    if isinstance(path, RemotePath):
+        try:
+            info = path.info
+        except OSError:
+            return None
+        return f"{code_digest()} {info.etag} {info.size} {path.sidecar_stamp} 0 0" if info.etag else None
     name = str(path)
     try:
         os.path.abspath(name).encode()  # noqa: PTH100 - only names that can be encoded are cached

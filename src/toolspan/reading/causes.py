@@ -52,12 +52,11 @@ class _LineRule(NamedTuple):
     """True if the last of several such lines is the most telling one."""
     joins_next: bool = False
     """True if the next line has the message."""
+    words: tuple[str, ...] = ()
+    """Words in lower case, one of which such a line contains. They are looked for first if the pattern is slow."""
 
 
-def _rule(
-    rank: int, pattern: str, program: str | None = None, *, takes_last: bool = False, joins_next: bool = False
-) -> _LineRule:
-    return _LineRule(rank, pattern, program, takes_last, joins_next)
+_rule = _LineRule
 
 
 _LOCATION = r"(?:(?:[A-Za-z]:)?[^\s:()]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?)?"
@@ -70,8 +69,9 @@ _RULES = (
     _rule(60, r"error: (?:could not compile|aborting due to|linking with)\b", "rustc"),
     _rule(92, r"\s*\S+:\d+(?::\d+)?: (?:fatal )?error: "),
     _rule(94, r"\S+:\d+:(?:\d+:)? error: .*\[[a-z-]+\]\Z", "mypy"),
-    _rule(91, r".*\bundefined reference to |.*ld(?:\.\w+)?: cannot find |ld: (?:symbol|library)", "ld"),
-    _rule(91, r".*multiple definition of ", "ld"),
+    _rule(91, r".*\bundefined reference to |.*ld(?:\.\w+)?: cannot find |ld: (?:symbol|library)", "ld",
+          words=("undefined reference", ": cannot find", "ld: ")),
+    _rule(91, r".*multiple definition of ", "ld", words=("multiple definition",)),
     _rule(90, r"\S+\.go:\d+:\d+: ", "go"),
     _rule(90, r"\s*\S+:\d+:\d+:? (?:[A-Z]{1,4}\d{3,4}) "),
     _rule(90, r"[A-Z]{1,4}\d{3,4} (?:\[\*\] )?\S", "ruff"),
@@ -90,10 +90,11 @@ _RULES = (
     _rule(83, rf"{_EXCEPTION}(?: \[\w+\])?: \S", takes_last=True),
     _rule(82, rf"{_EXCEPTION}\Z", takes_last=True),
     _rule(81, rf"\s*(?:Uncaught |\[|✖ |⨯ |× )?{_EXCEPTION}\b(?: \[\w+\])?:? ", takes_last=False),
-    _rule(78, r"Segmentation fault|.*\b(?:Segmentation fault|Aborted|Killed|Bus error|core dumped)\b"),
+    _rule(78, r"Segmentation fault|.*\b(?:Segmentation fault|Aborted|Killed|Bus error|core dumped)\b",
+          words=("segmentation fault", "aborted", "killed", "bus error", "core dumped")),
     # Messages with the name of the program.
     _rule(79, r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: .*(?:command not found|not found|No such file|Permission denied)"),
-    _rule(79, r".*: command not found\Z"),
+    _rule(79, r".*: command not found\Z", words=("command not found",)),
     _rule(77, r"fatal: ", "git"),
     _rule(74, r"error: (?:pathspec|failed to push|Your local changes|src refspec|could not (?:apply|revert))", "git"),
     _rule(76, r"CONFLICT \(", "git"),
@@ -116,10 +117,14 @@ _RULES = (
     # General words.
     _rule(62, r"(?i:\s*(?:\[?(?:fatal|error|err)\]?)(?:\[\w+\])?\s*[:!]\s*\S)"),
     _rule(58, r"(?i:(?:\S+: )?(?:fatal|error|panic|failure)\b.*\S)"),
-    _rule(52, r".*(?:No such file or directory|Permission denied|Connection refused|Operation not permitted)"),
+    _rule(52, r".*(?:No such file or directory|Permission denied|Connection refused|Operation not permitted)",
+          words=("no such file or", "permission denied", "connection refused", "operation not permitted")),
     _rule(50, r"(?i:.*\b(?:cannot|can't|could not|couldn't|unable to|failed to|not found|denied|refused|invalid"
-          r"|unknown|unrecognized|unexpected|missing|timed out|does not exist|doesn't exist|no such)\b)"),
-    _rule(46, r"(?i:(?!g?make(?:\[\d+\])?: \*\*\*).*\b(?:error|failed|failure|exception|fatal)\b)"),
+          r"|unknown|unrecognized|unexpected|missing|timed out|does not exist|doesn't exist|no such)\b)",
+          words=("cannot", "can't", "could", "unable to", "failed to", "not found", "denied", "refused", "invalid",
+                 "unknown", "unrecognized", "unexpected", "missing", "timed out", "not exist", "n't exist", "no such")),
+    _rule(46, r"(?i:(?!g?make(?:\[\d+\])?: \*\*\*).*\b(?:error|failed|failure|exception|fatal)\b)",
+          words=("error", "fail", "exception", "fatal")),
     _rule(42, r"[✗✖×❌] ?\S"),
 )  # fmt: skip
 """The patterns are matched at the beginning of each line."""
@@ -161,17 +166,19 @@ def find_key_line(output: str) -> KeyLine | None:
     lines = [line[:_MAX_LINE] for line in output.splitlines() if line.strip()]
     if len(lines) > _MAX_LINES:
         lines = lines[: _MAX_LINES // 2] + lines[-_MAX_LINES // 2 :]
+    text = "\n".join(lines).lower()
+    hints = [hint for hint in _HINTS if hint in text]
+    slow_rules = [rule for rule in _SLOW_RULES if any(word in text for word in rule[0].words)]
     best: tuple[int, _LineRule] | None = None
     for number, line in enumerate(lines):
         low = line.lower()
-        if not any(hint in low for hint in _HINTS) and not _CODE_HINT.search(line):
+        if not any(hint in low for hint in hints) and not _CODE_HINT.search(line):
             continue
         rank = best[1].rank if best else 0
-        match = (_ALL_RULES if rank < _GENERAL_RANK else _SPECIFIC_RULES).match(line)
-        if match is None or match.lastindex is None:
+        rule = _match_rule(line, low, rank, slow_rules)
+        if rule is None or rule.rank < rank or (rule.rank == rank and not rule.takes_last):
             continue
-        rule = _RULES_BY_RANK[match.lastindex - 1]
-        if (rule.rank > rank or (rule.takes_last and rule.rank == rank)) and not _NOISE.match(line):
+        if not _NOISE.match(line):
             best = number, rule
     if best is None:
         text = next((line for line in reversed(lines) if not _NOISE.match(line)), lines[-1] if lines else "")
@@ -183,68 +190,95 @@ def find_key_line(output: str) -> KeyLine | None:
     return KeyLine(text, rule.program)
 
 
-_RULES_BY_RANK: Sequence[_LineRule] = sorted(_RULES, key=lambda rule: -rule.rank)
-_GENERAL_RANK = 55
-"""Rules below this rank look for words anywhere in a line, which is slow."""
-_SPECIFIC_RULES = re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK if rule.rank >= _GENERAL_RANK))
-"""One group per rule, like `_ALL_RULES`. The first one that matches has the highest rank."""
-_ALL_RULES = re.compile("|".join(f"({rule.pattern})" for rule in _RULES_BY_RANK))
+def _match_rule(
+    line: str, low: str, rank: int, slow_rules: Sequence[tuple[_LineRule, re.Pattern[str]]]
+) -> _LineRule | None:
+    """Return the rule with the highest rank that matches a line. Slow rules are used only if they rank above `rank`."""
+    match = _FAST_PATTERN.match(line)
+    rule = _FAST_RULES[match.lastindex - 1] if match and match.lastindex else None
+    rank = max(rank, rule.rank) if rule else rank
+    for slow_rule, pattern in slow_rules:
+        if slow_rule.rank > rank and any(word in low for word in slow_rule.words) and pattern.match(line):
+            return slow_rule
+    return rule
+
+
+_RULES_BY_RANK = sorted(_RULES, key=lambda rule: -rule.rank)
+_FAST_RULES = [rule for rule in _RULES_BY_RANK if not rule.words]
+_FAST_PATTERN = re.compile("|".join(f"({rule.pattern})" for rule in _FAST_RULES))
+"""One group per rule. The first one that matches has the highest rank."""
+_SLOW_RULES = [(rule, re.compile(rule.pattern)) for rule in _RULES_BY_RANK if rule.words]
+"""Rules that look for words anywhere in a line."""
 
 _STRERROR = (
     r"No such file or directory|Permission denied|Is a directory|Not a directory|Operation not permitted"
     r"|File exists|Directory not empty|command not found|not found|No space left on device|Connection refused"
     r"|Text file busy|Exec format error|cannot execute[^:]*"
 )
-_MASKS: Sequence[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
+    (needed, re.compile(pattern), replacement)
+    for needed, pattern, replacement in (
         # A source location in front of a message.
-        (r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
-        (r"\A\s*\d+:\d+\s+", ""),
-        (r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
-        (r"\A(\S+: )?(?:line \d+: )", r"\1"),
-        (r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
-        (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
-        (r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
-        (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
-        (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+        (("(", ":"),
+         r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
+        ((":",), r"\A\s*\d+:\d+\s+", ""),
+        (("sh: ",), r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
+        (("line ",), r"\A(\S+: )?(?:line \d+: )", r"\1"),
+        (("://",), r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
+        (("@",), r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
+        (("-",), r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
+        (("-",), r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
+        (_MONTHS,
+         r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
          r" \d{1,4}(?: \d{4})?\b", "DATE"),
-        (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
-        (r"\b0x[0-9a-fA-F]+", "ID"),
-        (r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
-        (r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
-        (r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
-        (rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
-        (r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
-        (r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
-        (r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
+        ((":",), r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
+        (("0x",), r"\b0x[0-9a-fA-F]+", "ID"),
+        ((), r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
+        (("'",), r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
+        (('"', "'", "`", "‘", "“"),
+         r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
+        ((": ",),
+         rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
+        (("line ",), r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
+        (("/", "\\"),
+         r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
+        ((".",),
+         r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
          r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
          r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
-        (r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
-        (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
-        (r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
+        (("[PATH: ",), r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
+        ((".", ":"),
+         r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
+        ((".",),
+         r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
          "HOST"),
-        (r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
-        (r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
-        (r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
-        (r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
-        (r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
-        (r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
+        (("localhost", "port "), r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
+        (("-",), r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
+        (("unbound", "no such "),
+         r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
+        (("main class", "*** ["), r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
+        (("module",), r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
+        (("requirement", "distribution", "undefined: ", "package "),
+         r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
          "NAME"),
-        (r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
-        (r"[\w.<>]+\(\)", "NAME()"),
-        (r"(?:[\w&$]+::)+[\w$]+", "NAME"),
-        (r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
-        (r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
-        (r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
-        (r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
-        (r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
-        (r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
-        (r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
-        (r"\s+", " "),
+        ((" is not ",), r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
+        (("()",), r"[\w.<>]+\(\)", "NAME()"),
+        (("::",), r"(?:[\w&$]+::)+[\w$]+", "NAME"),
+        ((), r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
+        (("resolve host", "ostname "), r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
+        (("-",), r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
+        ((), r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
+        ((": ",), r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
+        (("'…'",), r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
+        (("PATH",), r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
+        ((), r"\s+", " "),
     )
 ]  # fmt: skip
-"""Replacements for the parts of a line that vary between failures with the same cause, applied in order."""
+"""Replacements for the parts of a line that vary between failures with the same cause, applied in order.
+
+A pattern is used only if the line contains one of the texts in front of it, which is faster to find out.
+"""
 _STATUS_CODE = re.compile(
     r"(?i)((?<![a-z])(?:http(?:/[\d.]+)?|status(?: code)?|error:?|npm error|npm ERR!|response)\W{1,3})"
     r"([1-5]\d\d)\b(?!\.)"
@@ -258,8 +292,9 @@ def normalize_line(line: str) -> str:
     Codes such as `TS2304`, `E0382` and the HTTP status are kept, because they identify the cause.
     """
     line = _STATUS_CODE.sub(lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
-    for pattern, replacement in _MASKS:
-        line = pattern.sub(replacement, line)
+    for needed, pattern, replacement in _MASKS:
+        if not needed or any(text in line for text in needed):
+            line = pattern.sub(replacement, line)
     return line.strip(" .:")[:_SIGNATURE_LENGTH]
 
 
@@ -302,18 +337,16 @@ def _command_cause(span: Span, text: str) -> Cause:
     if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
         output = output[header.end() :]
     key_line = find_key_line(output)
-    program = _command_program(span)
+    text = key_line.text if key_line else ""
     if key_line is None:
         code = span.result.exit_code if span.result else None
-        line, text = f"exit code {code}", ""
+        line, program = f"exit code {code}", _command_program(span)
+    elif missing := _MISSING_PROGRAM.match(text):
+        line, program = "command not found", next(filter(None, missing.groups()))
+    elif _NOT_EXECUTABLE.match(text):
+        line, program = "Permission denied", "bash"
     else:
-        line, text = normalize_line(key_line.text), key_line.text
-        if missing := _MISSING_PROGRAM.match(key_line.text):
-            line, program = "command not found", next(filter(None, missing.groups()))
-        elif _NOT_EXECUTABLE.match(key_line.text):
-            line, program = "Permission denied", "bash"
-        else:
-            program = _named_program(key_line, program, _command_programs(span))
+        line, program = normalize_line(text), _named_program(key_line, span)
     # The error kind is left out: clients word the same failure in different ways.
     group = _group_id("command", program, line)
     return Cause(group=group, program=program or None, text=text[:_TEXT_LENGTH] or None)
@@ -338,12 +371,15 @@ _NOT_EXECUTABLE = re.compile(
 _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
 
 
-def _named_program(key_line: KeyLine, program: str, candidates: Sequence[str]) -> str:
+def _named_program(key_line: KeyLine, span: Span) -> str:
     """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
-    if key_line.program is not None and (key_line.program != "git" or "git" in candidates or not candidates):
+    if key_line.program not in (None, "git"):
+        return key_line.program
+    candidates = _command_programs(span)
+    if key_line.program and (key_line.program in candidates or not candidates):
         return key_line.program
     prefix = _PROGRAM_PREFIX.match(key_line.text)
-    return prefix[1] if prefix and prefix[1] in candidates else program
+    return prefix[1] if prefix and prefix[1] in candidates else next(iter(candidates), "")
 
 
 def _command_program(span: Span) -> str:

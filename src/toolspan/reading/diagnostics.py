@@ -17,7 +17,7 @@ from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.base import RepairResult
 from toolspan.formats.checks import make_finding
 from toolspan.formats.registry import FORMAT_NAMES, all_formats, detect_dialect, get_format, parse_file_name
-from toolspan.formats.source import Source, source_for_path
+from toolspan.formats.source import Source, is_remote, source_for_path
 from toolspan.reading.transcript import read
 from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Acceptance, Finding
@@ -113,6 +113,8 @@ def repair(path: Path, *, write: bool = True) -> RepairResult:
         ToolspanError: the file is not a session, or its format cannot be repaired.
         OSError: the copy cannot be written.
     """
+    if write and is_remote(path):
+        raise ToolspanError(f"{path}: repair writes a copy beside the session; download it first, or add --dry-run")
     dialect = detect_dialect(source_for_path(path))
     transcript_format = get_format(dialect) if dialect in FORMAT_NAMES else None
     if transcript_format is None or not transcript_format.is_repairable or parse_file_name(path).role == "agent":

@@ -1,4 +1,4 @@
-"""Find transcripts in the clients' own folders or below any given folder.
+"""Find transcripts in the clients' own folders, or below any given folder or URL.
 
 Links to folders are not followed, so that a hostile archive cannot lead outside its folder. A file is opened
 only if it belongs to a subagent and its name does not identify the session.
@@ -12,20 +12,23 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName
+from toolspan.formats.claude.paths import HOOK_LOG_NAME, hook_log_path_str, meta_path
 from toolspan.formats.registry import all_formats, format_of_path, is_inside_folder, parse_file_name
-from toolspan.formats.source import source_for_path
+from toolspan.formats.remote import RemotePath
+from toolspan.formats.source import COMPRESSED_SUFFIXES, source_for_path
 from toolspan.types.span import parse_timestamp
 
-_TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst", ".json")
+_TRANSCRIPT_SUFFIXES = tuple(f"{name}{packed}" for name in (".jsonl", ".json") for packed in ("", *COMPRESSED_SUFFIXES))
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):
-    """A transcript file found on disk."""
+    """A transcript that was found: a file, or an object in a store."""
 
     path: Path
     name: FileName
@@ -45,7 +48,7 @@ def last_record_time(file: TranscriptFile) -> float:
     """
     source, size, length = source_for_path(file.path), file.size, _TAIL_BYTES
     with suppress(SourceError, OSError):
-        if file.path.name.endswith(".zst"):
+        if file.path.name.endswith(COMPRESSED_SUFFIXES):
             with source.open() as stream:
                 return _latest_time(stream.read()) or 0.0
         while True:
@@ -99,21 +102,50 @@ def find_transcripts(root: Path) -> list[TranscriptFile]:
 
     Raise SourceError if the path does not exist or cannot be listed.
     """
-    try:
-        status = root.stat()
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{root}: no such file or folder") from error
-    if not stat.S_ISDIR(status.st_mode):
-        return [_make_transcript_file(root, status)]
-    try:
-        files = list(_walk_folder(root))
-    except OSError as error:
-        raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
+    sidecars: dict[str, str] = {}
+    files = list(iter_transcripts(root, sidecars))
     by_path = {str(file.path): file for file in files}
+    if sidecars:
+        for name, file in by_path.items():
+            beside = (hook_log_path_str(name), str(meta_path(file.path)))
+            cast("RemotePath", file.path).sidecar_stamp = "+".join(sidecars.get(path, "") for path in beside)
     for path in [path for path in by_path if path.endswith(".zst") and path.removesuffix(".zst") in by_path]:
         if format_of_path(path).compresses_files:
             del by_path[path]  # a compressed copy whose original still exists
     return [by_path[path] for path in sorted(by_path)]
+
+
+def iter_transcripts(root: Path, sidecars: dict[str, str] | None = None) -> Iterator[TranscriptFile]:
+    """Yield the transcripts below a folder in the order of its listing, or just `root` if it is a file.
+
+    The listing of a store is read page by page, and no more than a page is kept. Etags of the side files that results
+    depend on are added to `sidecars`. Raise SourceError if the path does not exist or cannot be listed.
+    """
+    try:
+        status = root.stat()
+    except (OSError, ValueError) as error:
+        if isinstance(root, RemotePath) and isinstance(error, OSError):
+            raise SourceError(f"{root}: {error.strerror}") from error
+        raise SourceError(f"{root}: no such file or folder") from error
+    if not stat.S_ISDIR(status.st_mode):
+        yield _make_transcript_file(root, status)
+        return
+    try:
+        if isinstance(root, RemotePath):
+            yield from _walk_objects(root, {} if sidecars is None else sidecars)
+        else:
+            yield from _walk_folder(root)
+    except OSError as error:
+        raise SourceError(f"{root}: {error.strerror or os.strerror(error.errno or 0)}") from error
+
+
+def _walk_objects(root: RemotePath, sidecars: dict[str, str]) -> Iterator[TranscriptFile]:
+    for path in root.walk_files():
+        name = path.name
+        if name == HOOK_LOG_NAME or name.endswith(".meta.json"):
+            sidecars[str(path)] = path.info.etag
+        elif name.endswith(_TRANSCRIPT_SUFFIXES) and parse_file_name(str(path)).role != "other":
+            yield _make_transcript_file(path, path.stat())
 
 
 def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.registry import format_of_path, get_format
+from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
 from toolspan.reading.lineage import (
     Lineages,
@@ -35,16 +36,16 @@ from toolspan.types.span import Span
 
 
 def history(root: Path | str | None = None) -> History:
-    """Return the transcripts below `root`, or those of this user's clients if `root` is None.
+    """Return the transcripts below a folder or URL, or those of this user's clients if `root` is None.
 
     Raises:
         SourceError: the folder does not exist.
     """
-    return History(find_transcripts(Path(root)) if root is not None else find_all_transcripts())
+    return History(find_transcripts(to_path(root)) if root is not None else find_all_transcripts())
 
 
 def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:
-    """Read the transcripts below a folder one after another.
+    """Read the transcripts below a folder or URL one after another.
 
     Raises:
         SourceError: the folder does not exist, or a file cannot be read.
@@ -151,9 +152,13 @@ class CallTable:
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
             agent_id = file.info.agent_id
-            origin = format_of_path(file.file).agent_origin(Path(file.file)) if agent_id else None
-            if agent_id and origin and origin.starter_call:
-                starters[file.info.session_id, agent_id] = origin.starter_call
+            if not agent_id:
+                continue
+            starter = file.started_by
+            if not is_remote(file.file):
+                starter = format_of_path(file.file).agent_origin(Path(file.file)).starter_call
+            if starter:
+                starters[file.info.session_id, agent_id] = starter
         return starters
 
     def link_span(self, span: Span) -> Span:

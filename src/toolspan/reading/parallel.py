@@ -19,6 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError, ToolspanError
+from toolspan.formats.remote import RemotePath
+from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 IndexedTask = Callable[[int], object]
 """The work for one index. Bytes are sent unchanged, and other results are pickled."""
 
+_PROCESSES_PER_CORE = 4
+"""Number of processes per core for work that mostly waits."""
 _SHARES_PER_WORKER = 32
 """Number of shares per process: many small ones, so that all processes finish at about the same time."""
 _INDEX_FORMAT = struct.Struct("<I")
@@ -42,14 +46,16 @@ def count_cores() -> int:
     return (os.cpu_count() or 1) if hasattr(os, "fork") else 1
 
 
-def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None, None]:
+def fork_map(sizes: Sequence[int], work: IndexedTask, *, waits: bool = False) -> Generator[object, None, None]:
     """Yield the result of `work` for each index of `sizes`, in order. `sizes` are the relative amounts of work.
+
+    Work that `waits` for other machines gets more processes than there are cores.
 
     Raises:
         ToolspanError: a process was killed.
         Exception: raised by `work`.
     """
-    count = min(count_cores(), len(sizes))
+    count = min(count_cores() * (_PROCESSES_PER_CORE if waits else 1), len(sizes))
     workers: list[_ForkedWorker] = []
     try:
         if count > 1:
@@ -187,6 +193,11 @@ T = TypeVar("T")
 _SERIAL_LIMIT_BYTES = 12 << 20
 """perf: for less data than this, a process pool costs more time than it saves."""
 
+SERIAL_OBJECTS = 64
+"""perf: more objects than this are requested by several processes, however small they are. Connecting to a store takes
+each process as long as reading some ten small objects.
+"""
+
 AdvanceCallback = Callable[[int], None]
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
 """Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
@@ -210,7 +221,7 @@ def parallel_map(paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCall
 class FileJob(NamedTuple, Generic[T]):
     """A function that takes a path, and the type of its result."""
 
-    function: Callable[[str], T]
+    function: Callable[[Path | str], T]
     result_type: type[T]
 
 
@@ -219,26 +230,42 @@ def parallel_map_encoded(
 ) -> Iterator[JobResult[T]]:
     """Yield each result together with its encoded form, which the cache stores."""
     sizes: list[int] = []
+    remote_count = 0
     for path in paths:
+        is_object = isinstance(path, RemotePath)
+        remote_count += is_object
         try:
-            sizes.append(os.stat(path).st_size)  # noqa: PTH116 - perf: called for every file
+            status = path.stat() if is_object else os.stat(path)  # noqa: PTH116 - perf: called for every file
+            sizes.append(status.st_size)
         except OSError:
             sizes.append(0)
-    if sum(sizes) < _SERIAL_LIMIT_BYTES:
+    if sum(sizes) < _SERIAL_LIMIT_BYTES and remote_count <= SERIAL_OBJECTS:
         for path, size in zip(paths, sizes, strict=True):
-            yield JobResult(job.function(str(path)), None)
+            yield JobResult(job.function(path), None)
             advance(size)
         return
+    _import_readers(paths)
     decode = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:
-        value = job.function(str(paths[n]))
+        value = job.function(paths[n])
         return value if (data := encode_msgpack(value)) is None else data
 
-    for result, size in zip(fork_map(sizes, run_job), sizes, strict=True):
+    for result, size in zip(fork_map(sizes, run_job, waits=remote_count > 0), sizes, strict=True):
         encoded = result if isinstance(result, bytes) else None
         yield JobResult(cast("T", result) if encoded is None else decode(encoded), encoded)
         advance(size)
+
+
+def _import_readers(paths: Iterable[Path]) -> None:
+    """Import the modules that read these files, so that the workers need not do it one by one."""
+    from toolspan.formats.registry import format_of_path
+    from toolspan.formats.source import BytesSource
+    from toolspan.shell.exit_status import failing_programs
+
+    failing_programs("true")  # creates the shell parser
+    for transcript_format in {format_of_path(path) for path in paths}:
+        transcript_format.make_reader(BytesSource(b""), None)
 
 
 def encode_msgpack(value: object) -> bytes | None:
@@ -260,6 +287,8 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     tokens_raw_sum: Tokens
     findings: list[Finding]
     started: dict[str, str] = {}
+    started_by: str | None = None
+    """The call that started this subagent, for objects; side files on disk are read again each time."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     last_batch: str | None = None
@@ -273,12 +302,12 @@ class FileSummary(Struct, frozen=True, kw_only=True):
         return bool(self.calls or self.successes)
 
 
-def scan_file(path: str) -> FileSummary:
+def scan_file(path: Path | str) -> FileSummary:
     """Return the facts from one file. If it is unreadable, `problem` is set."""
     from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        transcript = read_known(Path(path))
+        transcript = read_known(to_path(path))
         return summarize_transcript(transcript, transcript.iter_spans())
     except SourceError as error:
         return unreadable_summary(path, error)
@@ -296,14 +325,22 @@ def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileS
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
+        started_by=remote_starter(transcript),
         last_batch=next((row.batch for row in reversed(rows) if row.branch == "active"), None),
     )
 
 
-def unreadable_summary(path: str, error: SourceError) -> FileSummary:
+def remote_starter(transcript: Transcript) -> str | None:
+    """Return the call that started a subagent whose transcript is an object, for `FileSummary.started_by`."""
+    if not transcript.info.agent_id or not is_remote(transcript.file):
+        return None
+    return transcript.format.agent_origin(to_path(transcript.file)).starter_call
+
+
+def unreadable_summary(path: Path | str, error: SourceError) -> FileSummary:
     """Return the summary of a file that cannot be read."""
     return FileSummary(
-        file=path, info=SessionInfo(), counts=LineCounts(), calls=[], message_tokens={},
+        file=str(path), info=SessionInfo(), counts=LineCounts(), calls=[], message_tokens={},
         tokens_raw_sum=Tokens(), findings=[], problem=str(error),
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ class HookRow(Struct, frozen=True, kw_only=True, gc=False):
     outcome: HookOutcome
     command: str | None
     exit_code: int | None
-    duration_ms: float | None
+    duration_ms: int | float | None
 
 
 class CallRow(Struct, frozen=True, kw_only=True, gc=False):

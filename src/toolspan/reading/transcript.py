@@ -20,7 +20,8 @@ from toolspan.formats.jsonl import JsonLine, read_chunks
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import choose_format, foreign_file_problem, format_of_path, is_foreign
-from toolspan.formats.source import Source, source_for_path
+from toolspan.formats.remote import RemotePath
+from toolspan.formats.source import Source, source_for_path, to_path
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import Span
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def read(path: Path | str | Source) -> Transcript:
-    """Read a transcript and treat it as complete, so that calls without a result are unanswered.
+    """Read a transcript, at a path or URL, and treat it as complete: calls without a result are unanswered.
 
     Raises:
         SourceError: the file cannot be opened or read.
     """
-    return _read_source(source_for_path(path) if isinstance(path, str | Path) else path)
+    return _read_source(source_for_path(path) if isinstance(path, str | Path | RemotePath) else path)
 
 
 def read_known(path: Path) -> Transcript:
@@ -229,7 +230,7 @@ class Transcript:
     @cached_property
     def info(self) -> SessionInfo:
         """Facts about the conversation as a whole."""
-        return self.reader.session_info.build_info(Path(self.file).name.partition(".")[0])
+        return self.reader.session_info.build_info(to_path(self.file).name.partition(".")[0])
 
     @property
     def session_id(self) -> str | None:

@@ -34,7 +34,7 @@ from toolspan.runtime.pending_call import (
 )
 from toolspan.runtime.pipeline import run_call
 from toolspan.runtime.queue import Queue, QueueItem
-from toolspan.runtime.schema.issues import Invalid, Valid, unparsed_text
+from toolspan.runtime.schema.issues import UNPARSED_KEY, Invalid, Valid, unparsed_text
 from toolspan.runtime.tool import Input, Toolset
 from toolspan.types.decision import Decision, Deny
 from toolspan.types.events import BatchFinished, Duplicate, Finished, LiveEvent, Progressed, Requested, Slow
@@ -135,9 +135,10 @@ class Batch:
             return None
         self._seen_ids.add(call_id)
         tool = context.tools.find_enabled(name)
-        readable = arguments if unparsed_text(arguments) is None else {}
+        is_unparsed = UNPARSED_KEY in arguments and unparsed_text(arguments) is not None
+        readable = {} if is_unparsed else arguments
         parsed: Valid | Invalid | None = tool.parse(readable) if tool is not None else None
-        if readable is not arguments and isinstance(parsed, Valid):
+        if is_unparsed and isinstance(parsed, Valid):
             parsed = Invalid(())
         body_store = LiveBodyStore(parsed.recorded if isinstance(parsed, Valid) else arguments)
         message_id = self.message.get("id") if self.message else None
@@ -170,9 +171,12 @@ class Batch:
         if Requested in self.context.observed_events:
             self.context.emit(Requested(call=pending.call, at=pending.requested_at))
         self._pending_calls[call_id] = pending
-        overlaps, paths = tool is None, None
+        overlaps: bool | Callable[[], bool] = tool is None
+        paths = None
         if tool is not None and isinstance(pending.parsed, Valid):
-            overlaps = tool.may_overlap(pending.parsed.value)
+            # A single call has no other to overlap with, so whether it may is decided only when a second one waits.
+            is_fixed = isinstance(tool.concurrent, bool)
+            overlaps = tool.concurrent if is_fixed else partial(tool.may_overlap, pending.parsed.value)
             if tool.paths is not None:
                 with suppress(Exception):  # a function of the tool; without paths the call is exclusive
                     paths = tool.paths(pending.parsed.value)
@@ -416,8 +420,15 @@ class Batch:
                 self._loop.call_soon_threadsafe(self.progress, call_id, kind, data)
             return
         pending = self.find_call(call_id)
-        if pending is not None and pending.finished is None:
-            report_progress(pending, kind, data, self.context.clock(), self.context.emit)
+        if pending is None or pending.finished is not None:
+            return
+        now = self.context.clock()
+        event = Progressed(call_id=call_id, kind=kind, data=data, at=now)
+        if now - pending.progress_sent_at < PROGRESS_INTERVAL:
+            pending.held_progress = event  # only the latest is held
+            return
+        pending.progress_sent_at, pending.held_progress = now, None
+        self.context.emit(event)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
         """Return what the policies decide on a further call, without asking an approver."""
@@ -503,18 +514,6 @@ class _RecoveryRunner:
         finished = await run_call(pending, batch.context, batch)
         batch.apply_modifier(pending)
         return finished
-
-
-def report_progress(
-    pending: PendingCall, kind: str, data: Mapping[str, object], now: float, emit: Callable[[LiveEvent], None]
-) -> None:
-    """Emit progress, or hold it if other progress was emitted shortly before. Only the latest is held."""
-    event = Progressed(call_id=pending.call.id, kind=kind, data=data, at=now)
-    if now - pending.progress_sent_at < PROGRESS_INTERVAL:
-        pending.held_progress = event
-        return
-    pending.progress_sent_at, pending.held_progress = now, None
-    emit(event)
 
 
 def report_due_events(pending: PendingCall, now: float, emit: Callable[[LiveEvent], None]) -> None:

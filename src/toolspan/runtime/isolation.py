@@ -187,10 +187,9 @@ class IsolatedTasks:
         if isolated.task.done():
             return isolated.result()
         isolated.task.add_done_callback(isolated.wake_waiter)  # for a task that is cancelled before its first step
-        interruptible = None if pending is None or pending.is_blocking else pending
-        if interruptible is not None:
-            interruptible.isolated_task = isolated
-            if interruptible.cancelled_by:
+        if pending is not None:
+            pending.isolated_task = isolated
+            if pending.cancelled_by and not pending.is_blocking:
                 isolated.cancel_wait()
         try:
             if not await isolated.wait():
@@ -198,8 +197,8 @@ class IsolatedTasks:
         except asyncio.CancelledError as cancelled:
             await self._handle_cancellation(isolated, grace, pending, cancelled)
         finally:
-            if interruptible is not None:
-                interruptible.isolated_task = None
+            if pending is not None:
+                pending.isolated_task = None
         return isolated.result()
 
     async def _handle_cancellation(

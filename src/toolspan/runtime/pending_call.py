@@ -67,7 +67,7 @@ class PendingCall(Struct, kw_only=True, eq=False):
         """Cancel the call. Only the first source is recorded."""
         if self.cancelled_by is None:
             self.cancelled_by = by
-            if self.isolated_task is not None:
+            if self.isolated_task is not None and not self.is_blocking:
                 self.isolated_task.cancel_wait()
 
 

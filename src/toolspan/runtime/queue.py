@@ -8,6 +8,7 @@ the files they access wait only for calls that access the same files.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -21,10 +22,17 @@ class QueueItem(Struct, eq=False, gc=False):
     """A call in the queue."""
 
     id: CallId
-    overlaps: bool  # the call may run beside other calls that also overlap
+    overlaps: bool | Callable[[], bool]
+    """True if the call may run beside other calls that also overlap, or a function that decides this when needed."""
     paths: frozenset[str] | None = None  # the files that the call accesses; None if unknown
     stage: Stage = "queued"
     position: int = -1  # the number of calls before this one, set by the queue
+
+    def may_overlap(self) -> bool:
+        """Return whether the call may run beside other calls that also overlap."""
+        if not isinstance(self.overlaps, bool):
+            self.overlaps = self.overlaps()
+        return self.overlaps
 
 
 class Queue(Struct, eq=False):
@@ -90,7 +98,7 @@ class Queue(Struct, eq=False):
 
         An exclusive call that is still running holds back the calls after it; a concurrent one does not.
         """
-        exclusive = [item.position for item in self._running.values() if not item.overlaps]
+        exclusive = [item.position for item in self._running.values() if not item.may_overlap()]
         barrier = min(exclusive, default=len(self._items))
         ready = sorted((i for i in self._completed if i.position < barrier), key=lambda item: item.position)
         self._completed = [item for item in self._completed if item.position >= barrier]
@@ -134,7 +142,7 @@ class Queue(Struct, eq=False):
         if self.max_running is not None and len(self._running) >= self.max_running:
             return False
         for other in self._running.values():
-            if item.overlaps and other.overlaps:
+            if item.may_overlap() and other.may_overlap():
                 continue
             if not self.by_path or item.paths is None or other.paths is None or item.paths & other.paths:
                 return False

@@ -107,7 +107,7 @@ class Runner:
         self._recoveries = tuple(recoveries)
         self._by_path = by_path
         self._seen_ids: set[CallId] = set()
-        self._open_batches: list[Batch] = []
+        self._open_batches: dict[Batch, bool] = {}  # True for a batch that uses the shared entry
         self._stack: AsyncExitStack | None = None
         self._task_set: TaskSet | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
@@ -226,12 +226,15 @@ class Runner:
             BadCall: a block is not a call; no call was run.
         """
         requests = [parse_tool_use(block) for block in tool_use_blocks(calls)]
-        async with self.batch(calls if isinstance(calls, Mapping) else None) as batch:
+        batch = await self._open_batch(calls if isinstance(calls, (dict, Mapping)) else None)
+        try:
             for request in requests:
                 pending = batch.accept(request)
                 if pending is not None:
                     batch.enqueue(pending)
             return await batch.drain()
+        finally:
+            await self._close_batch(batch)
 
     @asynccontextmanager
     async def batch(self, message: Message | None = None) -> AsyncIterator[Batch]:
@@ -239,27 +242,8 @@ class Runner:
 
         Enters the runner if needed, and drains the batch at the end.
         """
-        check_event_loop()
-        while self._closed_event is not None and not self._closed_event.is_set():
-            await self._closed_event.wait()
-        uses_shared_entry = self._shared_entry.is_active or self._task_set is None
-        if uses_shared_entry:
-            await self._shared_entry.enter_runner()
-        batch: Batch | None = None
+        batch = await self._open_batch(message)
         try:
-            if self._task_set is None:
-                raise RuntimeError("the runner is not entered")
-            batch = Batch(
-                self.runner_context,
-                self._task_set,
-                message=message,
-                by_path=self._by_path,
-                recoveries=self._recoveries,
-                seen_ids=self._seen_ids,
-            )
-            self._open_batches.append(batch)
-            if self._watch_timer is None:
-                self._watch_calls()
             try:
                 yield batch
             except BaseException:
@@ -269,10 +253,36 @@ class Runner:
             if not batch.is_over:
                 await batch.drain()
         finally:
-            if batch is not None:
-                self._open_batches.remove(batch)
-            if uses_shared_entry:
-                await self._shared_entry.leave_runner()
+            await self._close_batch(batch)
+
+    async def _open_batch(self, message: Message | None) -> Batch:
+        """Return a new batch, and enter the runner if needed. Must be followed by `_close_batch`."""
+        check_event_loop()
+        while self._closed_event is not None and not self._closed_event.is_set():
+            await self._closed_event.wait()
+        uses_shared_entry = self._task_set is None or self._shared_entry.holder_task is not None
+        if uses_shared_entry:
+            await self._shared_entry.enter_runner()
+        if self._task_set is None:
+            await self._shared_entry.leave_runner()
+            raise RuntimeError("the runner is not entered")
+        batch = Batch(
+            self.runner_context,
+            self._task_set,
+            message=message,
+            by_path=self._by_path,
+            recoveries=self._recoveries,
+            seen_ids=self._seen_ids,
+        )
+        self._open_batches[batch] = uses_shared_entry
+        if self._watch_timer is None:
+            self._watch_calls()
+        return batch
+
+    async def _close_batch(self, batch: Batch) -> None:
+        """Forget a batch, and exit the runner if no other batch needs it."""
+        if self._open_batches.pop(batch):
+            await self._shared_entry.leave_runner()
 
     def cancel(self, call_id: CallId | str | None = None, *, by: CancelSource = "user") -> None:
         """Cancel one call, or all running and waiting calls if `call_id` is None."""
@@ -366,24 +376,24 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
         TypeError: `calls` is a reply of an OpenAI API.
     """
     value = _to_builtins(calls)
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    if isinstance(value, (dict, Mapping)):
+        if value.get("type") == "tool_use":
+            return [value]
+        check_message_shape(value)
+        content = value.get("content")
+        if isinstance(content, str):
+            return []
+        if not isinstance(content, (list, Sequence)):
+            raise BadCall("the content of an assistant message must be a string or a list of blocks")
+        blocks = [_to_builtins(block) for block in content]
+        return [b for b in blocks if isinstance(b, (dict, Mapping)) and b.get("type") == "tool_use"]
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise BadCall(f"calls must be a message or its tool_use blocks, not {type(value).__name__}")
-    if not isinstance(value, Mapping):
-        blocks = [_to_builtins(block) for block in value]
-        for block in blocks:
-            if not isinstance(block, Mapping):
-                raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
-        return [block for block in blocks if isinstance(block, Mapping)]
-    if value.get("type") == "tool_use":
-        return [value]
-    check_message_shape(value)
-    content = value.get("content")
-    if isinstance(content, str):
-        return []
-    if not isinstance(content, Sequence):
-        raise BadCall("the content of an assistant message must be a string or a list of blocks")
-    blocks = [_to_builtins(block) for block in content]
-    return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == "tool_use"]
+    blocks = [_to_builtins(block) for block in value]
+    for block in blocks:
+        if not isinstance(block, Mapping):
+            raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
+    return [block for block in blocks if isinstance(block, Mapping)]
 
 
 _CHAT_KEYS = ("choices", "tool_calls", "function_call")
@@ -396,6 +406,8 @@ def check_message_shape(message: Mapping[str, object]) -> None:
     Raises:
         TypeError: the reply comes from the chat completions API or the responses API.
     """
+    if message.keys().isdisjoint((*_CHAT_KEYS, "output")):
+        return
     chat_key = next((key for key in _CHAT_KEYS if message.get(key)), None)
     output = message.get("output")
     items = output if isinstance(output, list) else []
@@ -441,28 +453,23 @@ class _SharedEntry:
     def __init__(self, runner: AbstractAsyncContextManager[object]) -> None:
         self._runner = runner
         self._users = 0
-        self._holder_task: asyncio.Task[None] | None = None
+        self.holder_task: asyncio.Task[None] | None = None
         """The task that enters and exits the runner, because a task group must be exited in the task
-        that entered it.
+        that entered it. None if the runner was not entered through this object.
         """
         self._entered: asyncio.Future[None] | None = None
         self._no_users = asyncio.Event()
 
-    @property
-    def is_active(self) -> bool:
-        """True if the runner was entered through this object."""
-        return self._holder_task is not None
-
     async def enter_runner(self) -> None:
         """Enter the runner for the first user. Every call must be followed by `leave_runner`."""
-        while self._holder_task is not None and self._no_users.is_set():  # the runner is exiting
-            await asyncio.wait({self._holder_task})
+        while self.holder_task is not None and self._no_users.is_set():  # the runner is exiting
+            await asyncio.wait({self.holder_task})
         self._users += 1
         if self._entered is None:
             loop = asyncio.get_running_loop()
             self._no_users = asyncio.Event()
             self._entered = loop.create_future()
-            self._holder_task = loop.create_task(self._hold_runner(self._entered))
+            self.holder_task = loop.create_task(self._hold_runner(self._entered))
         try:
             await asyncio.shield(self._entered)
         except BaseException:
@@ -472,7 +479,7 @@ class _SharedEntry:
     async def leave_runner(self) -> None:
         """Remove one user, and exit the runner after the last one."""
         self._users -= 1
-        holder = self._holder_task
+        holder = self.holder_task
         if self._users or holder is None:
             return
         self._no_users.set()
@@ -489,7 +496,7 @@ class _SharedEntry:
                 raise
             entered.set_exception(error)  # raised by `enter_runner`
         finally:
-            self._holder_task = self._entered = None
+            self.holder_task = self._entered = None
 
 
 # Scratch folders

@@ -33,7 +33,7 @@ class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
     outcome: HookOutcome
     command: str | None = None
     exit_code: int | None = None
-    duration_ms: float | None = None
+    duration_ms: int | float | None = None
     text: str | None = None
     at: str | None = None
     place: SourceLocation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -17,11 +18,14 @@ import msgspec
 
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import config_dir
-from toolspan.reading.discovery import default_roots
+from toolspan.formats.source import is_remote, to_path
+from toolspan.reading.cache import compute_file_stamp
+from toolspan.reading.discovery import default_roots, iter_transcripts
 from toolspan.web.worker import FRAME_HEAD, Answer, Question, WorkerRequest, decode_answer, encode_frame, frame_length
 
 _MAX_KEPT_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 20
+_OBJECT_POLL_SECONDS = 60.0
 _MAX_GROWING = 4
 _REST = 2.0
 _MAX_REST_SECONDS = 15.0
@@ -118,13 +122,30 @@ class Answers:
 
     async def watch(self) -> None:
         """Count changes of transcripts until cancelled."""
-        from watchfiles import awatch
-
-        folders = [Path(root) for root in self.roots]
+        folders = [Path(root) for root in self.roots if not is_remote(root)]
+        if len(folders) < len(self.roots):
+            await asyncio.gather(self._watch_objects(), self._watch_files(folders) if folders else asyncio.sleep(0))
+            return
         try:
             folders = folders or default_roots()
         except SourceError:  # no client has been used on this machine
             return
+        await self._watch_files(folders)
+
+    async def _watch_objects(self) -> None:
+        """List the served objects from time to time, and count a change if the listing differs."""
+        roots = [to_path(root) for root in self.roots if is_remote(root)]
+        before = await asyncio.to_thread(_listing_digest, roots)
+        while True:
+            await asyncio.sleep(_OBJECT_POLL_SECONDS)
+            if (digest := await asyncio.to_thread(_listing_digest, roots)) != before:
+                before = digest
+                self.change += 1
+                await self._notify()
+
+    async def _watch_files(self, folders: list[Path]) -> None:
+        from watchfiles import awatch
+
         statuses = config_dir() / "sessions"  # where Claude Code says what its processes do
         if statuses.is_dir():
             folders.append(statuses)
@@ -180,6 +201,18 @@ class Answers:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _listing_digest(roots: Sequence[Path]) -> str:
+    """Return a value that changes when an object is added, changed or removed; empty if a store cannot be listed."""
+    digest = hashlib.sha256()
+    try:
+        for root in roots:
+            for file in iter_transcripts(root):
+                digest.update(f"{file.path}\0{compute_file_stamp(file.path)}\n".encode("utf-8", "surrogateescape"))
+    except SourceError:
+        return ""
+    return digest.hexdigest()
 
 
 def _size(answer: Answer) -> int:

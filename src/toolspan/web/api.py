@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from toolspan.cli.select import is_folder
+from toolspan.formats.source import to_path
 from toolspan.web.answers import Answers
 from toolspan.web.doctor import DoctorRoutes
 from toolspan.web.files import FileRoutes
@@ -114,7 +115,7 @@ class _Api:
     async def _show(self, session: str, arguments: Sequence[str], command: str = "show") -> Answer:
         """Run `show` for a session, in each of the served folders until one has it."""
         answer = Answer(error=f"no session {session!r}", status=404)
-        folders = [root for root in self._answers.roots if Path(root).is_dir()]
+        folders = [root for root in self._answers.roots if is_folder(root)]
         searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
         for names in searches:
             answer = await self._answers.ask(Question(command, (*arguments, f"--session={session}"), names))
@@ -135,7 +136,7 @@ class _Api:
         call = read_id(request)
         arguments = tuple(read_options(request, ("session",)))
         roots = self._answers.roots
-        if any(Path(root).is_file() for root in roots):
+        if any(to_path(root).is_file() for root in roots):
             arguments = ()
         answer = Answer(error=f"no call {call!r}", status=404)
         if arguments and (file := self._last_file(request.query_params["session"])):
@@ -161,7 +162,7 @@ class _Api:
         arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
         sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
         roots = self._answers.roots
-        folders = [root for root in roots if Path(root).is_dir()]
+        folders = [root for root in roots if is_folder(root)]
         if len(folders) < len(roots):  # files are served: a session in one of them is named by it
             files = [(await self._find_session(session))["files"][0] for session in sessions]
             sessions = [file if file in roots else session for session, file in zip(sessions, files, strict=True)]
@@ -180,7 +181,7 @@ class _Api:
         """Return the only file of a session, if that is known, it still exists and has no subagents beside it."""
         answer = self._answers.last_answer(Question("sessions", (), self._answers.roots))
         files = _files_of(session, answer) if answer is not None else None
-        return files[0] if files is not None and len(files) == 1 and Path(files[0]).is_file() else None
+        return files[0] if files is not None and len(files) == 1 and to_path(files[0]).is_file() else None
 
 
 def _files_of(session: str, answer: Answer) -> list[str] | None:
@@ -201,4 +202,4 @@ class _SessionFiles(msgspec.Struct):
 
 
 def _may_be_path(word: str) -> bool:
-    return "/" in word or word.endswith((".jsonl", ".zst"))
+    return "/" in word or word.endswith((".jsonl", ".zst", ".gz"))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from toolspan.cli.permissions import explain_permission, explanation_rows
 from toolspan.cli.select import find_session_files, locate_files, transcripts_containing
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import source_for_path, to_path
 from toolspan.types.ids import SourceLocation
 from toolspan.types.span import Progress, Span
 from toolspan.web.worker import Question
@@ -24,7 +23,7 @@ def answer(question: Question) -> list[bytes]:
     span = _find_span(*question.names, session=options.get("session"))
     records = []
     for what, place in _places(span):
-        data = source_for_path(Path(place.file)).read(place.offset, min(place.length, _MAX_RECORD_BYTES))
+        data = source_for_path(place.file).read(place.offset, min(place.length, _MAX_RECORD_BYTES))
         records.append(
             {
                 "what": what,
@@ -41,7 +40,7 @@ def answer(question: Question) -> list[bytes]:
 
 def _find_span(call: str, *names: str, session: str | None) -> Span:
     """Return the newest call with an id."""
-    root = Path(names[0]) if names else None
+    root = to_path(names[0]) if names else None
     files = find_session_files(session, root) if session else locate_files(names)[0]
     transcripts = transcripts_containing(call, files, call=True)
     spans = [span for transcript in transcripts for span in transcript.spans if span.id == call]

@@ -10,6 +10,7 @@ import click
 
 from toolspan.cli.output import print_json, warn
 from toolspan.errors import NotFound
+from toolspan.formats.source import to_path
 
 DEFAULT_PORT = 8787
 
@@ -61,7 +62,7 @@ def _announce(url: str, *, as_json: bool) -> None:
 
 
 def _existing(path: str) -> Path:
-    resolved = Path(path).expanduser().absolute()
+    resolved = to_path(path).expanduser().absolute()
     if not resolved.exists():
         raise NotFound(f"{path}: no such file or folder")
     return resolved

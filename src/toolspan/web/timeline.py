@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -20,6 +19,7 @@ from toolspan.export.html import TextBudget
 from toolspan.export.json import encode_json, escape_control_chars, one_line
 from toolspan.export.session_export import LaneAllocator
 from toolspan.formats.registry import get_format, relative_to_folder
+from toolspan.formats.source import to_path
 from toolspan.reading.cache import Cache, cached_answer, default_folder
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.timeline import (
@@ -111,7 +111,7 @@ class _TimelineColumns:
         self._order: list[int] = []
         self._phases: list[tuple[int, int, int, str]] = []
         self._slices: list[tuple[int, int, int]] = []
-        timings = read_all_hook_timings(Path(transcript.file) for transcript in transcripts)
+        timings = read_all_hook_timings(to_path(transcript.file) for transcript in transcripts)
         self._add_agent(timeline, None, 0, timings)
 
     @property

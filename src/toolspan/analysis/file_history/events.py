@@ -22,6 +22,7 @@ from toolspan.formats.claude import results
 from toolspan.formats.claude.records import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
 from toolspan.formats.registry import get_format
+from toolspan.formats.source import to_path
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
 from toolspan.types.inputs import BashInput, ReadInput
@@ -234,7 +235,7 @@ def _read_observations(span: Span, cwd: str | None) -> Iterator[FileObservation]
 
 def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEvent]:
     seen: set[Backup] = set()
-    file, session = Path(transcript.file), transcript.session_id
+    file, session = to_path(transcript.file), transcript.session_id
     folder = file.parents[2] / "file-history" / session if session is not None and len(file.parts) >= 4 else None
     with suppress(SourceError):
         for line in read_lines(transcript.source):

@@ -35,8 +35,8 @@ from toolspan.analysis.search.scan import FileScan, Snippet, TextHit, matching_l
 from toolspan.errors import SourceError
 from toolspan.formats.jsonl import read_chunks
 from toolspan.formats.registry import format_of_path, get_format
-from toolspan.formats.source import BytesSource, source_for_path
-from toolspan.reading.parallel import encode_msgpack, fork_map
+from toolspan.formats.source import COMPRESSED_SUFFIXES, BytesSource, is_remote, source_for_path, to_path
+from toolspan.reading.parallel import SERIAL_OBJECTS, encode_msgpack, fork_map
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.error_kinds import ErrorKind
@@ -203,7 +203,8 @@ def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: froz
     def scan(n: int) -> FileScan:
         return scan_file(candidates[n].path, query, sides, candidates[n].offsets)
 
-    if sum(sizes) < _SERIAL_LIMIT_BYTES:
+    remote_count = sum(is_remote(candidate.path) for candidate in candidates)
+    if sum(sizes) < _SERIAL_LIMIT_BYTES and remote_count <= SERIAL_OBJECTS:
         yield from map(scan, range(len(candidates)))
         return
 
@@ -211,7 +212,7 @@ def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: froz
         result = scan(n)
         return result if (data := encode_msgpack(result)) is None else data
 
-    for payload in fork_map(sizes, scan_packed):
+    for payload in fork_map(sizes, scan_packed, waits=remote_count > 0):
         yield _FILE_SCAN_DECODER.decode(payload) if isinstance(payload, bytes) else cast("FileScan", payload)
 
 
@@ -303,8 +304,8 @@ class _NewestSearch:
 
 def _last_time(candidate: Candidate) -> datetime:
     """Return the last timestamp in a file, or a time in the far future if it is unknown."""
-    if candidate.path.endswith(".zst") or not candidate.size:
-        return _FAR_FUTURE  # would have to be decompressed to its end, or is not a regular file
+    if candidate.path.endswith(COMPRESSED_SUFFIXES) or is_remote(candidate.path) or not candidate.size:
+        return _FAR_FUTURE  # would have to be decompressed to its end or requested, or is not a regular file
     try:
         with open(candidate.path, "rb", buffering=0) as file:  # noqa: PTH123 - perf: very many files
             for length in _TAIL_SIZES:
@@ -340,7 +341,7 @@ def complete_matches(matches: Sequence[SearchMatch], survey: FileSurvey) -> list
         spans = _spans_from_mentions(file, call_ids) if len(call_ids) <= _MAX_CALLS_PER_FILE else {}
         rows |= {(file, call_id): make_call_row(span, file) for call_id, span in spans.items()}
         if len(spans) < len(call_ids):
-            unclear_files.append(Path(file))
+            unclear_files.append(to_path(file))
     for summary in survey(unclear_files) if unclear_files else ():
         rows |= {(summary.file, row.id): row for row in summary.calls}
     return [

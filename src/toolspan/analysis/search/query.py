@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from toolspan.errors import ToolspanError
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
 from toolspan.reading.discovery import find_transcripts
 
 MatchSide = Literal["input", "result", "toolUseResult", "message"]
@@ -218,9 +219,9 @@ def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: 
     """
     pattern = byte_filter.literal or byte_filter.pattern
     process = None
-    if program is not None and pattern is not None:
+    if program is not None and pattern is not None and not all(map(is_remote, paths)):
         options = ["--fixed-strings"] * (byte_filter.literal is not None) + ["--ignore-case"] * byte_filter.folded
-        names = [str(path) for path in paths]
+        names = [str(path) for path in paths if not is_remote(path)]
         process = _start_ripgrep(
             [program, *ALL_FILES_OPTIONS, *_OFFSET_OPTIONS, f"--max-count={_MAX_LINES_PER_FILE}", *options,
              "-e", os.fsdecode(pattern), "--", *names]
@@ -243,7 +244,11 @@ def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: 
     return [
         Candidate(path, file.size, matches.get(path), file.modified)
         for path, file in sorted(files.items())
-        if output is None or path in matches or path.endswith(".zst") or file.path.is_symlink()
+        if output is None
+        or path in matches
+        or path.endswith(COMPRESSED_SUFFIXES)
+        or is_remote(path)
+        or file.path.is_symlink()
     ]
 
 

@@ -20,7 +20,7 @@ import msgspec
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.jsonl import read_lines
-from toolspan.formats.source import FileSource
+from toolspan.formats.source import source_for_path
 
 INTENT_LOG_NAME = "toolspan-intent.log"
 _CHUNK_BYTES = 1 << 20
@@ -108,7 +108,7 @@ def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None
     intents: dict[str, _CallIntents] = {}
     is_reliable = False
     try:
-        for data in read_lines(FileSource(path)) if path.is_file() else ():
+        for data in read_lines(source_for_path(path)) if path.is_file() else ():
             try:
                 line = msgspec.json.decode(data.data, type=_IntentLine)
             except (msgspec.MsgspecError, UnicodeError):

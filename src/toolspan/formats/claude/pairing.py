@@ -479,7 +479,7 @@ class Pairing(CallPairing[CallBuilder]):
         call, result, side_records = builder.call, builder.result, self.side_records
         inference = self._infer_state(builder)
         events: tuple[Event, ...] = ()
-        if builder.permission is not None or side_records.has_events(call.id):
+        if builder.permission is not None or call.id in side_records.events or call.id in side_records.progress:
             events = (
                 *side_records.events.get(call.id, ()),
                 *side_records.progress.get(call.id, {}).values(),

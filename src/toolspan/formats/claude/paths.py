@@ -10,10 +10,10 @@ from pathlib import Path
 
 from toolspan.formats.base import FileName
 from toolspan.formats.registry import parse_file_name
+from toolspan.formats.source import to_path
 
 MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
-_TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 HOOK_LOG_NAME = "toolspan-hooks.jsonl"
 """The log that toolspan's hooks write to a session's folder."""
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOK_LOG_NAME})
@@ -41,10 +41,9 @@ def is_project_folder(folder: str, cwd: str) -> bool:
 
 def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
     """Parse a path, or return None if it does not have a transcript's suffix."""
-    suffix = next((s for s in _TRANSCRIPT_SUFFIXES if name.endswith(s)), None)
-    if suffix is None:
+    if not name.endswith(".jsonl"):
         return None
-    stem, last = name.removesuffix(suffix), _last_folder(folders)
+    stem, last = name.removesuffix(".jsonl"), _last_folder(folders)
     is_memory = last == "memory" and folders[-3:-2] == ["projects"]
     if name in _NOT_TRANSCRIPTS or last == "tool-results" or is_memory:
         return FileName("other", stem, None, None, None)
@@ -73,7 +72,7 @@ def session_folder(path: Path) -> Path:
 
 def hook_log_path(path: Path) -> Path:
     """Return the path of the log in which toolspan's hooks record a session and its subagents."""
-    return Path(hook_log_path_str(str(path)))
+    return to_path(hook_log_path_str(str(path)))
 
 
 def hook_log_path_str(path: str) -> str:

@@ -27,7 +27,7 @@ from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import is_inside_folder, parse_file_name
-from toolspan.formats.source import Source, read_small_json
+from toolspan.formats.source import Source, read_small_json, to_path
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, SessionInfo
 from toolspan.types.span import Span
@@ -79,7 +79,7 @@ class ClaudeReader(TranscriptReader[Entry]):
                     and tool_kind(block.name or "") == "agent"
                 ):
                     agent_prompts[block.id] = prompt
-        origin = read_agent_origin(Path(self.source.name)) if info.agent_id else AgentOrigin()
+        origin = read_agent_origin(to_path(self.source.name)) if info.agent_id else AgentOrigin()
         return TranscriptContent(
             file=self.source.name,
             agent_id=info.agent_id,
@@ -134,7 +134,7 @@ class ClaudeReader(TranscriptReader[Entry]):
             foreign_places = [place for entry, place in self.records() if entry.session_id not in (None, stem)]
             if foreign_places:
                 yield make_finding("foreign_session", foreign_places[0], "", len(foreign_places))
-        yield from _check_sidecars(spans, Path(file))
+        yield from _check_sidecars(spans, to_path(file))
         yield from _check_patches(spans)
 
 

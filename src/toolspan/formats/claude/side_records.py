@@ -78,10 +78,6 @@ class SideRecords:
             case "system" if entry.subtype == "permission_denied":
                 self.denied_ids.add(entry.tool_use_id or entry.tool_use_id_snake or "")
 
-    def has_events(self, call_id: str) -> bool:
-        """Return whether there are events about a call."""
-        return call_id in self.events or call_id in self.progress
-
     def add_notices(self, text: str, time: str | None, at: int) -> None:
         """Add the task notifications in conversation text."""
         for notice in parse_task_notices(text):

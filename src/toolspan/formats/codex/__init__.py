@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
 
-_SUFFIXES = (".jsonl.zst", ".jsonl", ".json")
+_SUFFIXES = (".jsonl", ".json")
 _ROLLOUT_NAME = re.compile(
     r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-(?P<thread>[0-9a-fA-F-]{36})(?:_[0-9a-fA-F-]{36})?"
 )

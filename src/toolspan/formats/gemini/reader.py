@@ -10,7 +10,6 @@ import re
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import Raw, Struct, field
@@ -29,7 +28,7 @@ from toolspan.formats.pairing import (
     StateInference,
     refine_exit_status,
 )
-from toolspan.formats.source import Source
+from toolspan.formats.source import Source, to_path
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.session import Message, MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
@@ -162,7 +161,7 @@ class GeminiReader(TranscriptReader[GeminiRecord]):
 
     def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
         super().__init__(source, document_key="messages" if document else None)
-        folders = Path(source.name).parts[:-1]
+        folders = to_path(source.name).parts[:-1]
         self.session_info: GeminiInfoCollector = GeminiInfoCollector(parent_session(folders), calls_only=calls_only)
         self.pairing: GeminiPairing = GeminiPairing(source, self.session_info)
         self._history = _ChatHistory()

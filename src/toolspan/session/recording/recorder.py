@@ -493,7 +493,7 @@ class Recorder:
             beside=finished.beside,
             denial=result.denial_kind if result else None,
             decision=entries.decision_fields(decision) if decision else None,
-            is_command=span.tool == "Bash",
+            is_command=span.call.tool == "Bash",
         )
         body = entries.result_fields(call_id, finished.content, is_error=is_error)
         parent = call_uuid if shape.parent_is_own_call else None
