@@ -126,8 +126,8 @@ FILTER = (
     "find('main [data-test=count]').innerText",
 )
 OPEN_CALL = (
-    "const rows = document.querySelectorAll('main a.item.call')",
-    "rows[Math.floor(Math.random() * rows.length)].click()",
+    "await until(() => find('main a.item.call'))",
+    "const rows = document.querySelectorAll('main a.item.call'); rows[Math.floor(Math.random() * rows.length)].click()",
     "find('.panel .call-detail h2').innerText",
 )
 FILTER_CALLS = ("", "find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
