@@ -62,10 +62,10 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 
 def file_usage(path: Path | str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
-    from toolspan.reading.transcript import read_requests  # perf: not needed for cached files
+    from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        return transcript_usage(read_requests(to_path(path)))
+        return transcript_usage(read_known(to_path(path)))
     except SourceError as error:
         return FileUsage(file=str(path), info=SessionInfo(), requests={}, problem=str(error))
 

@@ -52,14 +52,6 @@ def read_calls(path: Path) -> Transcript:
     return _read_source(source_for_path(path), calls_only=True, known_only=True)
 
 
-def read_requests(path: Path) -> Transcript:
-    """Read a transcript for its requests: calls may be missing, except those that start subagents.
-
-    Raise SourceError if the file cannot be opened or read, or another program wrote it.
-    """
-    return _read_source(source_for_path(path), known_only=True, requests_only=True)
-
-
 def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) -> TranscriptContent:
     """Read a transcript's file again and return its calls, or some of them, and its messages for a timeline.
 
@@ -148,9 +140,7 @@ def _continue_partial_read(source: Source) -> Transcript | None:
     return None if partial is None else partial.finish()
 
 
-def _read_source(
-    source: Source, *, calls_only: bool = False, known_only: bool = False, requests_only: bool = False
-) -> Transcript:  # fmt: skip
+def _read_source(source: Source, *, calls_only: bool = False, known_only: bool = False) -> Transcript:
     if (transcript := _continue_partial_read(source)) is not None:
         return transcript
     transcript_format = format_of_path(source.name)
@@ -162,8 +152,6 @@ def _read_source(
                     raise SourceError(foreign_file_problem(source.name))
                 transcript_format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
                 reader = transcript_format.make_reader(source, chunk, calls_only=calls_only)
-                if requests_only:
-                    reader.skip_calls()
             reader.add_chunk(chunk)
     except SourceError as error:
         if reader is None:
