@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.permissions import Permissions, PolicyStack
     from toolspan.runtime.permissions.rules import Rules
     from toolspan.runtime.runner import Runner
+    from toolspan.runtime.sandbox import Sandbox
     from toolspan.runtime.tool import Output, Toolset, tool
     from toolspan.session.agent import Agent
     from toolspan.session.recording.recorder import Recorder
@@ -61,6 +62,7 @@ __all__ = [
     "Result",
     "Rules",
     "Runner",
+    "Sandbox",
     "Session",
     "SourceError",
     "Span",
@@ -113,6 +115,7 @@ __getattr__ = lazy_exports(
         "Recorder": "session.recording.recorder",
         "Result": "types.span",
         "Rules": "runtime.permissions.rules",
+        "Sandbox": "runtime.sandbox",
         "Runner": "runtime.runner",
         "Session": "session.session",
         "SourceError": "errors",

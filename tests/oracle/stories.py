@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import structs
+
 from tests.session.recording.emitted import (
     SESSION,
     START,
@@ -189,6 +191,20 @@ def answered(recorder: Recorder) -> None:
     again.close()
 
 
+def sandboxed(recorder: Recorder) -> None:
+    """A command that ran in a sandbox, and one to which the sandbox refused a path."""
+    recorder.record_prompt("Make the files")
+    calls = (use("toolu_a", "Bash", command="touch a"), use("toolu_b", "Bash", command="touch /etc/b"))
+    recorder.record_reply(message(*calls))
+    output = {"stdout": "", "stderr": "", "interrupted": False, "isImage": False}
+    freed = {name: structs.replace(decided(name, allowed=True), basis="sandbox") for name in ("toolu_a", "toolu_b")}
+    made = finished("toolu_a", "Bash", "(no output)", structured=output, decision=freed["toolu_a"])
+    text = "Exit code 1\ntouch: /etc/b: Read-only file system\nThe sandbox denied writing /etc/b."
+    for result in (made, error("toolu_b", "Bash", text, decision=freed["toolu_b"])):
+        recorder.record_result(structs.replace(result, beside={"sandboxed": True}))
+    recorder.record_reply(message("One of them.", id="msg_02"))
+
+
 STORIES: tuple[Callable[[Recorder], None], ...] = (
     parallel,
     hooks,
@@ -199,6 +215,7 @@ STORIES: tuple[Callable[[Recorder], None], ...] = (
     subagent,
     journaled,
     answered,
+    sandboxed,
 )
 
 

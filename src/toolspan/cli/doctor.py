@@ -1,4 +1,7 @@
-"""`toolspan doctor`: problems in transcripts and how the client reacts to them. `--cache` shows the cache."""
+"""`toolspan doctor`: problems in transcripts and how the client reacts to them.
+
+`--cache` shows the cache, `--sandbox` what this machine can do for a sandbox.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,19 @@ _CLIENT_SUMMARIES = {
 @click.option("--roundtrip", is_flag=True, help="Also check that every line can be re-encoded to equal JSON.")
 @click.option("--cache", is_flag=True, help="Show the cache of results per file instead.")
 @click.option("--clear", is_flag=True, help="With --cache: delete the cached results.")
+@click.option("--sandbox", is_flag=True, help="Show what this machine can do for a sandbox instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
 def command(
-    ctx: click.Context, names: tuple[str, ...], *, last: bool, roundtrip: bool, cache: bool, clear: bool, as_json: bool
+    ctx: click.Context,
+    names: tuple[str, ...],
+    *,
+    last: bool,
+    roundtrip: bool,
+    cache: bool,
+    clear: bool,
+    sandbox: bool,
+    as_json: bool,
 ) -> None:
     """Check transcripts for damage, orphan results, broken links and unknown fields.
 
@@ -61,7 +73,12 @@ def command(
 
     With --cache, shows where results are cached between commands. The cache only saves time;
     TOOLSPAN_NO_CACHE=1 turns it off.
+
+    With --sandbox, shows which sandboxes work for you on this machine, and what would help the
+    others. Exits with code 1 if none works.
     """
+    if sandbox:
+        ctx.exit(_print_sandbox(is_alone=not (names or last or roundtrip or cache), as_json=as_json))
     if cache:
         _print_cache(clear=clear, as_json=as_json)
         return
@@ -117,6 +134,43 @@ def _print_cache(*, clear: bool, as_json: bool) -> None:
         print_json({"path": str(cache.file), "files": files, "bytes": size})
     else:
         click.echo(f"{cache.file}: {format_count(files, 'file')}, {size / 1_000_000:.1f} MB")
+
+
+def _print_sandbox(*, is_alone: bool, as_json: bool) -> int:
+    """Print what the machine can do. Return the exit code."""
+    from toolspan.runtime.sandbox import Sandbox
+    from toolspan.runtime.sandbox.probe import probe_sandbox
+
+    if not is_alone:
+        raise click.UsageError("--sandbox goes with no other option than --json")
+    report = probe_sandbox(Sandbox())
+    exit_code = 1 if report.backend is None else 0
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+        return exit_code
+    out = make_console()
+    yes, no = "[green]yes[/]", "[bold red]no[/]"
+    backends = make_table("sandbox", "works", "")
+    for backend in report.backends:
+        notes = (backend.problem,) if backend.problem else backend.limitations
+        backends.add_row(backend.name, yes if backend.works else no, "\n".join(map(escape_markup, notes)))
+    out.print(backends)
+    machine = make_table("machine", "", "")
+    for item in report.checks:
+        machine.add_row(item.name, yes if item.ok else no, escape_markup(item.detail))
+    out.print(machine)
+    if report.backend is None:
+        out.print("[bold red]No sandbox works here.[/] Commands run with your full rights.")
+    else:
+        weaker = ", which is weaker than bubblewrap" if report.backend == "Landlock" else ""
+        out.print(f"--sandbox runs commands in {report.backend}{weaker}.")
+    fixes = [backend.fix for backend in report.backends if backend.fix]
+    fixes += [item.fix for item in report.checks if item.fix]
+    if fixes:
+        out.print("To fix it:")
+    for fix in dict.fromkeys(fixes):
+        out.print(f"  {escape_markup(fix)}", soft_wrap=True)
+    return exit_code
 
 
 class _CheckedFile(msgspec.Struct, frozen=True):

@@ -90,6 +90,7 @@ class EventPrinter(StandardOutput):
                 "profile": session.profile.name,
                 "transcript": None if session.transcript is None else str(session.transcript),
                 "tools": [str(schema["name"]) for schema in session.schemas()],
+                **session.describe_sandbox(),
             })  # fmt: skip
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings
 from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
+from toolspan.types.error_kinds import find_sandbox_note
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Hook, Permission, Span
 from toolspan.types.state import STATE_MEANINGS, State
@@ -68,6 +69,7 @@ _ORIGIN_LABELS = {
 }
 _CODE_LABELS = {
     "unknown": None,
+    "sandbox": "the command ran inside the sandbox",
     "workingDir": "outside the folders of the session",
     "mode:plan": "the session was in plan mode",
     "mode:dontAsk": "the permission mode was dontAsk",
@@ -111,6 +113,8 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     said: str | None = None
     """The result that the model received for a call that did not run."""
+    sandbox: str | None = None
+    """The note about what the sandbox refused to the command."""
     file: str
     line: int | None
 
@@ -160,6 +164,7 @@ def explain_permission(span: Span) -> PermissionExplanation:
         hooks=tuple(_describe_hook(item) for item in span.events if isinstance(item, Hook)),
         evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
         said=result.text if refused and result else None,
+        sandbox=find_sandbox_note(result.text) if result and result.text else None,
         file=place.file if place else "",
         line=place.line if place else None,
     )
@@ -199,6 +204,7 @@ def explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]
         *(("hook", hook) for hook in explanation.hooks),
         ("evidence", "; ".join(explanation.evidence) if explanation.source is None else None),
         ("message", shorten_line(explanation.said, 300)),
+        ("sandbox", shorten_line(explanation.sandbox, 300)),
     ]
     return [(label, text) for label, text in rows if text]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -19,6 +20,7 @@ from toolspan.cli.output import (
     markup_line,
     plain_line,
     print_json,
+    warn,
 )
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
@@ -38,6 +40,10 @@ from toolspan.reading.discovery import TranscriptFile, find_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.runtime.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
 
 EXIT_DIFFERENT = 1
 _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped": ("–", "dim")}
@@ -50,7 +56,8 @@ _replay_options = combine_options(
                  help="The folder that paths in the transcript refer to.  [default: where the session began]"),
     click.option("--commit", metavar="REV", help="Copy the files of this commit; `none` for the current files."
                  "  [default: the commit in the transcript, if git has it]"),
-    click.option("--bash", is_flag=True, help="Also run shell commands, with your rights and without a sandbox."),
+    click.option("--bash", is_flag=True, help="Also run shell commands, inside a sandbox where one is available."),
+    click.option("--no-sandbox", is_flag=True, help="With --bash: run commands with your rights."),
     click.option("--profile", "version", type=click.Choice(VERSIONS),
                  help="The client version to imitate.  [default: the recorded version]"),
     click.option("--most-mb", type=click.IntRange(min=1), default=MAX_BYTES >> 20, show_default=True,
@@ -85,6 +92,7 @@ class _ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     recorded: str | None
     commit: str | None
     bash: bool
+    no_sandbox: bool
     version: str | None
     most_mb: int
     keep: bool
@@ -100,7 +108,9 @@ async def _run_replay(options: _ReplayOptions) -> int:
     client = profile(options.version) if options.version else None
     folder, commit = _choose_source(options, recorded, transcripts)
     with open_scratch(folder, commit=commit, max_bytes=options.most_mb << 20, keep=options.keep) as scratch:
-        replay = Replay(transcripts, scratch, recorded=recorded, limits=ReplayLimits(bash=options.bash), client=client)
+        sandbox = _open_sandbox(scratch) if options.bash and not options.no_sandbox else None
+        limits = ReplayLimits(bash=options.bash)
+        replay = Replay(transcripts, scratch, recorded=recorded, limits=limits, client=client, sandbox=sandbox)
         printer = _ReplayPrinter(options, replay, recorded_version(transcripts))
         printer.print_start(folder, commit, scratch)
         code: int | None = None
@@ -118,12 +128,24 @@ async def _run_replay(options: _ReplayOptions) -> int:
             except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
                 failure = error
             group.cancel_scope.cancel()
+        if sandbox is not None:
+            await sandbox.close()
         if failure is not None:
             raise failure
         if code is not None:
             return code
         printer.print_summary(scratch)
     return EXIT_DIFFERENT if replay.summary.differs else 0
+
+
+def _open_sandbox(scratch: ScratchProject) -> ActiveSandbox:
+    from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few commands need
+
+    sandbox = ActiveSandbox(Sandbox(strict=True, allow_write=[scratch.root], ask_for_domains=False, required=False))
+    sandbox.open()
+    if sandbox.warning is not None:
+        warn(f"commands run with your rights and WITHOUT a sandbox: {sandbox.warning}")
+    return sandbox
 
 
 def _choose_source(

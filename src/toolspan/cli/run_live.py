@@ -120,6 +120,7 @@ class StreamJsonOutput(JsonOutput):
             "claude_code_version": session.profile.shape.version,
             "uuid": str(uuid.uuid4()),
             "transcript": None if session.transcript is None else str(session.transcript),
+            **session.describe_sandbox(),
         })  # fmt: skip
 
     def on_model_event(self, event: ModelEvent) -> None:
@@ -184,6 +185,8 @@ class TerminalDisplay:
         self._out.print(
             Text(f"{escape_invisible(model)} · {tools} tools · {mode} · {escape_invisible(str(session.cwd))}", "dim")
         )
+        for text in session.describe_sandbox().values():
+            self._out.print(Text(f"sandbox: {text}", "yellow" if text.startswith("none") else "dim"))
         if session.message_count:
             message = f"resuming {session.session_id}, {session.message_count} messages"
             self._out.print(Text(message, "dim"))

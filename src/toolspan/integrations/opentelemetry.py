@@ -30,6 +30,7 @@ from toolspan.types.events import (
     RecoveryApplied,
     Relayed,
     Requested,
+    SandboxDenied,
     Slow,
     Started,
     WriteFailed,
@@ -118,7 +119,7 @@ def _to_json(value: object) -> str:
 
 
 Attributes = dict[str, AttributeValue]
-DuringCall = HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Duplicate
+DuringCall = HookRan | PermissionRequested | Decided | Started | Progressed | SandboxDenied | Slow | Duplicate
 
 
 def to_nanoseconds(at: float) -> int:
@@ -188,6 +189,10 @@ class CallSpans:
             case Progressed():
                 attributes = self._budget.limited_values({names.PROGRESS_DATA: event.data})
                 self._add_current_event(names.PROGRESS, {names.PROGRESS_KIND: event.kind, **attributes}, event.at)
+            case SandboxDenied():
+                targets = [f"{item.action} {item.target}" for item in event.violations]
+                values = self._budget.limited_values({names.SANDBOX_TARGETS: targets})
+                self._add_current_event(names.SANDBOX_DENIED, {**values}, event.at)
             case Slow():
                 self._add_current_event(names.SLOW, {names.EXPECTED_SECONDS: event.expected_s}, event.at)
             case Duplicate():
@@ -324,8 +329,8 @@ class OtelSink:
                 case BatchFinished() | Faulted() | WriteFailed() | RecoveryApplied():
                     self._add_outside_event(inner)
                 case (
-                    HookRan() | PermissionRequested() | Decided() | Started() | Progressed() | Slow()
-                    | Duplicate()
+                    HookRan() | PermissionRequested() | Decided() | Started() | Progressed() | SandboxDenied()
+                    | Slow() | Duplicate()
                 ):  # fmt: skip
                     spans = self._open.get(inner.call_id)
                     if spans is not None:

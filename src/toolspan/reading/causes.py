@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats.pairing import PROCESS_RULE, command_line
-from toolspan.types.error_kinds import ErrorKind, unwrap_error_text
+from toolspan.types.error_kinds import ErrorKind, find_sandbox_note, unwrap_error_text
 from toolspan.types.span import Notification, Span
 from toolspan.types.state import OPEN_STATES
 
@@ -313,6 +313,8 @@ def find_cause(span: Span) -> Cause | None:
         return _command_cause(span, _result_text(span))
     text = unwrap_error_text(span.message or "")
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if note := find_sandbox_note(text):
+        line = note.partition(". ")[0]
     group = _group_id(span.error_kind, span.tool, normalize_line(line))
     return Cause(group=group, program=None, text=line[:_TEXT_LENGTH] or None)
 

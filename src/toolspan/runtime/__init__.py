@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.profiles.base import Profile
     from toolspan.runtime.queue import Queue, QueueItem
     from toolspan.runtime.runner import Runner
+    from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable
     from toolspan.runtime.settings.load import SettingsError, add_permissions, load_settings
     from toolspan.runtime.settings.scopes import SettingsPaths, load_layers, merge_settings
     from toolspan.runtime.settings.trust import TrustStore, build_trust_request
@@ -61,6 +62,8 @@ __all__ = [
     "Refusal",
     "Rules",
     "Runner",
+    "Sandbox",
+    "SandboxUnavailable",
     "SessionHookEvent",
     "SettingsError",
     "SettingsPaths",
@@ -103,6 +106,7 @@ _NAMES_BY_MODULE = {
     "profiles.base": "Profile",
     "queue": "Queue QueueItem",
     "runner": "Runner",
+    "sandbox.settings": "Sandbox SandboxUnavailable",
     "settings.load": "SettingsError add_permissions load_settings",
     "settings.scopes": "SettingsPaths load_layers merge_settings",
     "settings.trust": "TrustStore build_trust_request",

@@ -30,7 +30,7 @@ from toolspan.runtime.outcome import (
     refuse_link,
     refused_outcome,
 )
-from toolspan.runtime.pending_call import PendingCall, PreparedCall
+from toolspan.runtime.pending_call import LiveBodyStore, PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
 from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.paths import LinkResolver
@@ -38,14 +38,18 @@ from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
 from toolspan.shell.arguments import changes_files
+from toolspan.shell.programs import BACKGROUND
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.error_kinds import kind_of
 from toolspan.types.events import Decided, PermissionRequested
+from toolspan.types.ids import CallId
 from toolspan.types.span import Call
 from toolspan.types.tool_kinds import tool_kind
 
 APPROVAL_FAILED = "the question of consent failed"
 """The reason recorded for a call whose approver failed."""
+_WHOLE_TOOL_RULES = ("Bash", "Bash(*)")
+_HTTPS_PORT = 443
 _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool call."
 
 
@@ -67,9 +71,9 @@ async def authorize_call(
         prepared, request = changed, make_permission_request(pending, changed, context)
     # Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
-    if decision is None and context.fallback is not None:
-        decision = await _apply_policies((context.fallback,), request, pending, context)
-    decision = decision or Allow()
+    if hook_decision is None and is_freed_by_sandbox(request, decision, context):
+        decision = Allow(None, "config", basis="sandbox")
+    decision = decision or await _apply_fallback(request, pending, context)
     if not isinstance(decision, Deny):
         denial = await _find_read_denial(pending, request, context) or refuse_link(request, context.profile.refusals)
         is_asked = prepared.tool.approval_prompt is not None and not isinstance(hook_decision, Allow)
@@ -164,6 +168,43 @@ def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Call
         return False
 
     return is_hidden
+
+
+def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, context: RunnerContext) -> bool:
+    """Return whether a call needs no permission, because it runs inside the sandbox.
+
+    Rules that deny, rules that ask about certain commands and the guards still apply.
+    """
+    sandbox = context.workspace.sandbox
+    if sandbox is None or not sandbox.frees_commands or not sandbox.runs_inside(request):
+        return False
+    if isinstance(decision, Ask):
+        is_in_background = decision.needs is not None and decision.needs.unclear == BACKGROUND
+        return decision.rule in _WHOLE_TOOL_RULES or is_in_background
+    return decision is None
+
+
+async def ask_about_domain(host: str, port: int, context: RunnerContext) -> bool:
+    """Return whether sandboxed commands may connect to a host, according to `WebFetch` rules or the approver."""
+    url = f"https://{host}/" if port == _HTTPS_PORT else f"http://{host}:{port}/"
+    call_id, store = CallId(f"sandbox-{host}-{port}"), LiveBodyStore({"url": url})
+    call = Call(id=call_id, tool="WebFetch", at=0, requested_at=None, target=url, body_store=store)
+    request = PermissionRequest(
+        call, {"url": url}, context.call_context.cwd, context.workspace.project, mode=context.permission_mode
+    )
+    decision = await decide(context.policies, request)
+    if decision is None or isinstance(decision, Ask):
+        if context.approver is None:
+            return False
+        ask = Ask(f"A command in the sandbox wants to connect to {host}, port {port}", "config")
+        decision = await _call_approver(context.approver, request, ask)
+    return isinstance(decision, Allow)
+
+
+async def _apply_fallback(request: PermissionRequest, pending: PendingCall, context: RunnerContext) -> Decision:
+    if context.fallback is None:
+        return Allow()
+    return await _apply_policies((context.fallback,), request, pending, context) or Allow()
 
 
 def _apply_policies(
@@ -271,6 +312,8 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
         return Deny("The input does not fit the tool's schema")
     request = _build_request(call, tool, parsed, context.call_context.cwd, LinkResolver(), context)
     decision = await decide(context.policies, request)
+    if is_freed_by_sandbox(request, decision, context):
+        return Allow(None, "config", basis="sandbox")
     if decision is None and context.fallback is not None:
         decision = await decide((context.fallback,), request)
     return decision or Allow()
@@ -326,7 +369,7 @@ def make_permission_request(pending: PendingCall, prepared: PreparedCall, contex
 def _build_request(
     call: Call, tool: Tool, valid: Valid, cwd: Path, links: LinkResolver, context: RunnerContext
 ) -> PermissionRequest:
-    return PermissionRequest(
+    request = PermissionRequest(
         call=call,
         input=valid.recorded,
         cwd=cwd,
@@ -338,6 +381,10 @@ def _build_request(
         session_folder=context.workspace.folder,
         links=links,
     )
+    sandbox = context.workspace.sandbox
+    if sandbox is None or not sandbox.is_on or tool.name != "Bash":
+        return request
+    return replace(request, leaves_sandbox=not sandbox.runs_inside(request))
 
 
 _GLOB_START = re.compile(r"[*?\[{]")

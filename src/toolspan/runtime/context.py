@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.batch import Batch
     from toolspan.runtime.pending_call import PendingCall
     from toolspan.runtime.permissions.decide import Approver, Policy
+    from toolspan.runtime.sandbox.active import ActiveSandbox
     from toolspan.runtime.sinks import Emitter
     from toolspan.runtime.tool import Toolset
 
@@ -132,6 +133,8 @@ class Workspace:
     model: str | None = None
     adopt_hooks: AdoptHooks | None = None
     """A function that registers the hooks of a launched skill; None to ignore them."""
+    sandbox: ActiveSandbox | None = None
+    """The sandbox in which commands run; None to run them with the user's rights."""
     intent_log: IntentRecorder | None = None
     """The log that records each call with side effects just before it runs."""
 

@@ -204,7 +204,13 @@ def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
         with suppress(UnfitOutputError, RecursionError):  # keeps the error message
             structured = sanitize_json(failed.structured)
     outcome = _failed_outcome(name, text, kind, "the tool reported an error", timed_out=failed.timed_out)
-    return structs.replace(outcome, structured=structured, exit_code=failed.exit_code, modify=failed.modify)
+    return structs.replace(
+        outcome,
+        structured=structured,
+        exit_code=failed.exit_code,
+        modify=failed.modify,
+        extra_keys=dict(failed.beside),
+    )
 
 
 def _error_text(text: str) -> str:

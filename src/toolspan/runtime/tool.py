@@ -72,6 +72,8 @@ class ToolFailure:
     structured: object | None = None
     """The structured result; None to record the error message, as clients do."""
     modify: Callable[[CallContext], CallContext] | None = None
+    beside: Mapping[str, object] = field(default_factory=dict)
+    """Additional keys for the recorded result."""
 
 
 @dataclass(frozen=True, slots=True)

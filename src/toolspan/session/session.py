@@ -16,13 +16,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack, cast
 
 import anyio
 
 from toolspan.errors import NotFound, ToolspanError
 from toolspan.formats.claude.evidence import unfinished_folders
+from toolspan.runtime.authorization import ask_about_domain
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
@@ -33,6 +35,7 @@ from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, Profile
 from toolspan.runtime.profiles import profile as named_profile
 from toolspan.runtime.runner import Runner, check_event_loop, new_workspace
+from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
@@ -57,6 +60,9 @@ from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
+
 INTERRUPTED_BY_USER = "interrupted by the user"
 
 HookResultT = TypeVar("HookResultT")
@@ -74,6 +80,7 @@ class SessionOptions(TypedDict, total=False):
     direct: Iterable[Sink]
     recoveries: Sequence[Recovery]
     by_path: bool
+    sandbox: Sandbox | ActiveSandbox | None
     fsync: Fsync
     clock: Callable[[], float]
 
@@ -98,6 +105,7 @@ class Session:
         session_id: str | None = None,
         history: Sequence[Mapping[str, object]] = (),
         subagent: SubagentInfo | None = None,
+        sandbox: Sandbox | ActiveSandbox | None = None,
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,6 +129,7 @@ class Session:
             session_id: The id, by default that of the continued transcript or a new one.
             history: Earlier messages, by default those in the transcript.
             subagent: The position of the session, if another session started it.
+            sandbox: The sandbox in which commands run. By default, they run with your rights.
             fsync: The records to sync to disk: `never`, `results` or `always`.
             clock: A function that returns seconds since the epoch.
 
@@ -170,6 +179,7 @@ class Session:
             tools = coding_tools(self.profile, person=policies.approver is not None)
         workspace = self._make_workspace(folder, model)
         workspace.added_folders = policies.folders
+        workspace.sandbox = self._prepare_sandbox(sandbox, workspace)
         self.hook_environment = self._make_hook_environment(workspace, policies.mode)
         self.hooks: HookRunner = hooks or NoHooks()
         """The hooks before they are bound to this session."""
@@ -239,6 +249,21 @@ class Session:
                 workspace.environment = subagent.environment
         return workspace
 
+    def _prepare_sandbox(self, sandbox: Sandbox | ActiveSandbox | None, workspace: Workspace) -> ActiveSandbox | None:
+        """Return the sandbox for the session's commands. A session closes only a sandbox that it has created."""
+        self._own_sandbox: ActiveSandbox | None = None
+        if isinstance(sandbox, Sandbox):
+            from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
+
+            sandbox = self._own_sandbox = ActiveSandbox(sandbox)
+        if sandbox is not None and self._subagent is None:
+            transcript = self.recorder.path.absolute() if self.recorder else None
+            sandbox.protected = replace(
+                sandbox.protected, config=workspace.config, session_folder=workspace.folder, transcript=transcript
+            )
+            sandbox.ask = lambda host, port: ask_about_domain(host, port, self.runner.runner_context)
+        return sandbox
+
     def _make_hook_environment(self, workspace: Workspace, permission_mode: str) -> HookEnvironment:
         def current_mode() -> str:
             value = self.runner.context.values.get("permission_mode")
@@ -262,6 +287,7 @@ class Session:
             transcript_path=transcript if subagent is None else subagent.transcript or transcript,
             permission_mode=current_mode,
             export_variables=export_variables,
+            sandbox=workspace.sandbox,
             agent_id=workspace.agent_id,
             agent_type=subagent.agent_type if subagent else None,
         )
@@ -275,6 +301,8 @@ class Session:
         if self._subagent is None:
             self._remove_leftovers()
         try:
+            if self._own_sandbox is not None:
+                self._own_sandbox.open()
             await self.runner.open()
             self._is_open = True
             try:
@@ -284,6 +312,8 @@ class Session:
                 await self.runner.__aexit__(type(error), error, error.__traceback__)
                 raise
         except BaseException:
+            if self._own_sandbox is not None:
+                await self._own_sandbox.close()
             if self.recorder is not None:
                 self.recorder.close()
             raise
@@ -313,8 +343,15 @@ class Session:
             try:
                 await self.runner.__aexit__(kind, error, trace)
             finally:
+                if self._own_sandbox is not None:
+                    await self._own_sandbox.close()
                 if self.recorder is not None:
                     self.recorder.close()
+
+    def describe_sandbox(self) -> dict[str, str]:
+        """Return `{"sandbox": …}` with the sandbox of commands, for people. Without one, it is empty."""
+        sandbox = self.runner.runner_context.workspace.sandbox
+        return {} if sandbox is None else {"sandbox": sandbox.description}
 
     @property
     def messages(self) -> list[dict[str, object]]:

@@ -24,15 +24,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import structs
 
 from toolspan.errors import ToolError
 from toolspan.runtime.background import CommandTask, new_task_id
 from toolspan.runtime.context import CallContext, ToolContext, Workspace
 from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, spill_notice, truncate_middle
+from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus, Spill, StartError, TerminationError
 from toolspan.runtime.profiles import Profile, ShellValues
+from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.exit_status import found_nothing
@@ -40,6 +44,10 @@ from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
+from toolspan.types.events import SandboxDenied
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import SandboxedCommand
 
 _DESCRIPTION = """\
 Run a command in bash and return what it prints.
@@ -113,6 +121,7 @@ class _BashRequest:
     can_move: bool
     """True if the command may move to the background when its timeout expires."""
     output_limit: int
+    input: Mapping[str, object]
 
     @classmethod
     def parse(cls, value: Mapping[str, object], environment: Mapping[str, str]) -> _BashRequest:
@@ -132,6 +141,7 @@ class _BashRequest:
             background=can_move and value.get("run_in_background") is True,
             can_move=can_move,
             output_limit=min(positive_setting("BASH_MAX_OUTPUT_LENGTH", _DEFAULT_OUTPUT_CHARS), _MAX_OUTPUT_CHARS),
+            input=value,
         )
 
 
@@ -139,6 +149,8 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
     with _open_cwd_file() as cwd_file:
         try:
             running = await _start_command(request, cwd_file, ctx, shell)
+        except SandboxUnavailable as problem:
+            raise ToolError(f"The command was not run. {problem}", kind="sandbox_denied") from problem
         except StartError as problem:
             cwd, project = ctx.cwd, ctx.workspace.project
             if cwd.is_dir():
@@ -168,7 +180,55 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
             return await _handle_timeout(running, ctx)
         running.output.finish()
         lines = os.pread(cwd_file, 1 << 16, 0).rstrip(b"\n").split(b"\n")
-    return _finished_output(running, exit, Path(os.fsdecode(lines[-1])) if lines[-1].startswith(b"/") else None, ctx)
+    if running.sandboxed is not None and lines == [b""]:
+        exit = _read_sandbox_exit(running, exit)
+    final_cwd = Path(os.fsdecode(lines[-1])) if lines[-1].startswith(b"/") else None
+    result = _finished_output(running, exit, final_cwd, ctx)
+    return result if running.sandboxed is None else _report_violations(running, result, exit, ctx)
+
+
+def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus:
+    """Return how a shell ended that did not write its folder. The sandbox reports a signal as an exit code.
+
+    Raises:
+        ToolError: the shell did not start.
+    """
+    first_line = _decode(running.output).partition("\n")[0]
+    if exit.code == 1 and first_line.startswith(("bwrap: ", "nsenter: ")):
+        raise ToolError(f"The command was not run, because its sandbox could not be created: {first_line}")
+    if exit.code is not None and 128 < exit.code <= 128 + signal.SIGRTMAX:
+        return ExitStatus(None, exit.code - 128)
+    return exit
+
+
+def _report_violations(
+    running: _RunningCommand, output: Output | ToolFailure, exit: ExitStatus, ctx: ToolContext
+) -> Output | ToolFailure:
+    """Add a note about what the sandbox refused to the result, and emit an event."""
+    sandbox, inside = ctx.workspace.sandbox, running.sandboxed
+    beside = {"sandboxed": True}
+    if sandbox is None or inside is None:
+        return output
+    text = _join_nonempty(_decode(running.child.stdout), _decode(running.child.stderr), _decode(running.output))
+    if exit.status == 0 and is_read_only(running.request.command):
+        text = ""  # it may print the messages of other commands
+    violations = sandbox.find_violations(inside, running.request.command, text, failed=exit.status != 0)
+    if not violations:
+        return (
+            replace(output, beside=beside)
+            if isinstance(output, ToolFailure)
+            else structs.replace(output, beside=beside)
+        )
+    services = ctx.services.context
+    services.emit(SandboxDenied(call_id=ctx.call.id, violations=violations, at=services.clock()))
+    from toolspan.runtime.sandbox.violations import describe_violations  # only for calls inside a sandbox
+
+    note = describe_violations(violations, sandbox.settings)
+    if isinstance(output, ToolFailure):
+        return replace(output, text=f"{output.text}\n{note}", kind="sandbox_denied", beside=beside)
+    if isinstance(output.content, str):
+        return structs.replace(output, content=_join_nonempty(output.content, note), beside=beside)
+    return structs.replace(output, beside=beside)
 
 
 async def _handle_timeout(running: _RunningCommand, ctx: ToolContext) -> Output | ToolFailure:
@@ -280,6 +340,8 @@ class _RunningCommand:
     output: Capture
     """Both streams, interleaved in the order printed."""
     meter: _OutputMeter
+    sandboxed: SandboxedCommand | None
+    """The command as it runs inside the sandbox; None if it runs outside."""
     started_ns: int
     """The time before the command started, less what the clock of a file system may lag behind."""
 
@@ -322,24 +384,35 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
     # is one line, so that line numbers in error messages match those in the command.
     script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
+    sandbox = ctx.workspace.sandbox
+    is_inside = sandbox is not None and sandbox.runs_inside(
+        PermissionRequest(ctx.call, request.input, ctx.cwd, ctx.workspace.project, known_as="Bash")
+    )
+    if is_inside:  # a line in the file shows that the shell itself was not killed
+        script += f" || builtin exit $? $(builtin echo x >&{cwd_file})"
     merge = shell.merges_streams or (request.background and not shell.marks_errors)
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
     started_ns = time.time_ns() - _CLOCK_LAG_NS
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
-    child = await ctx.workspace.supervisor.start(
-        Command(
-            argv=[_find_bash(ctx.workspace.environment), "-c", script],
-            cwd=ctx.cwd,
-            env=environment,
-            tag=ctx.call.id,
-            merge_streams=merge,
-            pass_fds=[cwd_file],
-            on_output=meter.count_output,
-            on_error_output=meter.count_errors if shell.marks_errors else None,
-            memory_limit=_MEMORY_LIMIT,
-            spill=spill if merge else None,
-        )
+    command = Command(
+        argv=[_find_bash(ctx.workspace.environment), "-c", script],
+        cwd=ctx.cwd,
+        env=environment,
+        tag=ctx.call.id,
+        merge_streams=merge,
+        pass_fds=[cwd_file],
+        on_output=meter.count_output,
+        on_error_output=meter.count_errors if shell.marks_errors else None,
+        memory_limit=_MEMORY_LIMIT,
+        spill=spill if merge else None,
     )
+    sandboxed = None
+    if sandbox is not None and is_inside:
+        folders = (ctx.workspace.project, *ctx.workspace.added_folders)
+        async with sandbox.wrap(command, folders) as sandboxed:
+            child = await ctx.workspace.supervisor.start(sandboxed.command)
+    else:
+        child = await ctx.workspace.supervisor.start(command)
     return _RunningCommand(
         request=request,
         shell=shell,
@@ -348,6 +421,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         child=child,
         output=meter.output or child.stdout,
         meter=meter,
+        sandboxed=sandboxed,
         started_ns=started_ns,
     )
 

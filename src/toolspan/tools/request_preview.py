@@ -64,6 +64,11 @@ def preview_request(request: PermissionRequest, profile: Profile) -> RequestPrev
 
 def explain_request(request: PermissionRequest, ask: Ask) -> str:
     """Return why a call needs permission."""
+    reason = _explain_question(request, ask)
+    return f"{reason}; it runs outside the sandbox" if request.leaves_sandbox else reason
+
+
+def _explain_question(request: PermissionRequest, ask: Ask) -> str:
     if ask.source == "hook":
         return f"a hook asks: {ask.reason or 'no reason given'}"
     if ask.rule is not None:

@@ -7,11 +7,9 @@ and only public addresses are used, so that a second DNS answer cannot redirect 
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import mimetypes
 import re
-import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,6 +26,7 @@ import msgspec
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.runtime.addresses import HostResolver, is_public_address, resolve_host
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.output_limits import safe_file_name
 from toolspan.runtime.profiles import Profile
@@ -39,21 +38,6 @@ if TYPE_CHECKING:
     import httpx
 
 
-HostResolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
-"""A function that resolves a host and port to addresses. It raises OSError or UnicodeError if there are none."""
-_NON_PUBLIC_NETWORKS = tuple(
-    map(
-        ipaddress.ip_network,
-        # Special-purpose networks that some versions of `ipaddress` take for public ones. 192.0.0.192 serves cloud
-        # metadata; 64:ff9b:1::/48 translates to private IPv4 networks.
-        ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "100::/64", "2001::/23", "3fff::/20", "5f00::/16",
-         "fec0::/10"),
-    )
-)  # fmt: skip
-_SUFFIX_EMBEDDINGS = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
-"""Networks whose last 32 bits are an IPv4 address: IPv4-compatible, mapped, translated and NAT64 addresses."""
-_ISATAP_IDS = frozenset({0x00005EFE, 0x02005EFE})
-"""Upper halves of the interface ids of ISATAP addresses, whose last 32 bits are an IPv4 address."""
 CACHE_SECONDS = 15 * 60.0
 MAX_CACHED_PAGES = 32
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -68,17 +52,6 @@ _SEARCH_TIMEOUT = 30.0
 
 
 # Addresses
-
-
-async def resolve_host(host: str, port: int) -> tuple[str, ...]:
-    """Return all addresses of a host, in order of preference.
-
-    Raises:
-        OSError: the host has no address, or the name server does not answer.
-        UnicodeError: `host` is not a valid host name.
-    """
-    infos = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 async def resolve_allowed_addresses(
@@ -100,37 +73,6 @@ async def resolve_allowed_addresses(
             kind="network",
         )
     return resolved
-
-
-def is_public_address(text: str) -> bool:
-    """Return whether an address is on the public internet: not loopback, private, link-local or reserved.
-
-    An IPv6 address that embeds an IPv4 address is public only if that one is, because a gateway may connect to it.
-    Teredo addresses are never public.
-    """
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return False
-    return _is_public(_embedded_ipv4(address) or address)
-
-
-def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    if any(address in network for network in _NON_PUBLIC_NETWORKS):
-        return False
-    return address.is_global and not address.is_multicast
-
-
-def _embedded_ipv4(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address to which a gateway may translate an IPv6 address, if any."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return None
-    if address.sixtofour is not None:
-        return address.sixtofour
-    is_isatap = (int(address) >> 32) & 0xFFFFFFFF in _ISATAP_IDS
-    if is_isatap or any(address in network for network in _SUFFIX_EMBEDDINGS):
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
 
 
 # Fetching

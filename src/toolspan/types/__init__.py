@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         Relayed,
         Requested,
         RunnerEvent,
+        SandboxDenied,
+        SandboxViolation,
         Slow,
         Started,
         WriteFailed,
@@ -44,8 +46,8 @@ __all__ = [
     "CallId", "Decided", "Decision", "Deny", "Duplicate", "ErrorKind", "Event", "Evidence", "Faulted",
     "Finding", "Finished", "Hook", "HookContext", "HookRan", "HookReport", "Hunk", "LiveEvent", "Message",
     "Note", "Notification", "Permission", "PermissionRequested", "Progress", "Progressed", "RecoveryApplied",
-    "Relayed", "Requested", "Result", "RunnerEvent", "SessionId", "SessionInfo", "Slow", "SourceLocation",
-    "Span", "Started", "State", "Tokens", "WriteFailed",
+    "Relayed", "Requested", "Result", "RunnerEvent", "SandboxDenied", "SandboxViolation", "SessionId",
+    "SessionInfo", "Slow", "SourceLocation", "Span", "Started", "State", "Tokens", "WriteFailed",
 ]  # fmt: skip
 
 __getattr__ = lazy_exports(__name__, {
@@ -57,7 +59,8 @@ __getattr__ = lazy_exports(__name__, {
     "HookReport": "events", "Hunk": "hunk", "LiveEvent": "events", "Message": "session", "Note": "span",
     "Notification": "span", "Permission": "span", "PermissionRequested": "events", "Progress": "span",
     "Progressed": "events", "RecoveryApplied": "events", "Relayed": "events", "Requested": "events",
-    "Result": "span", "RunnerEvent": "events", "SessionId": "ids", "SessionInfo": "session", "Slow": "events",
+    "Result": "span", "RunnerEvent": "events", "SandboxDenied": "events", "SandboxViolation": "events",
+    "SessionId": "ids", "SessionInfo": "session", "Slow": "events",
     "SourceLocation": "ids", "Span": "span", "Started": "events", "State": "state", "Tokens": "session",
     "WriteFailed": "events",
 })  # fmt: skip

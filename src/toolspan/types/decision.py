@@ -9,9 +9,10 @@ from msgspec import Struct
 
 DecisionBasis = Literal[
     "rule", "parts", "mode", "hook", "outside", "protected", "critical", "unclear", "plan",
-    "classifier",
+    "classifier", "sandbox",
 ]  # fmt: skip
-"""The basis of a decision: a rule, rules for the parts of a command line, the mode or a hook. For a question, the
+"""The basis of a decision: a rule, rules for the parts of a command line, the mode, a hook, or
+the sandbox in which a command runs. For a question, the
 reason for asking: a path outside the session's folders, a protected file, a destructive removal, a command line that
 was not understood, a plan, or a missing classifier.
 """

@@ -321,6 +321,8 @@ _HEAD_LENGTH = 2_000
 
 def kind_of(tool: str, text: str) -> ErrorKind:
     """Return the kind of an error message (without its tags) that `tool` returned."""
+    if find_sandbox_note(text) is not None:
+        return "sandbox_denied"
     head = text[:_HEAD_LENGTH].lower()
     tables = _SIGN_TABLES.get(tool_kind(tool), _OTHER_TABLES) if tool else (*_OTHER_TABLES, _EDIT_SIGNS)
     for table in tables:
@@ -328,6 +330,16 @@ def kind_of(tool: str, text: str) -> ErrorKind:
             if sign.matches(head):
                 return sign.kind
     return "unknown"
+
+
+SANDBOX_NOTE = "The sandbox denied "
+"""The beginning of the note about what the sandbox refused to a command, which is the last line of its result."""
+
+
+def find_sandbox_note(text: str) -> str | None:
+    """Return the note about what the sandbox refused, if a result ends with one."""
+    last_line = text[text.rfind("\n") + 1 :]
+    return last_line if last_line.startswith(SANDBOX_NOTE) else None
 
 
 _COMMAND_TIMEOUT = "Command timed out after"

@@ -7,6 +7,7 @@ progress come in between. Times are seconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -100,6 +101,22 @@ class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
     call_id: CallId
     kind: str
     data: Mapping[str, object]
+    at: float
+
+
+class SandboxViolation(Struct, frozen=True, kw_only=True):
+    """An access that the sandbox refused to a command."""
+
+    action: Literal["write", "read", "connect", "socket"]
+    target: str
+    """A path, or a host with or without its port."""
+
+
+class SandboxDenied(Struct, frozen=True, kw_only=True, tag="sandbox.denied"):
+    """An event that the sandbox refused something to a command."""
+
+    call_id: CallId
+    violations: tuple[SandboxViolation, ...]
     at: float
 
 
@@ -198,8 +215,8 @@ class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied")
 
 
 RunnerEvent = (
-    Requested | HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Finished | Duplicate
-    | BatchFinished | Faulted | WriteFailed | RecoveryApplied
+    Requested | HookRan | PermissionRequested | Decided | Started | Progressed | SandboxDenied | Slow | Finished
+    | Duplicate | BatchFinished | Faulted | WriteFailed | RecoveryApplied
 )  # fmt: skip
 
 

@@ -50,6 +50,8 @@ HOOK_OUTCOME = "toolspan.hook.outcome"
 # Span events
 PROGRESS = "toolspan.progress"
 PROGRESS_KIND = "toolspan.progress.kind"
+SANDBOX_DENIED = "toolspan.sandbox_denied"
+SANDBOX_TARGETS = "toolspan.sandbox.targets"
 SLOW = "toolspan.slow"
 EXPECTED_SECONDS = "toolspan.expected_s"
 DUPLICATE = "toolspan.duplicate"

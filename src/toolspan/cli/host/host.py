@@ -12,10 +12,10 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import click
@@ -51,6 +51,7 @@ from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rules import ignores_permissions, split_rules
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
+from toolspan.runtime.sandbox.settings import merge_sandbox_settings
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Toolset
@@ -60,6 +61,9 @@ from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
 from toolspan.tools import coding_tools
 from toolspan.types.events import Faulted, HookRan, LiveEvent, Relayed, WriteFailed
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
 
 JsonRow = dict[str, object]
 
@@ -88,6 +92,8 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     mcp_config: Path | None
     cwd: Path
     transcript: str
+    sandbox: Literal["on", "strict"] | None
+    no_sandbox: bool
 
     @property
     def transcript_target(self) -> str | None:
@@ -132,6 +138,10 @@ host_options = combine_options(
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
     click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
                  " for the client's own folder."),
+    click.option("--sandbox", type=click.Choice(["on", "strict"]), is_flag=False, flag_value="on",
+                 metavar="[=strict]", help="Run commands in a sandbox; with `=strict`, also hide secrets from them."
+                 "  [default: the setting sandbox.enabled]"),
+    click.option("--no-sandbox", is_flag=True, help="Run commands without a sandbox."),
     click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
                  help="Run hooks in parallel, or as a chain in which each gets the input"
                  " changed by the one before."),
@@ -157,6 +167,7 @@ class Host:
     servers: McpServers
     terminal: Terminal | None
     model_access: HookModelAccess | None = None
+    sandbox: ActiveSandbox | None = None
 
     @property
     def permission_mode(self) -> Mode:
@@ -209,6 +220,7 @@ class Host:
             transcript=source.transcript,
             session_id=source.session_id,
             history=source.history,
+            sandbox=self.sandbox,
         )
 
         def set_mode(mode: Mode) -> None:
@@ -250,6 +262,7 @@ class Host:
             profile=client_profile,
             permissions=PolicyStack(tuple(permissions.policies), permissions.fallback),
             transcript=None,
+            sandbox=self.sandbox,
         )
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
@@ -283,11 +296,41 @@ async def open_host(
     settings = load_host_settings(options.cwd, options.settings_file, options.setting_sources)
     client_profile = profile(options.profile_name, model=model)
     server_config = settings.mcp_server_config(options.mcp_config)
-    async with McpServers(server_config, profile=client_profile, cwd=options.cwd) as servers:
+    async with (
+        _open_sandbox(options, settings, client_profile) as sandbox,
+        McpServers(server_config, profile=client_profile, cwd=options.cwd, sandbox=sandbox) as servers,
+    ):
         for name, health in servers.health.items():
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
-        yield Host(options, settings, servers, terminal, model_access)
+        yield Host(options, settings, servers, terminal, model_access, sandbox)
+
+
+@asynccontextmanager
+async def _open_sandbox(
+    options: HostOptions, settings: HostSettings, client_profile: Profile
+) -> AsyncIterator[ActiveSandbox | None]:
+    if options.sandbox is not None and options.no_sandbox:
+        raise ToolspanError("use either --sandbox or --no-sandbox")
+    rules = settings.permission_rules(client_profile) + options.command_line_rules()
+    strict = options.sandbox == "strict"
+    enabled, config = merge_sandbox_settings(settings.sandbox_layers(), rules, options.cwd.absolute(), strict=strict)
+    if options.no_sandbox and settings.requires_sandbox:
+        raise ToolspanError("--no-sandbox: the administrator's settings require a sandbox")
+    if options.no_sandbox or not (enabled or options.sandbox):
+        yield None
+        return
+    from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few commands need
+
+    sandbox = ActiveSandbox(config)
+    sandbox.open()
+    if sandbox.warning is not None:
+        warn(f"commands run WITHOUT a sandbox: {sandbox.warning}")
+    sandbox.protected = replace(sandbox.protected, hook_commands=settings.hook_commands)
+    try:
+        yield sandbox
+    finally:
+        await sandbox.close()
 
 
 def _announce_question(tool: str, url: str) -> None:

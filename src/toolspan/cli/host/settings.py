@@ -24,6 +24,7 @@ from toolspan.runtime.hooks.load import HookServices, load_hooks
 from toolspan.runtime.permissions.modes import MODES, Mode
 from toolspan.runtime.permissions.rules import Rules, rules_from_settings
 from toolspan.runtime.profiles import VERSIONS, Profile, profile
+from toolspan.runtime.sandbox.settings import SandboxLayer
 from toolspan.runtime.settings import (
     SCOPES,
     MergedSettings,
@@ -36,7 +37,7 @@ from toolspan.runtime.settings import (
     load_layers,
     merge_settings,
 )
-from toolspan.runtime.settings.load import load_json, parse_frontmatter_hooks, unknown_keys
+from toolspan.runtime.settings.load import CommandSpec, load_json, parse_frontmatter_hooks, unknown_keys
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, FrontmatterKind, with_frontmatter_hooks
 from toolspan.session.agent import HookModelAccess
 from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
@@ -111,6 +112,28 @@ class HostSettings:
                 layer.settings.permissions, _RULE_ORIGINS[origin], anchor, client_profile.refusals
             )
         return rules
+
+    def sandbox_layers(self) -> Iterator[SandboxLayer]:
+        """Yield the sandbox settings of all files, highest precedence first."""
+        for layer in self.merged_settings.layers:
+            is_project = layer.scope in PROJECT_SCOPES
+            folder = self.settings_paths.project if is_project else layer.path.absolute().parent
+            yield SandboxLayer(layer.settings.sandbox, folder, layer.scope == "managed", is_project)
+
+    @property
+    def requires_sandbox(self) -> bool:
+        """True if the administrator has enabled the sandbox."""
+        return any(layer.is_managed and layer.settings.enabled for layer in self.sandbox_layers())
+
+    @property
+    def hook_commands(self) -> tuple[str, ...]:
+        """The command lines of all hooks."""
+        handlers = [handler for scoped in self.merged_settings.hooks for handler in scoped.group.hooks]
+        return tuple(
+            " ".join((handler.command, *(handler.args or ())))
+            for handler in handlers
+            if isinstance(handler, CommandSpec)
+        )
 
     def make_hooks(self, client_profile: Profile, servers: McpServers, options: HookOptions) -> HookRunner:
         """Return the hooks from all settings files."""

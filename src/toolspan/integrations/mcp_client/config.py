@@ -38,6 +38,8 @@ class LocalServer:
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     """The timeout for one call, in seconds."""
+    sandbox: bool = False
+    """True to run the server inside the session's sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,12 @@ class _ServerEntry:
             raise self.make_error(key, f"must be an object of strings, not {_describe_type(value)}")
         return {str(name): self._expand_variables(f"{key}.{name}", text) for name, text in value.items()}
 
+    def read_flag(self, key: str) -> bool:
+        value = self.raw.get(key, False)
+        if not isinstance(value, bool):
+            raise self.make_error(key, f"must be true or false, not {_describe_type(value)}")
+        return value
+
     def read_timeout(self) -> float | None:
         for key in ("timeout", "request_timeout_ms"):
             value = self.raw.get(key)
@@ -148,6 +156,7 @@ def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
             args=entry.read_texts("args"),
             env=entry.read_text_mapping("env"),
             timeout=entry.read_timeout(),
+            sandbox=entry.read_flag("sandbox"),
         )
     transport = _TRANSPORTS.get(kind) if isinstance(kind, str) else None
     if transport is None:

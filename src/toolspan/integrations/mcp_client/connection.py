@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol, Self
@@ -335,8 +335,13 @@ class McpConnection:
                     env=environment,
                     tag=f"mcp-{sanitize_name(spec.name)}",
                 )
-                async with _stdio_streams(command, setup.supervisor, self._health) as streams:
-                    yield streams
+                async with AsyncExitStack() as stack:
+                    if spec.sandbox:
+                        from toolspan.runtime.sandbox.active import wrap_requested  # few servers need it
+
+                        command = await stack.enter_async_context(wrap_requested(command, setup.sandbox, setup.cwd))
+                    opening = _stdio_streams(command, setup.supervisor, self._health)
+                    yield await stack.enter_async_context(opening)
             case RemoteServer(transport="sse"):
                 headers = dict(spec.headers)
                 sse = sse_client(spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._make_sse_client)

@@ -7,9 +7,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from toolspan.runtime.process import ProcessSupervisor
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
 
 ServerState = Literal["new", "connected", "lost", "failed", "closed"]
 Negotiation = Literal["legacy", "auto"]
@@ -65,6 +68,8 @@ class ConnectionSetup:
     cwd: Path
     environment: Mapping[str, str]
     supervisor: ProcessSupervisor
+    sandbox: ActiveSandbox | None = None
+    """The sandbox for servers that run inside it."""
     negotiation: Negotiation | None = None
     """The handshake, or None for the default for this kind of server."""
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
@@ -39,6 +39,9 @@ from toolspan.runtime.schema.issues import Issue, issue_json
 from toolspan.runtime.tool import Toolset
 from toolspan.types.decision import Allow, Ask, Deny
 
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
+
 McpConfig = Path | str | Mapping[str, object]
 """The path of a configuration file, or its content."""
 _CLOSE_SECONDS = 5.0
@@ -55,6 +58,7 @@ class McpServers:
         profile: Profile | None = None,
         cwd: Path | str = ".",
         environment: Mapping[str, str] | None = None,
+        sandbox: ActiveSandbox | None = None,
         validate: InputCheck = "none",
     ) -> None:
         """Read the configuration. No server starts before the context is entered.
@@ -72,6 +76,7 @@ class McpServers:
         self._environment = dict(os.environ if environment is None else environment)
         self._cwd = Path(cwd).expanduser().resolve()
         self._input_check = validate
+        self._sandbox = sandbox
         self._stack: AsyncExitStack | None = None
         values = self.profile.mcp
         idle = _read_milliseconds(self._environment, "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT")
@@ -100,6 +105,7 @@ class McpServers:
                 cwd=self._cwd,
                 environment=self._environment,
                 supervisor=supervisor,
+                sandbox=self._sandbox,
                 negotiation="legacy" if legacy else None,
             )
             async with anyio.create_task_group() as starting:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -53,6 +54,9 @@ from toolspan.types.ids import SessionId
 from toolspan.types.span import Span
 from toolspan.types.tool_kinds import tool_kind
 
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
+
 _COMMIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _TRUSTED_CONFIDENCES = ("exact", "derived")
 _USABLE_CONFIDENCES = ("exact", "derived", "doubtful")
@@ -78,8 +82,11 @@ class Replay:
         recorded: str | None = None,
         limits: ReplayLimits | None = None,
         client: Profile | None = None,
+        sandbox: ActiveSandbox | None = None,
     ) -> None:
         """Prepare the replay. `recorded` is the path that the copied folder has in the transcripts.
+
+        Commands run inside `sandbox`, if it is set.
 
         Raises:
             ToolspanError: the transcripts do not record their folder.
@@ -92,6 +99,7 @@ class Replay:
         self.preparation_notes: list[str] = []
         """Notes about files that were restored before the first call."""
         self._scratch = scratch
+        self._sandbox = sandbox
         self._spans = _spans_in_order(transcripts)
         self._limits = limits or ReplayLimits()
         self._archive = FileArchive(transcripts)
@@ -258,6 +266,7 @@ class Replay:
         inherited = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ}
         workspace.environment = {**inherited, **folders, "TERM": "dumb"}
         workspace.session_id = SessionId(f"replay{number}")
+        workspace.sandbox = self._sandbox
         names = replayable_tools().keys() - (set() if self._limits.bash else {SHELL_TOOL})
         runner = Runner(
             [*coding_tools(self.profile, only=names), _patch_tool(self.mapping)],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from toolspan.runtime.process import ProcessSupervisor
 from toolspan.types.decision import Decision
 from toolspan.types.events import Content, HookReport
 from toolspan.types.span import Call, Span
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
 
 ExportVariables = Callable[[Mapping[str, str | None]], Mapping[str, str | None]]
 
@@ -49,6 +52,8 @@ class HookEnvironment:
     """The model's effort; None for the client version's default."""
     agent_id: str | None = None
     agent_type: str | None = None
+    sandbox: ActiveSandbox | None = None
+    """The session's sandbox, for handlers that run inside it."""
     export_variables: ExportVariables = field(default=lambda _variables: {})
     """A function that sets variables for later commands, or removes those whose value is None, and
     returns the former values.

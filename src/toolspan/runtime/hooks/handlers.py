@@ -9,13 +9,14 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from toolspan.errors import ToolError, exception_text
+from toolspan.runtime.hooks.events import HookEnvironment
 from toolspan.runtime.hooks.protocol import HookInput, HookOutput
 from toolspan.runtime.process import Capture, ChildProcess, Command, StartError, TerminationError
 from toolspan.runtime.settings.load import AgentSpec, CommandSpec, HttpSpec, McpSpec, PromptSpec, Switches
@@ -99,14 +100,28 @@ class CommandHandler:
             memory_limit=COMMAND_OUTPUT_LIMIT,
         )
         try:
-            if spec.async_ or spec.async_rewake:  # it cannot make decisions
-                child = await hook_environment.supervisor.start(command)
-                return HookOutput(exit_code=0, detached=_DetachedCommand(child))
-            async with hook_environment.supervisor.running_child(command, COMMAND_GRACE) as child:
-                exit_status = await child.wait()
-                return _command_output(child.stdout, child.stderr, exit_status.status)
+            async with _sandboxed_command(command, spec, hook_environment) as command:
+                if spec.async_ or spec.async_rewake:  # it cannot make decisions
+                    child = await hook_environment.supervisor.start(command)
+                    return HookOutput(exit_code=0, detached=_DetachedCommand(child))
+                async with hook_environment.supervisor.running_child(command, COMMAND_GRACE) as child:
+                    exit_status = await child.wait()
+                    return _command_output(child.stdout, child.stderr, exit_status.status)
         except StartError as error:
             return HookOutput(status="failed", problem=str(error))
+
+
+@asynccontextmanager
+async def _sandboxed_command(
+    command: Command, spec: CommandSpec, hook_environment: HookEnvironment
+) -> AsyncIterator[Command]:
+    if not spec.sandbox:
+        yield command
+        return
+    from toolspan.runtime.sandbox.active import wrap_requested  # few hooks need the proxy that it imports
+
+    async with wrap_requested(command, hook_environment.sandbox, hook_environment.project) as wrapped:
+        yield wrapped
 
 
 @dataclass(frozen=True, slots=True)

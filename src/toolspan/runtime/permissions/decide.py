@@ -38,6 +38,8 @@ class PermissionRequest:
     """The folder that an absolute search pattern names."""
     session_folder: Path | None = None
     """The session's own folder, which contains output too large for the conversation."""
+    leaves_sandbox: bool = False
+    """True if the session has a sandbox and the command would run outside it."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
     """The resolved links, shared by all policies and by the call itself."""
     _scope: PathScope | None = field(default=None, init=False, compare=False, repr=False)

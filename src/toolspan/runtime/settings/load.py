@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct, field
 
 from toolspan.errors import SourceError, ToolspanError
+from toolspan.runtime.settings.sandbox import SandboxSettings
 
 _T = TypeVar("_T")
 
@@ -60,6 +61,8 @@ class CommandSpec(_BaseSpec, frozen=True, kw_only=True, tag="command"):
     async_: bool = field(default=False, name="async")
     async_rewake: bool = False
     shell: str | None = None
+    sandbox: bool = False
+    """True to run the command inside the session's sandbox."""
 
 
 class HttpSpec(_BaseSpec, frozen=True, kw_only=True, tag="http"):
@@ -122,6 +125,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     permissions: PermissionSettings = PermissionSettings()
     hooks: dict[str, tuple[HandlerGroup, ...]] = {}
     env: dict[str, str] = {}
+    sandbox: SandboxSettings = SandboxSettings()
     switches: Switches = Switches()
 
 
@@ -169,6 +173,7 @@ def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
         permissions=_convert(raw.get("permissions", {}), PermissionSettings, where, "permissions"),
         hooks=parse_hooks(raw.get("hooks", {}), where),
         env=_convert(env, dict[str, str], where, "env"),
+        sandbox=_convert(raw.get("sandbox", {}), SandboxSettings, where, "sandbox"),
         switches=Switches(
             **{
                 switches[key].name: _convert(value, switches[key].type, where, key)

@@ -166,7 +166,9 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
             continue
         # Remove all settings that could run a program or allow a call.
         rules = layer.settings.permissions
-        restricted = Settings(permissions=PermissionSettings(ask=rules.ask, deny=rules.deny))
+        restricted = Settings(
+            permissions=PermissionSettings(ask=rules.ask, deny=rules.deny), sandbox=layer.settings.sandbox.restricted()
+        )
         effective[index] = replace(layer, settings=restricted)
         if restricted != layer.settings:
             untrusted_files.append(layer.path)

@@ -76,6 +76,9 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
         if isinstance(permissions, Mapping):
             grants = {key: permissions[key] for key in _PERMISSION_GRANTS if permissions.get(key)}
             requested |= {f"permissions.{key}": value for key, value in grants.items()}
+        sandbox = layer.settings.sandbox
+        if sandbox != sandbox.restricted():
+            requested["sandbox"] = layer.raw["sandbox"]
         if requested:
             requested_settings[os.path.relpath(layer.path, paths.project)] = requested
     if paths.mcp_file.is_file():

@@ -194,7 +194,7 @@ def result_extras(
     if shape.decisions and denial:
         extras["toolDenialKind"] = denial
     elif shape.decisions and decision and decision["decision"] == "accept" and is_command:
-        extras["sandboxed"] = False
+        extras.setdefault("sandboxed", False)
     if call_uuid and shape.parent_is_own_call:
         extras["sourceToolAssistantUUID"] = call_uuid
     if shape.decisions and decision:
@@ -230,6 +230,8 @@ def decision_fields(decision: Decided) -> Fields:
         code = "unknown" if decision.allowed else "hook:PermissionRequest"
         return fields | {"reasonType": "hook", "reasonCode": code}
     basis = "hook" if source == "hook" else decision.basis
+    if basis == "sandbox":
+        return fields | {"reasonType": "other", "reasonCode": "sandbox"}
     if basis is not None and basis in _REASON_TYPES and not decision.asked:
         fields["reasonType"] = _REASON_TYPES[basis]
     if decision.origin and not (decision.allowed and basis == "parts"):

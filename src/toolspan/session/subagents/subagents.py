@@ -426,6 +426,7 @@ class Subagents:
             session_id=parent.session_id,
             history=subagent.history,
             subagent=subagent.info,
+            sandbox=parent_context.workspace.sandbox,
             clock=parent_context.clock,
         )
         session.skills.make_hooks = parent.skills.make_hooks

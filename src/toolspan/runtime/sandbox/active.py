@@ -1,0 +1,233 @@
+"""The sandbox of an open session: it selects a back end, starts the network, and wraps commands.
+
+Start at `ActiveSandbox.wrap`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.rules import Rules
+from toolspan.runtime.process import Command, StartError
+from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess, SandboxBackend
+from toolspan.runtime.sandbox.bubblewrap import create_private_folder
+from toolspan.runtime.sandbox.detect import select_backend
+from toolspan.runtime.sandbox.files import (
+    ProtectedFiles,
+    build_file_access,
+    is_secret_variable,
+    prepare_protected_folders,
+    remove_forged_files,
+)
+from toolspan.runtime.sandbox.network import NetworkNamespace
+from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
+from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable, resolve_path
+from toolspan.runtime.sandbox.violations import find_violations, is_writable_inside
+from toolspan.types.decision import Deny
+from toolspan.types.events import SandboxViolation
+
+_MAX_REFUSED = 1000
+
+
+@dataclass(slots=True)
+class SandboxedCommand:
+    """A command that runs inside the sandbox."""
+
+    command: Command
+    files: FileAccess
+
+
+class ActiveSandbox:
+    """The sandbox that the commands of a session share."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.settings = sandbox
+        self.warning: str | None = None
+        """The reason why commands run without a sandbox, if the settings permit it."""
+        self.protected = ProtectedFiles()
+        self.ask: AskDomain | None = None
+        """Asks the user about a domain; None to refuse domains that the settings do not allow."""
+        self._backend: SandboxBackend | None = None
+        self._folder: Path | None = None
+        self._created: list[Path] = []
+        self._namespace: NetworkNamespace | None = None
+        self._proxy: NetworkProxy | None = None
+        self._network_lock = asyncio.Lock()
+        self._network: NetworkAccess | None = None
+        self._refused: list[RefusedAddress] = []
+        patterns = [pattern for text in sandbox.excluded_commands for pattern in _exclusion_patterns(text)]
+        self._excluded = Rules(deny=[f"Bash({pattern})" for pattern in patterns])
+
+    @property
+    def is_on(self) -> bool:
+        """True if commands run inside the sandbox."""
+        return self._backend is not None
+
+    @property
+    def frees_commands(self) -> bool:
+        """True if commands that run inside need no permission."""
+        return self.settings.auto_allow and self._backend is not None and self._backend.protects_settings
+
+    @property
+    def description(self) -> str:
+        """A short text for people: the back end and its limitations."""
+        if self._backend is None:
+            return f"none, commands run with your rights. {self.warning}"
+        name = f"{self._backend.name}{', strict' if self.settings.strict else ''}"
+        return " ".join([f"{name}.", *self._backend.limitations]) if self._backend.limitations else name
+
+    def open(self) -> None:
+        """Select the back end.
+
+        Raises:
+            SandboxUnavailable: this machine cannot provide a sandbox, and the settings require one.
+        """
+        if self._folder is not None or self.warning is not None:
+            return
+        try:
+            self._backend = select_backend(self.settings)
+        except SandboxUnavailable as error:
+            if self.settings.required:
+                raise
+            self.warning = str(error)
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="toolspan-sandbox-"))
+        create_private_folder(self._folder)
+
+    async def close(self) -> None:
+        """Close the network and remove the private folder. All commands must have ended."""
+        await self._close_network()
+        for path in self._created:
+            with suppress(OSError):  # not empty, or removed
+                path.rmdir()
+        if self._folder is not None:
+            (self._folder / "hidden-folder").chmod(0o700)
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._backend = self._folder = None
+
+    async def _close_network(self) -> None:
+        if self._proxy is not None:
+            await self._proxy.aclose()
+        if self._namespace is not None:
+            self._namespace.close()
+        self._proxy = self._namespace = self._network = None
+
+    def runs_inside(self, request: PermissionRequest) -> bool:
+        """Return whether a Bash call runs inside the sandbox. Others do not."""
+        if not self.is_on or request.tool != "Bash":
+            return False
+        if self.settings.allow_unsandboxed and request.input.get("dangerouslyDisableSandbox") is True:
+            return False
+        return not isinstance(self._excluded(request), Deny)
+
+    @asynccontextmanager
+    async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:
+        """Yield the command that runs `command` inside. Start it within the block.
+
+        `folders` are those in which it may write, the project first.
+
+        Raises:
+            SandboxUnavailable: the network of the session cannot be created, or the project is the root folder.
+        """
+        if self._backend is None or self._folder is None:
+            raise SandboxUnavailable(self.warning or "the sandbox is not open")
+        project = Path(os.path.realpath(folders[0]))
+        if project == Path("/"):
+            raise SandboxUnavailable("The project is the root folder, in which everything would be writable.")
+        network = await self._open_network(project)
+        folders = [project, *folders[1:]]
+        writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
+        remove_forged_files(folders)
+        self._created += prepare_protected_folders(writable, command.env)
+        files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
+        files = replace(files, in_place=not self._backend.has_mounts)
+        wrapped = self._backend.wrap(command.argv, Path(os.path.realpath(command.cwd)), files, network)
+        try:
+            environment = {**self._environment(command, files), **wrapped.env}
+            pass_fds = [*command.pass_fds, *wrapped.pass_fds]
+            yield SandboxedCommand(replace(command, argv=wrapped.argv, env=environment, pass_fds=pass_fds), files)
+        finally:
+            for descriptor in wrapped.pass_fds:
+                os.close(descriptor)
+
+    def find_violations(
+        self, run: SandboxedCommand, command: str, output: str, *, failed: bool
+    ) -> tuple[SandboxViolation, ...]:
+        """Return what the sandbox refused to a command that has ended, and undo what it could not refuse."""
+        forged = remove_forged_files(run.files.writable)
+        refused = [SandboxViolation(action="write", target=str(path)) for path in forged]
+        refused += [
+            SandboxViolation(action="connect", target=f"{item.host}:{item.port}")
+            for item in self._refused
+            if item.user == run.command.tag
+        ]
+        hosts = {item.host for item in self._refused} | ({"the network"} if refused else set())
+        named = find_violations(output, command, run.command.cwd, run.files, self.settings)
+        refused += [item for item in named if item.target not in hosts and (failed or item.action == "write")]
+        return tuple(dict.fromkeys(refused))
+
+    async def _open_network(self, project: Path) -> NetworkAccess:
+        async with self._network_lock:
+            if self._namespace is not None and not self._namespace.is_open:
+                await self._close_network()
+            if self._network is None:
+                settings = self.settings
+                if self._backend is not None and self._backend.name == "bubblewrap":
+                    self._namespace = await NetworkNamespace.open()
+                self._proxy = NetworkProxy(settings, ask=self._ask_domain, on_refused=self._record_refusal)
+                await self._proxy.start(None if self._namespace is None else self._namespace.listener)
+                self._network = NetworkAccess(
+                    proxy_port=self._proxy.port,
+                    namespace_pid=None if self._namespace is None else self._namespace.pid,
+                    unix_sockets=tuple(resolve_path(path, project) for path in settings.allow_unix_sockets),
+                    all_unix_sockets=settings.allow_all_unix_sockets,
+                    local_binding=settings.allow_local_binding,
+                )
+            return self._network
+
+    async def _ask_domain(self, host: str, port: int) -> bool:
+        return self.ask is not None and await self.ask(host, port)
+
+    def _record_refusal(self, refused: RefusedAddress) -> None:
+        self._refused = [*self._refused[-_MAX_REFUSED:], refused]
+
+    def _environment(self, command: Command, files: FileAccess) -> dict[str, str]:
+        hidden = set(self.settings.hide_variables)
+        visible = {
+            name: value
+            for name, value in command.env.items()
+            if name not in hidden and not (self.settings.strict and is_secret_variable(name))
+        }
+        if "TMPDIR" in visible and not is_writable_inside(Path(visible["TMPDIR"]), files):
+            visible["TMPDIR"] = "/tmp"
+        return visible | (self._proxy.environment(user=command.tag) if self._proxy else {})
+
+
+@asynccontextmanager
+async def wrap_requested(command: Command, sandbox: ActiveSandbox | None, project: Path) -> AsyncIterator[Command]:
+    """Yield the command inside the sandbox, for a hook or a server whose configuration requests it.
+
+    Raises:
+        StartError: there is no sandbox. The command must not run without it.
+    """
+    if sandbox is not None and sandbox.warning is not None:
+        yield command
+        return
+    if sandbox is None or not sandbox.is_on:
+        reason = "its configuration requests a sandbox; use --sandbox or the setting `sandbox.enabled`"
+        raise StartError(Path(command.argv[0]), reason)
+    async with sandbox.wrap(command, [project]) as sandboxed:
+        yield sandboxed.command
+
+
+def _exclusion_patterns(text: str) -> list[str]:
+    """Return the rule patterns for an excluded command: a name stands for the program with any arguments."""
+    return [text] if "*" in text else [text, f"{text}:*"]

@@ -1,0 +1,182 @@
+"""The sandbox of Linux: bubblewrap, with a filter for system calls.
+
+A command gets its own mount, process, IPC and host name namespaces. The network namespace belongs to the session.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from toolspan.runtime.sandbox.backend import Availability, FileAccess, NetworkAccess, WrappedCommand
+from toolspan.runtime.sandbox.seccomp import build_filter
+from toolspan.runtime.sandbox.settings import Sandbox
+
+_SHOWN_IN_RUN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/systemd/resolve")
+_KERNEL_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+
+
+class Bubblewrap:
+    """A back end that runs commands with `bwrap`."""
+
+    name = "bubblewrap"
+    protects_settings = True
+    has_mounts = True
+
+    def __init__(self, program: str, *, weaker: bool, can_disable_namespaces: bool) -> None:
+        self._program = program
+        self._weaker = weaker
+        self._can_disable_namespaces = can_disable_namespaces
+        limitations = []
+        if weaker:
+            limitations.append("Commands see the processes of this container, because it does not permit a new /proc.")
+        if not can_disable_namespaces:
+            limitations.append("Commands can create namespaces of their own; bubblewrap 0.8 would prevent it.")
+        if build_filter(unix_sockets=False) is None:
+            limitations.append("System calls are not filtered on this machine, so commands can use unix sockets.")
+        self.limitations = tuple(limitations)
+
+    def wrap(self, argv: Sequence[str], cwd: Path, files: FileAccess, network: NetworkAccess) -> WrappedCommand:
+        """Return the command line that runs `argv` within these limits."""
+        options = [self._program, "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
+        options += ["--cap-drop", "ALL"]
+        if self._can_disable_namespaces:
+            options.append("--disable-userns")
+        if network.namespace_pid is None:
+            options.append("--unshare-net")
+        else:
+            folder = f"/proc/{network.namespace_pid}/ns"
+            join = ["nsenter", f"--user={folder}/user", f"--net={folder}/net", "--preserve-credentials", "--"]
+            options = [*join, *options]
+        options += self._mounts(files, network)
+        options += ["--chdir", str(cwd)]
+        descriptors: tuple[int, ...] = ()
+        program = build_filter(unix_sockets=network.all_unix_sockets or bool(network.unix_sockets))
+        if program is not None:
+            # The command line reads a pipe, because several may start at the same time.
+            reading, writing = os.pipe()
+            os.write(writing, program)
+            os.close(writing)
+            options += ["--seccomp", str(reading)]
+            descriptors = (reading,)
+        return WrappedCommand([*options, "--", *argv], {}, descriptors)
+
+    def _mounts(self, files: FileAccess, network: NetworkAccess) -> Iterator[str]:
+        if files.unrestricted:
+            yield from ("--bind", "/", "/", "--dev-bind", "/dev", "/dev")
+        else:
+            yield from ("--ro-bind", "/", "/", "--dev", "/dev")
+        if not self._weaker:
+            # Process 1 is bwrap, which the filter does not cover.
+            yield from ("--proc", "/proc", "--tmpfs", "/proc/1")
+            for name in _KERNEL_FILES if os.getuid() == 0 else ():
+                if Path(name).exists():
+                    yield from ("--ro-bind", name, name)
+        if files.unrestricted:
+            return
+        if not network.all_unix_sockets:
+            yield from ("--tmpfs", "/run")
+            for name in _SHOWN_IN_RUN:
+                yield from ("--ro-bind-try", name, name)
+            yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
+        yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
+        # Parents come first, so that each entry applies to what is inside its path.
+        for path, (option, source) in sorted(_entries(files, network).items(), key=lambda entry: len(entry[0].parts)):
+            yield from (option, source, str(path))
+
+
+def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str, str]]:
+    """Return the option and the source for each path that differs from what contains it."""
+    hidden_file = f"{files.temporary}/hidden-file"
+    entries: dict[Path, tuple[str, str]] = {}
+    for path in files.writable:
+        entries[path] = ("--bind", str(path))
+    for path in files.read_only:
+        entries[path] = ("--ro-bind", str(path))
+    for path in files.hidden:
+        entries[path] = ("--ro-bind", f"{files.temporary}/hidden-folder" if path.is_dir() else hidden_file)
+    if network.unix_sockets and not network.all_unix_sockets:
+        for path in _bound_sockets():
+            if path not in network.unix_sockets and not any(map(path.is_relative_to, ("/run", "/tmp"))):
+                entries[path] = ("--ro-bind", hidden_file)
+    for path in network.unix_sockets:
+        # A command may have put a link to another socket into a folder that it can change.
+        if path.is_socket() and not any(map(path.is_relative_to, files.writable)):
+            entries[Path(os.path.realpath(path))] = ("--ro-bind", os.path.realpath(path))
+    return entries
+
+
+def _bound_sockets() -> Iterator[Path]:
+    """Yield the unix sockets in the file system at which programs listen now."""
+    for row in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
+        _, slash, name = row.partition(" /")
+        if slash and Path(f"/{name}").exists():
+            yield Path(f"/{name}")
+
+
+def create_private_folder(folder: Path) -> None:
+    """Create the files that `FileAccess.temporary` must contain."""
+    for name, mode in (("tmp", 0o1777), ("var-tmp", 0o1777), ("hidden-folder", 0)):
+        (folder / name).mkdir()
+        (folder / name).chmod(mode)
+    (folder / "hidden-file").touch(mode=0)
+
+
+def detect_bubblewrap(sandbox: Sandbox) -> Availability:
+    """Return bubblewrap if it works here."""
+    program = sandbox.bwrap_path or shutil.which("bwrap")
+    if sys.platform != "linux":
+        return Availability(None, "bubblewrap exists on Linux only")
+    if program is None:
+        return Availability(None, "bubblewrap is not installed", install_command())
+    if shutil.which("nsenter") is None:
+        return Availability(None, "nsenter is not installed", install_command("util-linux"))
+    return _try_bubblewrap(program, sandbox.weaker_nested)
+
+
+@cache
+def _try_bubblewrap(program: str, weaker: bool) -> Availability:  # noqa: FBT001 - a key of the cache
+    basic = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]
+    proc = [] if weaker else ["--proc", "/proc"]
+    problem = _run(["--disable-userns"], basic, proc)
+    if problem is None:
+        return Availability(Bubblewrap(program, weaker=weaker, can_disable_namespaces=True))
+    if _run([], basic, proc) is None:
+        return Availability(Bubblewrap(program, weaker=weaker, can_disable_namespaces=False))
+    if not weaker and _run([], basic, []) is None:
+        fix = 'set "enableWeakerNestedSandbox": true in the sandbox settings, which weakens the sandbox'
+        return Availability(None, f"this container does not permit a new /proc ({problem})", fix)
+    setting = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+    if setting.exists() and setting.read_text().strip() == "1":
+        return Availability(None, f"AppArmor does not permit user namespaces ({problem})",
+                            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0")  # fmt: skip
+    setting = Path("/proc/sys/kernel/unprivileged_userns_clone")
+    if setting.exists() and setting.read_text().strip() == "0":
+        return Availability(None, f"the kernel does not permit user namespaces ({problem})",
+                            "sudo sysctl -w kernel.unprivileged_userns_clone=1")  # fmt: skip
+    return Availability(None, f"bubblewrap does not work here: {problem}")
+
+
+def _run(options: list[str], basic: list[str], proc: list[str]) -> str | None:
+    try:
+        done = subprocess.run([*basic, *options, *proc, "--", "true"], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.decode(errors="replace").strip() or "it failed"
+
+
+def install_command(package: str = "bubblewrap") -> str | None:
+    """Return the command that installs a package with the package manager of this system."""
+    commands = {
+        "apt-get": "sudo apt-get install -y",
+        "dnf": "sudo dnf install -y",
+        "pacman": "sudo pacman -S --noconfirm",
+        "apk": "sudo apk add",
+        "zypper": "sudo zypper install -y",
+    }
+    return next((f"{command} {package}" for program, command in commands.items() if shutil.which(program)), None)

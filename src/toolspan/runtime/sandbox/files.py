@@ -1,0 +1,283 @@
+"""Find the files that a sandboxed command may read and write.
+
+Start at `build_file_access`. It looks at the file system each time a command starts, because commands create
+repositories and folders.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from toolspan.runtime.sandbox.backend import FileAccess
+from toolspan.runtime.sandbox.settings import Sandbox, home_folder, resolve_path
+
+STARTUP_FILES = (
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
+    ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc", ".gitconfig",
+    ".config/fish", ".config/git", ".config/autostart", ".config/systemd", ".xprofile", ".xinitrc", ".pam_environment",
+    ".ssh", ".pythonrc", ".npmrc", ".yarnrc",
+)  # fmt: skip
+"""Files in the home folder that decide what runs later."""
+_SHELL_FILES = STARTUP_FILES[:11]
+SECRET_FILES = (
+    ".ssh", ".aws", ".gnupg", ".config/gcloud", ".netrc", ".docker", ".kube", ".azure", ".oci", ".config/gh",
+    ".config/op", ".git-credentials", ".config/git/credentials", ".pypirc", ".pgpass", ".my.cnf", ".vault-token",
+    ".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store",
+    ".local/share/keyrings", ".bash_history", ".zsh_history", ".claude/.credentials.json", ".claude.json",
+    ".codex/auth.json", ".gemini/oauth_creds.json", ".mozilla", ".thunderbird", ".config/google-chrome",
+    ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi", ".config/opera",
+    "snap/firefox", "snap/chromium", ".var/app/org.mozilla.firefox", ".var/app/com.google.Chrome",
+    "Library/Keychains", "Library/Cookies", "Library/Application Support/Google/Chrome",
+    "Library/Application Support/Firefox", "Library/Application Support/BraveSoftware", "Library/Safari",
+)  # fmt: skip
+"""Files in the home folder that a strict sandbox hides."""
+SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|AUTH)(?:_|$)"
+    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|ENCRYPTION|AUTH)_?KEY|^SSH_AUTH_SOCK$|^DBUS_SESSION_BUS_ADDRESS$"
+    r"|_(?:DSN|PAT)$|^(?:DATABASE|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|AMQP)_UR[IL]$",
+    re.IGNORECASE,
+)
+"""Variables that a strict sandbox removes."""
+_PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
+_WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
+_HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedFiles:
+    """The files of a session that no command may change, in addition to those that every sandbox protects."""
+
+    config: Path | None = None
+    """The client's configuration folder."""
+    session_folder: Path | None = None
+    """The folder with the session's output files, which stays readable."""
+    transcript: Path | None = None
+    hook_commands: Sequence[str] = ()
+    """The command lines of hooks and MCP servers, whose scripts must not change."""
+
+
+def build_file_access(
+    sandbox: Sandbox,
+    folders: Sequence[Path],
+    protected: ProtectedFiles,
+    temporary: Path,
+    environment: Mapping[str, str],
+) -> FileAccess:
+    """Return the access of a command. The first folder is the project; the session may write to all of them."""
+    project = folders[0]
+    homes = _home_folders(environment)
+    session_folders = [protected.session_folder] if protected.session_folder else []
+    writable = _existing([project])
+    for path in [*folders[1:], *_expand(sandbox.allow_write, project)]:
+        # A command may have put a link in the place of a folder that it can change.
+        if not _is_below(path, (project, *writable)):
+            writable += _existing([path])
+    writable += _existing(path for folder in folders for path in find_git_folders(folder))
+    read_only = _existing(
+        [
+            *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
+            *(home / name for home in homes for name in STARTUP_FILES),
+            *([protected.config, protected.config.with_name(".claude.json")] if protected.config else []),
+            *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
+            *session_folders,
+            *_expand(sandbox.deny_write, project),
+            *_find_scripts(protected.hook_commands, project),
+        ]
+    )
+    read_only = [path for path in read_only if _is_below(path, writable)]
+    # A private folder would hide these.
+    for path in _existing([*homes, *session_folders, *map(Path, environment.get("PATH", "").split(":"))]):
+        if _is_below(path, map(Path, _PRIVATE_FOLDERS)) and str(path) not in _PRIVATE_FOLDERS:
+            read_only.append(path)
+    hidden = _existing(_expand(sandbox.deny_read, project))
+    if sandbox.strict:
+        hidden += _existing(home / name for home in homes for name in SECRET_FILES)
+        hidden += _existing([protected.config / ".credentials.json"] if protected.config else [])
+    readable = _existing(_expand(sandbox.allow_read, project))
+    hidden = [path for path in hidden if not _is_below(path, readable)]
+    shown = [path for path in readable if _is_below(path, hidden)]
+    # Only `allow_read` shows something inside a hidden folder.
+    writable = [path for path in writable if not _is_below(path, hidden) or _is_below(path, readable)]
+    read_only = [path for path in read_only if not _is_below(path, hidden) or _is_below(path, readable)]
+    read_only += [path for path in shown if path not in writable and not _is_below(path, writable)]
+    return FileAccess(
+        writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, read_only)])),
+        read_only=tuple(dict.fromkeys(read_only)),
+        hidden=tuple(dict.fromkeys(hidden)),
+        temporary=temporary,
+        unrestricted=sandbox.files_disabled,
+    )
+
+
+def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str]) -> list[Path]:
+    """Create the folders that must exist so that a command cannot create them, and return those to remove later.
+
+    An empty folder in the place of a missing file prevents its creation, and git does not see it.
+    """
+    project = folders[0]
+    missing = [project / ".claude"]
+    with suppress(OSError, UnicodeDecodeError), _open_folder(project / ".git") as git:
+        with suppress(FileExistsError):
+            os.mkdir("hooks", dir_fd=git)
+        with suppress(FileExistsError):
+            os.close(os.open("config", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
+        missing += [path for path in _configured_hooks(project / ".git", project) if project in path.parents]
+    for home in _home_folders(environment):
+        if _is_below(home, folders):
+            missing += [home / name for name in _SHELL_FILES]
+    created = []
+    for path in missing:
+        with suppress(OSError):  # it exists, or this user cannot create it either
+            path.mkdir()
+            created.append(path)
+    return created
+
+
+def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
+    """Remove and return files that lead git to other settings and hooks. Only linked worktrees have them."""
+    removed = []
+    for folder in folders:
+        for repository in [folder / ".git", *folder.glob(".git/modules/*")]:
+            with suppress(OSError), _open_folder(repository) as git:
+                os.unlink("commondir", dir_fd=git)
+                removed.append(repository / "commondir")
+    return removed
+
+
+@contextmanager
+def _open_folder(path: Path) -> Iterator[int]:
+    """Open a folder that commands can change. Raise OSError if a link leads elsewhere."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(descriptor), path.stat()):
+            raise NotADirectoryError(str(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def find_git_folders(folder: Path) -> list[Path]:
+    """Return the folders outside a linked worktree in which git stores its commits.
+
+    A command may have written the `.git` file, so it is believed only if the repository names this worktree.
+    """
+    try:
+        link = folder / ".git"
+        text = link.read_text(encoding="utf-8") if link.is_file() else ""
+        git_folder = Path(os.path.realpath(folder / text.removeprefix("gitdir:").strip()))
+        if not text.startswith("gitdir:") or git_folder.parent.name != "worktrees":
+            return []
+        named = (git_folder / "gitdir").read_text(encoding="utf-8").strip()
+        common = git_folder.parent.parent
+        is_repository = (common / "HEAD").is_file() and (common / "objects").is_dir()
+        return [common] if is_repository and os.path.realpath(named) == os.path.realpath(link) else []
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def is_secret_variable(name: str) -> bool:
+    """Return whether a variable probably contains a secret."""
+    return SECRET_VARIABLE.search(name) is not None
+
+
+def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path]:
+    """Yield the files in a writable folder that decide what runs later."""
+    yield folder / ".mcp.json"
+    yield from _settings_in(folder / ".claude", whole=is_project)
+    git = folder / ".git"
+    if git.is_file():
+        yield git
+    for repository in [git, *git.glob("modules/*"), folder] if git.is_dir() or folder.name == ".git" else []:
+        if not (repository / "HEAD").exists():
+            continue
+        yield from (repository / name for name in ("config", "config.worktree", "hooks"))
+        yield from (path for name in _WORKTREE_FILES for path in repository.glob(f"worktrees/*/{name}"))
+        with suppress(OSError, UnicodeDecodeError):
+            yield from _configured_hooks(repository, folder)
+
+
+def _configured_hooks(repository: Path, folder: Path) -> Iterator[Path]:
+    """Yield the folders that git runs hooks from instead of `hooks`."""
+    for match in _HOOKS_PATH.finditer((repository / "config").read_text(encoding="utf-8")):
+        yield resolve_path(match[1].strip('"'), folder)
+
+
+def _settings_in(claude_folder: Path, *, whole: bool) -> Iterator[Path]:
+    if whole:
+        yield claude_folder
+    else:
+        yield from (claude_folder / name for name in ("settings.json", "settings.local.json", "hooks", "agents"))
+
+
+def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
+    """Yield the files that command lines name."""
+    for command in commands:
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            words = command.split()
+        for word in words:
+            text = word.replace("${CLAUDE_PROJECT_DIR}", str(project)).replace("$CLAUDE_PROJECT_DIR", str(project))
+            path = resolve_path(text, project)
+            with suppress(OSError):
+                if path.is_file():
+                    yield path
+
+
+def _folders_between(writable: Sequence[Path], read_only: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders between a writable folder and a protected file in it.
+
+    As mount points of their own, they cannot be renamed to make room for other files with the same names.
+    """
+    roots = set(writable)
+    for path in read_only:
+        parents = list(path.parents)
+        if roots.isdisjoint(parents):
+            continue
+        for parent in parents:
+            if parent in roots:
+                break
+            yield parent
+
+
+def _expand(paths: Iterable[Path | str], project: Path) -> Iterator[Path]:
+    for path in paths:
+        resolved = resolve_path(path, project)
+        if glob.has_magic(str(resolved)) and not resolved.exists():
+            yield from _find_matches(str(resolved).removesuffix("/**"))
+        else:
+            yield resolved
+
+
+@lru_cache(maxsize=256)
+def _find_matches(pattern: str) -> tuple[Path, ...]:
+    """Return the files that match a pattern, once per process, because a search through a project takes long."""
+    return tuple(Path("/").glob(pattern.lstrip("/")))
+
+
+def _existing(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths that exist, without links and duplicates."""
+    # perf: most paths do not exist, and looking for links first would take 2 ms of each command.
+    present = (path for path in paths if path.is_absolute() and os.path.lexists(path))
+    real = (Path(os.path.realpath(path)) for path in present)
+    return list(dict.fromkeys(path for path in real if os.path.lexists(path)))
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path == folder or folder in path.parents for folder in folders)
+
+
+def _home_folders(environment: Mapping[str, str]) -> list[Path]:
+    homes = [environment.get("HOME"), home_folder()]
+    with suppress(KeyError):
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    return list(dict.fromkeys(Path(home) for home in homes if home and home != "/"))

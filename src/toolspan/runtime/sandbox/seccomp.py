@@ -1,0 +1,107 @@
+"""The system calls that a sandboxed command may not make, as a filter program for the kernel.
+
+Namespaces leave some ways out: unix sockets by path, virtual machine sockets, typing into a terminal, kernel keys, and
+tampering with the process that waits for the command. See seccomp(2) for the format.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from functools import cache
+
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
+_X32_BIT = 0x40000000
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM = 1
+_MSG_FASTOPEN = 0x20000000
+_SEND_FLAGS = {
+    "x86_64": ((44, 3), (46, 2), (307, 3)),
+    "aarch64": ((206, 3), (211, 2), (269, 3)),
+}
+"""The numbers of sendto, sendmsg and sendmmsg, and the argument with the flags."""
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+# The audit number of each architecture and the numbers of the filtered calls.
+_MACHINES = {
+    "x86_64": (0xC000003E, {"socket": 41, "ioctl": 16, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311,
+                            "pidfd_open": 434, "keyctl": 250, "add_key": 248, "request_key": 249, "io_uring_setup": 425,
+                            "bpf": 321, "perf_event_open": 298, "userfaultfd": 323}),
+    "aarch64": (0xC00000B7, {"socket": 198, "ioctl": 29, "ptrace": 117, "process_vm_readv": 270,
+                             "process_vm_writev": 271, "pidfd_open": 434, "keyctl": 219, "add_key": 217,
+                             "request_key": 218, "io_uring_setup": 425, "bpf": 280, "perf_event_open": 241,
+                             "userfaultfd": 282}),
+}  # fmt: skip
+
+
+@cache
+def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
+    """Return the filter program, or None for a machine whose call numbers are unknown.
+
+    Without `datagrams`, internet sockets can only carry TCP, and data cannot be sent before the connection is made,
+    which Landlock would not check.
+    """
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
+        return None
+    arch, numbers = machine
+    families = [_AF_INET, _AF_INET6, _AF_NETLINK, *([_AF_UNIX] if unix_sockets else [])]
+    program: list[tuple[int, int, int, int]] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_EQUAL, 1, 0, arch),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),  # 32-bit calls have other numbers
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32_BIT),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+    ]
+
+    def deny_unless(name: str, argument: int, values: list[int], error: int) -> None:
+        program.append((_EQUAL, 0, len(values) + 3, numbers[name]))
+        program.append((_LOAD, 0, 0, _ARGUMENTS + 8 * argument))
+        program.extend((_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values))
+        program.append((_RETURN, 0, 0, _ERRNO | error))
+        program.append((_RETURN, 0, 0, _ALLOW))
+
+    def deny_if(name: str, argument: int, values: list[int], error: int) -> None:
+        program.append((_EQUAL, 0, len(values) + 3, numbers[name]))
+        program.append((_LOAD, 0, 0, _ARGUMENTS + 8 * argument))
+        program.extend((_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values))
+        program.append((_RETURN, 0, 0, _ALLOW))
+        program.append((_RETURN, 0, 0, _ERRNO | error))
+
+    if not datagrams:
+        program += [
+            (_EQUAL, 0, 8, numbers["socket"]),
+            (_LOAD, 0, 0, _ARGUMENTS),
+            (_EQUAL, 1, 0, _AF_INET),
+            (_EQUAL, 0, 4, _AF_INET6),
+            (_LOAD, 0, 0, _ARGUMENTS + 8),
+            (_AND, 0, 0, 0xF),  # the type without its flags
+            (_EQUAL, 1, 0, _SOCK_STREAM),
+            (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+            (_LOAD, 0, 0, _NUMBER),
+        ]
+        for number, argument in _SEND_FLAGS[platform.machine()]:
+            program += [
+                (_EQUAL, 0, 5, number),
+                (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+                (_AND, 0, 0, _MSG_FASTOPEN),
+                (_EQUAL, 1, 0, 0),
+                (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+                (_LOAD, 0, 0, _NUMBER),
+            ]
+    deny_unless("socket", 0, families, errno.EPERM)
+    deny_if("ioctl", 1, [_TIOCSTI, _TIOCLINUX], errno.EPERM)
+    # Process 1 waits for the command and is not filtered, so no command may change it.
+    deny_if("ptrace", 1, [1], errno.EPERM)
+    for name in ("process_vm_readv", "process_vm_writev", "pidfd_open"):
+        deny_if(name, 0, [1], errno.EPERM)
+    # io_uring opens sockets without calling socket(2).
+    for name in ("keyctl", "add_key", "request_key", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd"):
+        program.append((_EQUAL, 0, 1, numbers[name]))
+        program.append((_RETURN, 0, 0, _ERRNO | errno.ENOSYS))
+    program.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)

@@ -1,0 +1,229 @@
+"""The `sandbox` block of settings files, and the options and screens of the commands that use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.errors import ToolspanError
+from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers
+from toolspan.runtime.sandbox.settings import Sandbox, SandboxLayer, merge_sandbox_settings
+from toolspan.runtime.settings.load import parse_settings
+
+# What people have in their settings files, as Claude Code documents it.
+_USER = {
+    "enabled": True,
+    "autoAllowBashIfSandboxed": False,
+    "excludedCommands": ["docker *", "git"],
+    "allowUnsandboxedCommands": False,
+    "filesystem": {"allowWrite": ["~/.kube", "/tmp/build", "//opt/x"], "denyRead": ["~/.aws"], "allowRead": ["."]},
+    "network": {"allowedDomains": ["github.com", "*.npmjs.org"], "allowUnixSockets": ["~/.ssh/agent"],
+                "allowLocalBinding": True, "httpProxyPort": 8080, "unknownKey": 1},
+    "credentials": {"files": [{"path": "~/.netrc", "mode": "deny"}], "envVars": [{"name": "TOKEN", "mode": "deny"}]},
+    "ignoreViolations": {"*": ["/usr/bin"]},
+    "enableWeakerNestedSandbox": False,
+    "bwrapPath": "/ignored/because/not/managed",
+}  # fmt: skip
+
+
+def layer(block: object, folder: Path = Path("/p"), *, managed: bool = False, project: bool = False) -> SandboxLayer:
+    return SandboxLayer(parse_settings({"sandbox": block}, "settings.json").sandbox, folder, managed, project)
+
+
+def test_the_documented_keys_become_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    user = layer(_USER, Path("/home/ada/.claude"))
+    project = layer({"filesystem": {"allowWrite": ["./out"], "denyWrite": ["src"]}}, project=True)
+    rules = Rules(allow=["Edit(//srv/data/**)", "WebFetch(domain:docs.rs)"], deny=["Read(./.env)", "Edit(secrets/**)"])
+
+    enabled, sandbox = merge_sandbox_settings([project, user], rules, Path("/p"))
+
+    home = Path("/home/ada")
+    assert enabled
+    assert sandbox == Sandbox(
+        auto_allow=False,
+        excluded_commands=("docker *", "git"),
+        allow_unsandboxed=False,
+        allow_write=(Path("/p/out"), home / ".kube", Path("/tmp/build"), Path("/opt/x"), Path("/srv/data")),
+        deny_write=(Path("/p/src"), Path("/p/secrets")),
+        deny_read=(home / ".aws", home / ".netrc", Path("/p/.env")),
+        allow_read=(home / ".claude",),
+        hide_variables=("TOKEN",),
+        allowed_domains=("github.com", "*.npmjs.org", "docs.rs"),
+        allow_unix_sockets=(home / ".ssh/agent",),
+        allow_local_binding=True,
+        http_proxy_port=8080,
+        ignore_violations={"*": ("/usr/bin",)},
+    )
+
+
+def test_managed_settings_decide_alone_about_domains_and_reading() -> None:
+    managed = layer(
+        {"network": {"allowManagedDomainsOnly": True, "allowedDomains": ["a.com"]},
+         "filesystem": {"allowManagedReadPathsOnly": True}, "bwrapPath": "/opt/bwrap"},
+        managed=True,
+    )  # fmt: skip
+    project = layer(
+        {"network": {"allowedDomains": ["b.com"], "allowManagedDomainsOnly": False},
+         "filesystem": {"allowRead": ["."], "disabled": True}, "failIfUnavailable": False},
+        project=True,
+    )  # fmt: skip
+
+    _, sandbox = merge_sandbox_settings([managed, project], Rules(allow=["WebFetch(domain:c.com)"]), Path("/p"))
+
+    assert (sandbox.allowed_domains, sandbox.ask_for_domains, sandbox.allow_read) == (("a.com",), False, ())
+    assert (sandbox.bwrap_path, sandbox.files_disabled, sandbox.required) == ("/opt/bwrap", False, False)
+
+
+def test_an_invalid_value_is_an_error_that_names_the_key() -> None:
+    with pytest.raises(ToolspanError, match=r"`sandbox\.filesystem\.allowWrite"):
+        parse_settings({"sandbox": {"filesystem": {"allowWrite": "x"}}}, "settings.json")
+
+
+def test_an_untrusted_project_can_only_restrict(tmp_path: Path) -> None:
+    block = {"enabled": False, "excludedCommands": ["sh"], "filesystem": {"allowWrite": ["/"], "denyRead": [".env"]}}
+    restricted = parse_settings({"sandbox": block}, "x").sandbox.restricted()
+
+    assert restricted == parse_settings({"sandbox": {"filesystem": {"denyRead": [".env"]}}}, "x").sandbox
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_text(json.dumps({"sandbox": block}))
+    paths = SettingsPaths(project=tmp_path, user=tmp_path / "user")
+    request = build_trust_request(paths, load_layers(paths))
+    assert not TrustStore(tmp_path / "trust.json").is_trusted(request)
+
+
+def run_toolspan(
+    folder: Path, *arguments: str, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "toolspan", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder.parent), "COLUMNS": "200", **environment},
+        check=False,
+        timeout=60,
+    )
+
+
+def bash_line(command: str, **extra: object) -> str:
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": command, **extra}}
+    return json.dumps({"type": "assistant", "message": {"content": [call]}})
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_a_violation_is_recorded_and_shown_by_errors_why_and_show(folder: Path) -> None:
+    transcript = folder.parent / "t.jsonl"
+    stdin = bash_line("touch ../outside")
+    done = run_toolspan(folder, "exec", "--sandbox", "--events", "--transcript", str(transcript), stdin=stdin)
+
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    target = str(folder.parent / "outside")
+    denied = next(row for row in rows if row["type"] == "sandbox.denied")
+    assert denied["violations"] == [{"action": "write", "target": target}]
+    assert (rows[0]["sandbox"], rows[-2]["error_kind"]) == ("bubblewrap", "sandbox_denied")
+    recorded = [json.loads(line) for line in transcript.read_text().splitlines()]
+    assert recorded[-1]["sandboxed"] is True
+    for command in (["errors", str(transcript)], ["why", "t1", str(transcript)], ["show", str(transcript)]):
+        assert f"The sandbox denied writing {target}" in run_toolspan(folder, *command).stdout
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_strict_hides_secrets_and_no_sandbox_turns_the_setting_off(folder: Path) -> None:
+    (folder.parent / ".netrc").write_text("secret")
+    settings = folder.parent / "settings.json"
+    settings.write_text('{"sandbox": {"enabled": true}, "permissions": {"allow": ["Bash"]}}')
+    read = bash_line("cat ~/.netrc; echo; echo $DEPLOY_TOKEN; touch ../made")
+    options = ["exec", "--transcript", "none", "--settings", str(settings)]
+    results = {
+        option: json.loads(run_toolspan(folder, *options, *option, stdin=read, DEPLOY_TOKEN="token").stdout)["content"]
+        for option in ((), ("--sandbox=strict",), ("--no-sandbox",))
+    }
+
+    assert "secret\ntoken" in results[()]
+    assert "Read-only file system" in results[()]
+    assert "Permission denied" in results[("--sandbox=strict",)]
+    assert "token" not in results[("--sandbox=strict",)]
+    assert results[("--no-sandbox",)] == "secret\ntoken"
+
+
+# Runs toolspan on a kernel that seems to have no Landlock: its first system call, 444, does not exist.
+_WITHOUT_LANDLOCK = """
+import ctypes, os, struct, sys
+program = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x50026), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+filter = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
+libc = ctypes.CDLL(None)
+assert not libc.prctl(38, 1, 0, 0, 0) and not libc.prctl(22, 2, filter)
+os.execv(sys.executable, [sys.executable, "-m", "toolspan", *sys.argv[1:]])
+"""
+
+
+@requirement("sandbox.required")
+@pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
+def test_a_missing_sandbox_ends_the_command_unless_the_settings_allow_to_go_without(folder: Path) -> None:
+    settings = folder.parent / "settings.json"
+    (folder.parent / "bin").mkdir()
+
+    def run(block: object) -> subprocess.CompletedProcess[str]:
+        settings.write_text(json.dumps({"sandbox": block}))
+        options = ["exec", "--events", "--transcript", "none", "--settings", str(settings)]
+        return subprocess.run(
+            [sys.executable, "-c", _WITHOUT_LANDLOCK, *options],
+            input="",
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "HOME": str(folder.parent), "PATH": str(folder.parent / "bin")},  # without bwrap
+            check=False,
+            timeout=60,
+        )
+
+    refused, allowed = run({"enabled": True}), run({"enabled": True, "failIfUnavailable": False})
+
+    assert (refused.returncode, allowed.returncode) == (2, 0), refused.stderr + allowed.stderr
+    assert "bubblewrap is not installed" in refused.stderr
+    assert "WITHOUT a sandbox" in allowed.stderr
+    assert json.loads(allowed.stdout.splitlines()[0])["sandbox"].startswith("none")
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_an_mcp_server_runs_inside_if_its_configuration_requests_it(folder: Path) -> None:
+    server = folder.parent / "server.py"
+    server.write_text(
+        "import pathlib\n"
+        "for name in ('../by-server', 'by-server'):\n"
+        "    try: pathlib.Path(name).touch()\n"
+        "    except OSError: pass\n"
+    )
+    config = folder.parent / "mcp.json"
+    entry = {"command": "/usr/bin/python3", "args": [str(server)], "sandbox": True}
+    config.write_text(json.dumps({"mcpServers": {"s": entry}}))
+    options = ["exec", "--transcript", "none", "--mcp-config", str(config)]
+    without = run_toolspan(folder, *options)
+    inside = run_toolspan(folder, *options, "--sandbox")
+
+    assert "requests a sandbox" in without.stderr
+    assert inside.returncode == 0
+    assert (folder / "by-server").exists()
+    assert not (folder.parent / "by-server").exists()
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_replay_runs_commands_inside(folder: Path) -> None:
+    transcript = folder.parent / "t.jsonl"
+    outside = folder.parent / "outside"
+    record = ["exec", "--transcript", str(transcript), "--permission-mode", "bypassPermissions"]
+    run_toolspan(folder, *record, stdin=bash_line(f"touch {outside}"))
+    outside.unlink()
+    replayed = run_toolspan(folder, "replay", str(transcript), "--bash", "--json")
+
+    assert json.loads(replayed.stdout.splitlines()[0])["verdict"] == "differs"
+    assert not outside.exists()
