@@ -6,9 +6,12 @@ FUZZ_SECONDS ?= 60
 JOBS ?= 3
 BENCH_SIZE ?= 300MB
 # The tests of the packages that coverage measures.
-COVERED ?= $(addprefix tests/,types formats reading runtime session/recording export/test_redact.py integrations/opentelemetry/test_content.py)
+COVERED ?= $(addprefix tests/,types formats reading runtime sandbox session/recording export/test_redact.py integrations/opentelemetry/test_content.py)
 # Test material that is too large for this repository.
 SHARED ?= ../shared
+
+# Otherwise each process that a test starts compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 SETUP := .venv/.installed
@@ -16,28 +19,30 @@ RUNTIME := .venv/.installed-runtime
 ARCHIVE := .scratch/bench-$(BENCH_SIZE)
 TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-totals.json)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+DIST_PIP := .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle explore soak fuzz dist lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench scale compatibility oracle explore soak fuzz dist lock clean help
 
 run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
 
-test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
+test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest; COVERAGE=1 also measures coverage)
 	@command -v chromedriver >/dev/null || echo "No browser here: tests in Chromium are skipped (Debian: chromium chromium-driver)."
-	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
+	$(if $(COVERAGE),$(MAKE) coverage)
+	$(BIN)/pytest -m "not slow" -n $(JOBS) $(if $(COVERAGE),$(addprefix --ignore=,$(COVERED))) $(ARGS)
 
-coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package
+coverage: $(SETUP)  ## run the tests of five packages and measure branch coverage; fails below 90 % of a package
 	rm -rf .scratch/coverage
 	mkdir -p .scratch/coverage
-	HYPOTHESIS_PROFILE=coverage $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
+	$(BIN)/coverage run -m pytest -m "not slow" -n $(JOBS) $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
 
 mutants: $(SETUP)  ## plant faults in the runtime and check that its tests notice them (ARGS: --only queue --every 1)
 	$(BIN)/python tests/runtime/mutants.py $(ARGS)
 
-check: lint types contracts test  ## all checks: format, lint, types, contracts, tests
+check: lint types contracts docs test  ## all checks: format, lint, types, contracts, generated pages, tests
 
 fix: $(SETUP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff format .
@@ -58,6 +63,10 @@ docs: $(SETUP)  ## check that the generated pages are current
 
 bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
 	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
+
+scale: $(SETUP)  ## the slow tests of tables, then benchmarks/scale.py on 5 GB (ARGS: --size 1GB)
+	$(BIN)/pytest tests/tables -m slow
+	$(BIN)/python benchmarks/scale.py $(ARGS)
 
 compatibility: $(SETUP)  ## measure a client and rewrite docs/compatibility.md (ARGS: --version 2.1.325 --seed 1000)
 	SHARED="$(SHARED)" $(BIN)/python -m tests.explore --install --record $(ARGS)
@@ -80,14 +89,13 @@ fuzz: .venv/.installed-fuzz  ## fuzz the readers for FUZZ_SECONDS
 	mkdir -p .scratch/fuzz
 	$(BIN)/python tests/fuzz/fuzz_read.py -max_total_time=$(FUZZ_SECONDS) $(ARGS) .scratch/fuzz
 
-dist: $(SETUP)  ## build wheel and sdist, install each into a clean environment and try it
+dist: $(SETUP)  ## build wheel and sdist, install each beside nothing but its dependencies and try it
 	rm -rf dist .scratch/dist
 	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	$(PYTHON) -m venv .scratch/dist
+	$(DIST_PIP) install --no-compile --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	for package in dist/*.whl dist/*.tar.gz; do \
-	  $(PYTHON) -m venv --clear .scratch/dist && \
-	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/runtime.txt && \
-	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install hatchling && \
-	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation $$package && \
+	  $(DIST_PIP) install --force-reinstall --no-deps --no-build-isolation $$package && \
 	  (cd .scratch && dist/bin/toolspan --version && dist/bin/toolspan demo >/dev/null && \
 	  dist/bin/python -c "import toolspan; print(sum(1 for _ in toolspan.history(toolspan.sample.archive()).spans), 'calls')") || exit 1; \
 	done
@@ -120,12 +128,14 @@ $(RUNTIME): requirements/runtime.txt requirements/build.txt pyproject.toml | $(B
 	@echo "Installing $$(grep -c == requirements/runtime.txt) packages into .venv …"
 	$(PIP) install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
 	@echo "Installing $$(grep -c == requirements/dev.txt) packages into .venv …"
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src
 	@touch $@ $(RUNTIME)
 
 .venv/.installed-fuzz: requirements/fuzz.txt $(SETUP)

@@ -126,8 +126,8 @@ FILTER = (
     "find('main [data-test=count]').innerText",
 )
 OPEN_CALL = (
-    "const rows = document.querySelectorAll('main a.item.call')",
-    "rows[Math.floor(Math.random() * rows.length)].click()",
+    "await until(() => find('main a.item.call'))",
+    "const rows = document.querySelectorAll('main a.item.call'); rows[Math.floor(Math.random() * rows.length)].click()",
     "find('.panel .call-detail h2').innerText",
 )
 FILTER_CALLS = ("", "find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
@@ -403,6 +403,7 @@ def run_contestant(
             result.idle_cpu = _idle_cpu(process)
     except Exception as problem:  # noqa: BLE001 - the other contestant is still measured
         result.notes.append(f"{type(problem).__name__}: {str(problem)[:300]}")
+    print("\n".join(report([result], "so far")), file=sys.stderr, flush=True)  # kept if the run is cut off
     return result
 
 

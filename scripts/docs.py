@@ -19,6 +19,8 @@ from toolspan.cli.app import COMMANDS, app
 from toolspan.formats.checks import FINDING_CODES
 from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 from toolspan.reading import rows
+from toolspan.tables import SCHEMA_VERSION, TABLES
+from toolspan.tables.schema import PARTITION_COLUMNS
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 
@@ -62,7 +64,7 @@ def fields() -> dict[str, str]:
 
 
 PACKAGES = ("", "types", "runtime", "tools", "session", "reading", "analysis", "export", "formats", "diffs", "shell",
-            "integrations", "web", "testing")  # fmt: skip
+            "tables", "integrations", "web", "testing")  # fmt: skip
 
 
 def reference() -> str:
@@ -247,6 +249,48 @@ def _share(count: list[int] | None) -> str:
     return "" if count is None else f"{count[0]} of {count[1]} ({count[0] / count[1]:.1%})"
 
 
+def tables() -> str:
+    """Return the columns of the tables."""
+    parts = []
+    for name, columns in TABLES.items():
+        rows = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
+        parts += [f"## {name}", TABLE_MEANINGS[name], _table("| column | type | meaning |", rows)]
+    partitions = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in PARTITION_COLUMNS]
+    return _page(
+        "Tables",
+        "`toolspan tables SOURCE… -o OUT` writes transcripts as Parquet files, compressed with Zstandard.\n"
+        "[Beyond one machine](scale.md) has questions in SQL, and numbers.",
+        f"This is version {SCHEMA_VERSION} of the schema. The version is in `OUT/manifest.json` and, as\n"
+        "`toolspan.schema_version`, in the metadata of each file. It changes when a column changes its name, type or\n"
+        "meaning, and not when a column is added.",
+        "- Each call and each request occurs once, however many files forks and resumes copied it to.\n"
+        "- Times are in UTC. Offsets count decompressed bytes.\n"
+        "- Inputs and results are left out unless `--content` is given. `--redact` replaces secrets and personal\n"
+        "  data in every text; numbers in placeholders such as `[key-1]` count within one file.\n"
+        "- The dataset contains the transcripts of the sources of its last run. Rows of files that are gone are\n"
+        "  removed.\n"
+        "- `manifest.json` lists the files that belong to the dataset. A glob such as `OUT/calls/**/*.parquet` finds\n"
+        "  the same files, except during a run and after one that was killed; the next run removes what is left.\n"
+        "- Columns whose names begin with `_` and the folder `_state` are for toolspan.",
+        "```python\nimport toolspan\nfrom toolspan.tables import Dataset, write_tables\n\n"
+        'report = write_tables([toolspan.sample.archive()], "tables")\nprint(report.rows)\n'
+        'print(Dataset("tables").files("calls"))  # paths, for any Parquet reader\n```',
+        "The paths contain two more columns of every table, as `calls/dialect=claude/day=2026-11-02/part-….parquet`:",
+        _table("| column | type | meaning |", partitions),
+        *parts,
+    )
+
+
+TABLE_MEANINGS = {
+    "calls": "One row per call. `uri`, `offset` and `length` tell where its body can be fetched.",
+    "sessions": "One row per session, with its subagents.",
+    "requests": "One row per request to a model. A request that several records or files repeat has the largest count "
+    "of each field.",
+    "file_changes": "One row per file that a call changed or failed to change.",
+    "findings": "One row per problem in a transcript, and per file that could not be read.",
+    "files": "One row per source file.",
+}
+
 PAGES = {
     "compatibility.md": compatibility,
     "commands.md": commands,
@@ -254,6 +298,7 @@ PAGES = {
     "findings.md": findings,
     "seeds.md": seeds,
     "reference.md": reference,
+    "tables.md": tables,
 }
 
 

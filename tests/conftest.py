@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.fork_server import run_server
 
 # No deadlines, because machines may be busy. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None, max_examples=40)
@@ -17,7 +20,6 @@ settings.register_profile(
     "soak", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 # For planted faults a failing example is enough; it is not shrunk.
-settings.register_profile("coverage", deadline=None, derandomize=True, max_examples=8)
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -45,6 +47,13 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[None]:
+    """The server for commands that start with `fork_server.TOOLSPAN`."""
+    with run_server():
+        yield
 
 
 @pytest.fixture

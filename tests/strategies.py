@@ -97,7 +97,7 @@ def json_values(*, surrogates: bool = False) -> st.SearchStrategy[Any]:
 
 def _calls(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
     return st.builds(
-        lambda call_id, name, given: {"type": "tool_use", "id": call_id, "name": name, "input": given},
+        lambda call_id, name, value: {"type": "tool_use", "id": call_id, "name": name, "input": value},
         ids,
         st.sampled_from(_TOOLS),
         st.sampled_from(_INPUTS),
@@ -108,7 +108,7 @@ def _results(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
     flags: st.SearchStrategy[Record] = st.sampled_from([{}, {"is_error": False}])
     fine = st.builds(lambda content, flag: {"content": content, **flag}, st.sampled_from(_CONTENTS), flags)
     wrong = st.sampled_from(_ERRORS).map(lambda text: {"content": text, "is_error": True})
-    return st.builds(lambda call_id, said: {"type": "tool_result", "tool_use_id": call_id, **said}, ids, fine | wrong)
+    return st.builds(lambda call_id, reply: {"type": "tool_result", "tool_use_id": call_id, **reply}, ids, fine | wrong)
 
 
 def _ids() -> st.SearchStrategy[str]:
@@ -171,9 +171,9 @@ def _assistants() -> st.SearchStrategy[Record]:
 
 
 def _users() -> st.SearchStrategy[Record]:
-    said = _texts() | st.just(_INTERRUPT)
-    blocks = _results(_ids()) | said.map(lambda text: {"type": "text", "text": text})
-    contents: st.SearchStrategy[Any] = said | st.lists(blocks, max_size=3)
+    reply = _texts() | st.just(_INTERRUPT)
+    blocks = _results(_ids()) | reply.map(lambda text: {"type": "text", "text": text})
+    contents: st.SearchStrategy[Any] = reply | st.lists(blocks, max_size=3)
     return st.builds(
         lambda content, extra: {"type": "user", "message": {"role": "user", "content": content}, **extra},
         contents,
@@ -381,29 +381,29 @@ def _chained(records: list[Record]) -> list[Record]:
 
 def split_blocks(records: list[Record]) -> list[Record]:
     """The same transcript with one block to a line."""
-    found: list[Record] = []
+    result: list[Record] = []
     for record in records:
         content = record.get("message", {}).get("content")
         if isinstance(content, list):
-            found += [{**record, "message": {**record["message"], "content": [block]}} for block in content]
+            result += [{**record, "message": {**record["message"], "content": [block]}} for block in content]
         else:
-            found.append(record)
-    return found
+            result.append(record)
+    return result
 
 
 def merge_blocks(records: list[Record]) -> list[Record]:
     """The same transcript with as many blocks to a line as come from one side in a row."""
-    found: list[Record] = []
+    result: list[Record] = []
     for record in records:
         content = record.get("message", {}).get("content")
-        before = found[-1]["message"]["content"] if found and "message" in found[-1] else None
-        same = bool(found) and found[-1]["type"] == record["type"]
+        before = result[-1]["message"]["content"] if result and "message" in result[-1] else None
+        same = bool(result) and result[-1]["type"] == record["type"]
         if same and isinstance(content, list) and isinstance(before, list):
             joined = {**record["message"], "content": [*before, *content]}
-            found[-1] = {**found[-1], "message": joined}
+            result[-1] = {**result[-1], "message": joined}
         else:
-            found.append(record)
-    return found
+            result.append(record)
+    return result
 
 
 _PLACES = st.integers(0, 9_999)

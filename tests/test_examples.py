@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT, Block, programs
+from tests.fork_server import PYTHON
 from tests.requirement import requirement
 from toolspan.reading.sample import archive
 from toolspan.testing import ModelServer, ScriptedModel, say, use
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 PROGRAMS = programs()
 ARGUMENTS = {
@@ -30,7 +32,7 @@ ARGUMENTS = {
 
 def run(*arguments: str | Path, home: Path | None = None) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [*PYTHON, *arguments],
         capture_output=True, text=True, timeout=60, check=False,
         cwd=home,
         env=os.environ if home is None else {**os.environ, "HOME": str(home)},

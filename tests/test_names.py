@@ -5,52 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "toolspan"
 BANNED = {
-    "told",
-    "said",
-    "heard",
-    "asked",
-    "wishes",
-    "desk",
-    "bench",
-    "room",
-    "rooms",
-    "door",
-    "crew",
-    "scene",
-    "shelf",
-    "tape",
-    "mind",
-    "ear",
-    "staff",
-    "portrait",
-    "veil",
-    "veiled",
-    "mend",
-    "mended",
-    "telling",
-    "insist",
-}
+    "told", "said", "heard", "asked", "wishes", "desk", "bench", "room", "rooms", "door", "crew", "scene", "shelf",
+    "tape", "mind", "ear", "staff", "portrait", "veil", "veiled", "mend", "mended", "telling", "insist",
+}  # fmt: skip
 VAGUE = {
-    "one",
-    "found",
-    "given",
-    "told",
-    "said",
-    "asked",
-    "words",
-    "wanted",
-    "kept",
-    "known",
-    "shown",
-    "heard",
-    "own",
+    "one", "found", "given", "told", "said", "asked", "words", "wanted", "kept", "known", "shown", "heard", "own",
     "left",
-}
+}  # fmt: skip
 MAX_DUPLICATE_CLASSES = 6
 MAX_VAGUE_PERCENT = 1.0
 MAX_ONE_WORD_PERCENT = 45
@@ -58,10 +24,15 @@ MAX_HEADLESS_PERCENT = 1.0
 HEADLESS = re.compile(r"\s*(What|Whether|Which|Who|Whom|Where)\b")
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-            yield path, node
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    """Return the nodes that have a name or a docstring, with their files."""
+    return [
+        (path, node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_bytes(), str(path)))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Name | ast.arg | ast.Expr)
+    ]
 
 
 def percent(part: int, whole: int) -> float:

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ def claims_in(path: Path) -> Iterator[Claim]:
                         pass
 
 
+@cache
 def claims() -> list[Claim]:
     return [claim for path in sorted(TESTS.rglob("test_*.py")) for claim in claims_in(path)]
 

@@ -46,20 +46,20 @@ class Desk:
         old = self.held(name)
         before = None if isinstance(old, Absent) else old
         body = claude_results.written(self.path(name), content, before=before)
-        given: dict[str, object] = {"file_path": self.path(name), "content": content}
-        return self._change("Write", name, given, body, content)
+        tool_input: dict[str, object] = {"file_path": self.path(name), "content": content}
+        return self._change("Write", name, tool_input, body, content)
 
     def edit(self, name: str, old: str, new: str, *, every: bool = False) -> str:
         text = self.held(name)
         assert isinstance(text, str)
         body = claude_results.edited(self.path(name), text, old, new, every=every)
-        given: dict[str, object] = {
+        tool_input: dict[str, object] = {
             "file_path": self.path(name),
             "old_string": old,
             "new_string": new,
             "replace_all": every,
         }
-        return self._change("Edit", name, given, body, text.replace(old, new, -1 if every else 1))
+        return self._change("Edit", name, tool_input, body, text.replace(old, new, -1 if every else 1))
 
     def read(self, name: str, *, offset: int = 1, limit: int = 0) -> str:
         text = self.held(name)
@@ -93,9 +93,9 @@ class Desk:
         else:
             (self.folder / name).write_bytes(content.encode())
 
-    def _change(self, tool: str, name: str, given: dict[str, object], body: Body, content: str) -> str:
+    def _change(self, tool: str, name: str, tool_input: dict[str, object], body: Body, content: str) -> str:
         old = self.held(name)
-        call = self._record(tool, given, self._kept(body, old, content), name)
+        call = self._record(tool, tool_input, self._kept(body, old, content), name)
         self._put(name, content)
         self.before[name, call], self.after[name, call] = old, content
         return call
@@ -110,8 +110,8 @@ class Desk:
                 structured["originalFile"] = None
         return body
 
-    def _record(self, tool: str, given: dict[str, object], body: Body, name: str) -> str:
-        call = self.story.call(tool, given)
+    def _record(self, tool: str, tool_input: dict[str, object], body: Body, name: str) -> str:
+        call = self.story.call(tool, tool_input)
         self.before[name, call] = self.after[name, call] = self.held(name)
         self.story.result(call, body, after_ms=1_000)
         return call
@@ -162,8 +162,8 @@ class Rollout:
         else:
             self._item(type="custom_tool_call", call_id=call, name="apply_patch", input=text)
         if self.events and not heredoc:
-            told = {"success": True, "stdout": "", "stderr": "", "status": "completed"}
-            event = {"type": "patch_apply_end", "call_id": call, "changes": changes, **told}
+            output = {"success": True, "stdout": "", "stderr": "", "status": "completed"}
+            event = {"type": "patch_apply_end", "call_id": call, "changes": changes, **output}
             self._line("event_msg", event)
         names = [section.path for section in sections]
         self._answer(call, "Success. Updated the following files:\n" + "\n".join(names), heredoc)
@@ -199,9 +199,9 @@ class Rollout:
     def _apply(self, section: FileSection, call: str) -> dict[str, object]:
         old = self.held(section.path)
         self.before[section.path, call] = old
-        told = self._carried_out(section, old, call)
+        output = self._carried_out(section, old, call)
         self.after[section.path, call] = self.held(section.path)
-        return told
+        return output
 
     def _carried_out(self, section: FileSection, old: FileContent, call: str) -> dict[str, object]:
         file = self.folder / section.path
@@ -216,16 +216,16 @@ class Rollout:
                 assert isinstance(old, str)
                 new = apply_update(section, old)
                 diff = unified(make_hunks(old, new), section.path).partition("@@")
-                told: dict[str, object] = {"type": "update", "unified_diff": diff[1] + diff[2]}
+                output: dict[str, object] = {"type": "update", "unified_diff": diff[1] + diff[2]}
                 target = section.move_to
                 if target is not None:
                     file.unlink()
                     self.before[target, call] = self.held(target)
-                    told["move_path"] = self.path(target)
+                    output["move_path"] = self.path(target)
                 (self.folder / (target or section.path)).write_bytes(new.encode())
                 if target is not None:
                     self.after[target, call] = new
-                return told
+                return output
 
     def _next(self) -> str:
         self.calls += 1

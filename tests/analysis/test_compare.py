@@ -12,22 +12,22 @@ from tests.cli.command import one_row, rows, run
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def compare(*words: str | Path) -> dict[str, Any]:
-    return one_row(run("compare", *words, "--json"))
+def compare(*arguments: str | Path) -> dict[str, Any]:
+    return one_row(run("compare", *arguments, "--json"))
 
 
-def run_command(story: TranscriptBuilder, command: str, *, code: int = 0, output: str = "done") -> str:
-    call = story.call("Bash", {"command": command, "description": f"Run {command} in {story.session_id}"})
+def run_command(builder: TranscriptBuilder, command: str, *, code: int = 0, output: str = "done") -> str:
+    call = builder.call("Bash", {"command": command, "description": f"Run {command} in {builder.session_id}"})
     body = claude_results.exited(code, output) if code else claude_results.ran(output)
-    story.result(call, body, after_ms=1_000)
+    builder.result(call, body, after_ms=1_000)
     return call
 
 
 def make_session(name: str, *commands: str) -> TranscriptBuilder:
-    story = TranscriptBuilder(session_id=name).prompt("Fix the test.")
+    builder = TranscriptBuilder(session_id=name).prompt("Fix the test.")
     for command in commands:
-        run_command(story, command)
-    return story
+        run_command(builder, command)
+    return builder
 
 
 def test_calls_failures_time_tokens_cost_and_files_are_compared(tmp_path: Path) -> None:
@@ -39,18 +39,18 @@ def test_calls_failures_time_tokens_cost_and_files_are_compared(tmp_path: Path) 
     second.result(second.call("Edit", edit), claude_results.edited(path, "x\n", "x", "y\nz"))
     a, b = (story.write(tmp_path / f"{story.session_id}.jsonl") for story in (first, second))
 
-    found = compare(a, b)
+    result = compare(a, b)
 
-    assert (found["a"]["calls"], found["b"]["calls"], found["difference"]["calls"]) == (2, 4, 2)
-    assert (found["a"]["failed"], sum(found["a"]["failures"].values()), found["b"]["failures"]) == (1, 1, {})
-    assert found["b"]["tools"] == {"Bash": 3, "Edit": 1}
-    assert found["difference"]["tools"] == {"Bash": 1, "Edit": 1}
-    assert (found["b"]["files_changed"], found["b"]["lines_added"], found["b"]["files"]) == (1, 2, {path: 1})
-    assert found["a"]["time"]["tools_ms"] == 2_000
+    assert (result["a"]["calls"], result["b"]["calls"], result["difference"]["calls"]) == (2, 4, 2)
+    assert (result["a"]["failed"], sum(result["a"]["failures"].values()), result["b"]["failures"]) == (1, 1, {})
+    assert result["b"]["tools"] == {"Bash": 3, "Edit": 1}
+    assert result["difference"]["tools"] == {"Bash": 1, "Edit": 1}
+    assert (result["b"]["files_changed"], result["b"]["lines_added"], result["b"]["files"]) == (1, 2, {path: 1})
+    assert result["a"]["time"]["tools_ms"] == 2_000
     for side, file in (("a", a), ("b", b)):
         (usage,) = rows(run("usage", file, "--by", "month", "--json"))
-        assert found[side]["tokens"] == {name: usage[name] for name in found[side]["tokens"]}
-        assert found[side]["cost_usd"] == pytest.approx(usage["cost_usd"])
+        assert result[side]["tokens"] == {name: usage[name] for name in result[side]["tokens"]}
+        assert result[side]["cost_usd"] == pytest.approx(usage["cost_usd"])
 
 
 def test_two_sessions_part_where_their_actions_differ(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_an_earlier_difference_of_results_is_named(tmp_path: Path) -> None:
 
 def test_the_working_folder_of_a_copy_makes_no_difference(tmp_path: Path) -> None:
     for name, cwd in (("aaaa", "/home/dev/one"), ("bbbb", "/home/dev/two")):
-        story = TranscriptBuilder(session_id=name, cwd=cwd).prompt("go")
-        run_command(story, f"cat {cwd}/a.txt")
-        story.write(tmp_path / f"{name}.jsonl")
+        builder = TranscriptBuilder(session_id=name, cwd=cwd).prompt("go")
+        run_command(builder, f"cat {cwd}/a.txt")
+        builder.write(tmp_path / f"{name}.jsonl")
 
     parting = compare(tmp_path / "aaaa.jsonl", tmp_path / "bbbb.jsonl")["parting"]
 
@@ -99,42 +99,42 @@ def test_sessions_with_different_prompts_do_not_begin_alike(tmp_path: Path) -> N
 
 
 def test_two_periods_are_compared_at_a_time(tmp_path: Path) -> None:
-    story = make_session("aaaa", "ls")
-    story.wait(86_400_000).prompt("again")
+    builder = make_session("aaaa", "ls")
+    builder.wait(86_400_000).prompt("again")
     for command in ("make", "make test"):
-        run_command(story, command)
-    path = story.write(tmp_path / "aaaa.jsonl")
+        run_command(builder, command)
+    path = builder.write(tmp_path / "aaaa.jsonl")
     began = datetime.fromisoformat(rows(run("calls", path, "--json"))[0]["requested"])
     middle = (began + timedelta(hours=1)).isoformat()
 
-    found = compare(path, "--at", middle)
+    result = compare(path, "--at", middle)
     limited = compare(path, "--at", middle, "--since", (began + timedelta(minutes=1)).isoformat())
 
-    assert (found["a"]["name"], found["a"]["calls"], found["b"]["name"], found["b"]["calls"]) == (
+    assert (result["a"]["name"], result["a"]["calls"], result["b"]["name"], result["b"]["calls"]) == (
         "before", 1, "after", 2,
     )  # fmt: skip
     assert (limited["a"]["calls"], limited["b"]["calls"]) == (0, 2)
-    assert found["a"]["tokens"]["output_tokens"] + found["b"]["tokens"]["output_tokens"] > 0
+    assert result["a"]["tokens"]["output_tokens"] + result["b"]["tokens"]["output_tokens"] > 0
 
 
 def test_folders_count_forks_once(tmp_path: Path) -> None:
-    story = make_session("aaaa", "ls", "make")
+    builder = make_session("aaaa", "ls", "make")
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    story.write(tmp_path / "one" / "aaaa.jsonl")
-    story.write(tmp_path / "two" / "aaaa.jsonl")
-    fork = story.fork("bbbb").prompt("more")
+    builder.write(tmp_path / "one" / "aaaa.jsonl")
+    builder.write(tmp_path / "two" / "aaaa.jsonl")
+    fork = builder.fork("bbbb").prompt("more")
     run_command(fork, "make test")
     fork.write(tmp_path / "two" / "bbbb.jsonl")
 
-    found = compare(tmp_path / "one", tmp_path / "two")
+    result = compare(tmp_path / "one", tmp_path / "two")
 
-    assert (found["a"]["calls"], found["b"]["calls"], found["parting"]) == (2, 3, None)
+    assert (result["a"]["calls"], result["b"]["calls"], result["parting"]) == (2, 3, None)
 
 
-@pytest.mark.parametrize("words", [[], ["a"], ["--since", "14d"], ["a", "b", "c"]])
-def test_compare_needs_two_names_or_a_time(words: list[str]) -> None:
-    assert "--at" in run("compare", *words, code=2).stderr
+@pytest.mark.parametrize("arguments", [[], ["a"], ["--since", "14d"], ["a", "b", "c"]])
+def test_compare_needs_two_names_or_a_time(arguments: list[str]) -> None:
+    assert "--at" in run("compare", *arguments, code=2).stderr
 
 
 def test_the_time_must_lie_in_the_period(tmp_path: Path) -> None:

@@ -11,29 +11,29 @@ from toolspan.analysis import context_by_tool, file_context, join_context
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def context_rows(*words: str | Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    found = rows(run("usage", "--context", *words, "--json"))
-    return {row["tool"]: row for row in found if row["row"] == "tool"}, [row for row in found if row["row"] == "call"]
+def context_rows(*arguments: str | Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    result = rows(run("usage", "--context", *arguments, "--json"))
+    return {row["tool"]: row for row in result if row["row"] == "tool"}, [row for row in result if row["row"] == "call"]
 
 
-def run_command(story: TranscriptBuilder, output: str) -> str:
-    call = story.call("Bash", {"command": "x"})
-    story.result(call, claude_results.ran(output), after_ms=10)
+def run_command(builder: TranscriptBuilder, output: str) -> str:
+    call = builder.call("Bash", {"command": "x"})
+    builder.result(call, claude_results.ran(output), after_ms=10)
     return call
 
 
-def answer(story: TranscriptBuilder, replies: int) -> TranscriptBuilder:
+def answer(builder: TranscriptBuilder, replies: int) -> TranscriptBuilder:
     for n in range(replies):
-        story.wait(10).text(f"reply {n}", message=f"msg_reply_{story.session_id}_{n}").prompt("more", after_ms=10)
-    return story
+        builder.wait(10).text(f"reply {n}", message=f"msg_reply_{builder.session_id}_{n}").prompt("more", after_ms=10)
+    return builder
 
 
 def test_a_result_stays_until_the_session_ends(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    call = run_command(story, "x" * 400)
-    answer(story, 3)
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    call = run_command(builder, "x" * 400)
+    answer(builder, 3)
 
-    tools, calls = context_rows(story.write(tmp_path / "s.jsonl"))
+    tools, calls = context_rows(builder.write(tmp_path / "s.jsonl"))
 
     assert [(row["call"], row["bytes"], row["estimated_tokens"], row["requests"]) for row in calls] == [
         (call, 400, 100, 3)
@@ -42,24 +42,24 @@ def test_a_result_stays_until_the_session_ends(tmp_path: Path) -> None:
 
 
 def test_a_result_stays_until_the_next_compaction(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    first = run_command(story, "x" * 40)
-    second = run_command(story.wait(10), "y" * 80)
-    story.wait(10).compact("summary of it").wait(10)
-    third = run_command(story.wait(10), "z" * 120)
-    answer(story, 2)
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    first = run_command(builder, "x" * 40)
+    second = run_command(builder.wait(10), "y" * 80)
+    builder.wait(10).compact("summary of it").wait(10)
+    third = run_command(builder.wait(10), "z" * 120)
+    answer(builder, 2)
 
-    _, calls = context_rows(story.write(tmp_path / "s.jsonl"))
+    _, calls = context_rows(builder.write(tmp_path / "s.jsonl"))
 
     assert {row["call"]: row["requests"] for row in calls} == {first: 1, second: 0, third: 2}
 
 
 def test_a_fork_adds_its_own_requests_and_counts_copied_ones_once(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="one").prompt("go")
-    call = run_command(story, "x" * 40)
-    answer(story, 2)
-    fork = answer(story.fork("two"), 3)
-    paths = [each.write(tmp_path / f"{each.session_id}.jsonl") for each in (story, fork)]
+    builder = TranscriptBuilder(session_id="one").prompt("go")
+    call = run_command(builder, "x" * 40)
+    answer(builder, 2)
+    fork = answer(builder.fork("two"), 3)
+    paths = [each.write(tmp_path / f"{each.session_id}.jsonl") for each in (builder, fork)]
 
     (joined,) = join_context([file_context(str(path)) for path in paths])
 
@@ -67,13 +67,13 @@ def test_a_fork_adds_its_own_requests_and_counts_copied_ones_once(tmp_path: Path
 
 
 def test_a_picture_counts_as_tokens_of_a_picture(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     source = {"type": "base64", "media_type": "image/png", "data": "A" * 40_000}
-    story.result(story.call("Read", {"file_path": "/a.png"}), claude_results.read("/a.png", ""))
-    record = json.loads(story.lines()[-1])
+    builder.result(builder.call("Read", {"file_path": "/a.png"}), claude_results.read("/a.png", ""))
+    record = json.loads(builder.lines()[-1])
     record["message"]["content"][0]["content"] = [{"type": "image", "source": source}]
     path = tmp_path / "s.jsonl"
-    path.write_bytes(b"\n".join([*story.lines()[:-1], json.dumps(record).encode()]) + b"\n")
+    path.write_bytes(b"\n".join([*builder.lines()[:-1], json.dumps(record).encode()]) + b"\n")
 
     (tool,) = context_by_tool(join_context([file_context(str(path))]))
 
@@ -81,9 +81,9 @@ def test_a_picture_counts_as_tokens_of_a_picture(tmp_path: Path) -> None:
 
 
 def test_the_screen_says_that_tokens_are_an_estimate(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    run_command(story, "x" * 400)
-    printed = run("usage", "--context", answer(story, 1).write(tmp_path / "s.jsonl")).stdout
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    run_command(builder, "x" * 400)
+    printed = run("usage", "--context", answer(builder, 1).write(tmp_path / "s.jsonl")).stdout
 
     assert "≈ tokens" in printed
     assert "estimate" in printed

@@ -28,15 +28,15 @@ def look(name: str, text: str = "nothing of interest") -> Step:
 
 
 def change(name: str) -> Step:
-    words = {**path(name), "old_string": "a", "new_string": "b"}
-    return "Edit", words, claude_results.edited(f"/w/{name}", "a", "a", "b")
+    text = {**path(name), "old_string": "a", "new_string": "b"}
+    return "Edit", text, claude_results.edited(f"/w/{name}", "a", "a", "b")
 
 
 def make_session(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
     """One call per message, two seconds of thought before each, one second to run."""
     made = TranscriptBuilder(version=version).prompt("go")
-    for tool, words, body in steps:
-        made.result(made.call(tool, words, after_ms=2_000), body, after_ms=1_000)
+    for tool, text, body in steps:
+        made.result(made.call(tool, text, after_ms=2_000), body, after_ms=1_000)
     return made
 
 
@@ -102,10 +102,10 @@ def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
     made.write(tmp_path / "one.jsonl")
     fork.write(tmp_path / "two.jsonl")
 
-    found = Flows([file_flows(str(item)) for item in tmp_path.rglob("*.jsonl")])
+    result = Flows([file_flows(str(item)) for item in tmp_path.rglob("*.jsonl")])
 
-    assert found.calls == 3
-    assert found.count_sequences(2) == {("Read", "Edit"): 1}
+    assert result.calls == 3
+    assert result.count_sequences(2) == {("Read", "Edit"): 1}
 
 
 @requirement("flows.copies")
@@ -147,7 +147,7 @@ SEVERAL: Step = ("MultiEdit", {**path("a"), "edits": []}, Body(content="Applied 
 
 @requirement("flows.known")
 def test_known_flows_have_names(tmp_path: Path) -> None:
-    found = {
+    result = {
         name: [flow.name for flow in session_flows(make_session(*steps), tmp_path).flows]
         for name, steps in {
             "modify": [listed("/w/a"), look("a"), change("a"), DONE],
@@ -157,7 +157,7 @@ def test_known_flows_have_names(tmp_path: Path) -> None:
         }.items()
     }
 
-    assert found == {
+    assert result == {
         "modify": ["file_modification"],
         "recover": ["error_recovery"],
         "search": ["search_and_modify"],
@@ -201,13 +201,13 @@ def test_a_change_a_failure_or_a_prompt_ends_the_run(tmp_path: Path) -> None:
     call = spoken.call("Read", path("south.py"))
     spoken.result(call, claude_results.read("/w/south.py", "x"), after_ms=10)
 
-    found = [
+    result = [
         session_flows(make_session(look("north.py"), change("a"), look("south.py")), tmp_path).missed,
         session_flows(make_session(look("north.py"), gone, look("south.py")), tmp_path).missed,
         session_flows(spoken, tmp_path).missed,
     ]
 
-    assert found == [[], [], []]
+    assert result == [[], [], []]
 
 
 @requirement("flows.missed")
@@ -219,10 +219,10 @@ def test_turns_are_known_without_recorded_prompt_ids(tmp_path: Path) -> None:
 
 @requirement("flows.unreadable")
 def test_an_unreadable_file_is_reported_and_not_raised(tmp_path: Path) -> None:
-    found = file_flows(str(tmp_path / "gone.jsonl"))
+    result = file_flows(str(tmp_path / "gone.jsonl"))
 
-    assert found.problem
-    assert found.chains == []
+    assert result.problem
+    assert result.chains == []
 
 
 @requirement("flows.copies")
@@ -232,9 +232,9 @@ def test_files_that_share_a_call_are_copies(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.jsonl").write_text(shared % (name, name, call), encoding="utf-8")
 
-    found = Flows([file_flows(str(item)) for item in tmp_path.glob("*.jsonl")])
+    result = Flows([file_flows(str(item)) for item in tmp_path.glob("*.jsonl")])
 
-    assert found.calls == 1
+    assert result.calls == 1
 
 
 def shell(command: str, output: str = "nothing of interest") -> Step:

@@ -21,9 +21,9 @@ HOLDS = "import sys; held = open(sys.argv[1], 'ab'); print('open', flush=True); 
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE) as found:
-        yield found
-        found.kill()
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE) as result:
+        yield result
+        result.kill()
 
 
 def start_of(pid: int) -> str:
@@ -71,13 +71,13 @@ def test_the_status_reported_by_the_client_is_used(
     home = Home(tmp_path, unanswered())
     home.lists(process.pid, status=message, statusUpdatedAt=1_794_755_038_725)
 
-    (found,) = home.look()
+    (result,) = home.look()
 
-    assert (found.status, found.pid, found.id) == (status, process.pid, home.session)
-    assert found.since is not None
-    assert datetime.fromisoformat(found.since).year == 2026
-    assert message in found.evidence[0]
-    assert [(call.tool, call.target) for call in found.calls] == [("Bash", "make")]
+    assert (result.status, result.pid, result.id) == (status, process.pid, home.session)
+    assert result.since is not None
+    assert datetime.fromisoformat(result.since).year == 2026
+    assert message in result.evidence[0]
+    assert [(call.tool, call.target) for call in result.calls] == [("Bash", "make")]
 
 
 @requirement("live.registry")
@@ -99,14 +99,14 @@ def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subproc
     process.kill()
     process.wait()
 
-    (found,) = home.look()
+    (result,) = home.look()
 
-    assert found.status == "dead"
-    assert "ended without notice" in found.evidence[0]
+    assert result.status == "dead"
+    assert "ended without notice" in result.evidence[0]
 
 
 @requirement("live.dead")
-@pytest.mark.skipif(sys.platform != "linux", reason="the client writes the start as Linux tells it")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the process start time of Linux")
 def test_a_reused_process_id_is_not_the_client(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     home = Home(tmp_path, unanswered())
     home.lists(process.pid, status="busy", procStart=start_of(process.pid))
@@ -125,10 +125,10 @@ def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) ->
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        (found,) = home.look()
+        (result,) = home.look()
         holder.kill()
 
-    assert (found.status, found.pid) == ("running", holder.pid)
+    assert (result.status, result.pid) == ("running", holder.pid)
 
 
 @requirement("live.dead")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zstandard
 from click.testing import CliRunner
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
@@ -31,13 +31,13 @@ RIPGREP = find_ripgrep()
 
 def search_folder(
     root: Path,
-    *words: str,
+    *arguments: str,
     sides: Iterable[MatchSide] = MATCH_SIDES,
     program: str | None = RIPGREP,
     ignore_case: bool = False,
     regex: bool = False,
 ) -> SearchResults:
-    query = query_of(words, ignore_case=ignore_case, regex=regex)
+    query = query_of(arguments, ignore_case=ignore_case, regex=regex)
     return search(find_candidates([root], query.rarest_filter, program=program), query, sides=sides)
 
 
@@ -283,15 +283,15 @@ def test_regular_expressions_see_decoded_text(
 
 
 @requirement("search.spellings")
-@pytest.mark.parametrize(("words", "regex"), [((), False), (("",), False), (("(",), True)])
-def test_invalid_queries_are_refused(words: tuple[str, ...], regex: bool) -> None:
+@pytest.mark.parametrize(("arguments", "regex"), [((), False), (("",), False), (("(",), True)])
+def test_invalid_queries_are_refused(arguments: tuple[str, ...], regex: bool) -> None:
     with pytest.raises(QueryError):
-        query_of(words, regex=regex)
+        query_of(arguments, regex=regex)
 
 
-def everything(root: Path, words: Sequence[str], *, ignore_case: bool) -> set[tuple[str, str]]:
+def everything(root: Path, arguments: Sequence[str], *, ignore_case: bool) -> set[tuple[str, str]]:
     """Read all files in full and search every text."""
-    query = query_of(words, ignore_case=ignore_case)
+    query = query_of(arguments, ignore_case=ignore_case)
 
     def holds(texts: list[str]) -> bool:
         return all(any(word.expression.search(text) for text in texts) for word in query.terms)
@@ -342,17 +342,16 @@ def transcripts(draw: st.DrawFn) -> bytes:
 
 
 @requirement("search.equal")
-@settings(max_examples=60)
 @given(transcripts(), st.lists(TEXTS, min_size=1, max_size=2), st.booleans())
 def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
-    data: bytes, words: list[str], ignore_case: bool
+    data: bytes, arguments: list[str], ignore_case: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "s.jsonl").write_bytes(data)
-        fast = search_folder(root, *words, ignore_case=ignore_case).matches
-        slow = search_folder(root, *words, ignore_case=ignore_case, program=None).matches
-        whole = everything(root, words, ignore_case=ignore_case)
+        fast = search_folder(root, *arguments, ignore_case=ignore_case).matches
+        slow = search_folder(root, *arguments, ignore_case=ignore_case, program=None).matches
+        whole = everything(root, arguments, ignore_case=ignore_case)
 
     assert fast == slow
     calls = {("call", str(match.call)) for match in fast if match.kind == "call"}
@@ -362,7 +361,6 @@ def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
 
 
 @requirement("search.equal")
-@settings(max_examples=60)
 @given(st.lists(claude_entries(), max_size=4), mutations(), st.text(max_size=3))
 @example([], [], "a")
 def test_search_never_fails_on_the_content_of_a_file(
@@ -377,8 +375,8 @@ def test_search_never_fails_on_the_content_of_a_file(
             complete_matches(number_lines(fast.matches), scan_files)
 
 
-def search_rows(*words: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(app, ["search", *words, "--json"])
+def search_rows(*arguments: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(app, ["search", *arguments, "--json"])
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 

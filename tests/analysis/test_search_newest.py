@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
@@ -142,7 +142,6 @@ def test_matches_of_rollouts_are_sorted_by_time(tmp_path: Path) -> None:
 
 
 @requirement("search.newest")
-@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.integers(0, 59), min_size=1, max_size=4), min_size=1, max_size=5),
     st.integers(1, 6),

@@ -453,10 +453,10 @@ def test_a_long_gap_between_the_records_of_a_subagent_is_not_tool_time(version: 
     builder.until(agent).result(call, report, after_ms=1_000).text("done", after_ms=1_000)
     builder.write(tmp_path / "s.jsonl")
 
-    found = sheet(*sorted(tmp_path.rglob("*.jsonl")))
+    result = sheet(*sorted(tmp_path.rglob("*.jsonl")))
 
-    assert parts(found.split) == {"model": 2_000, "tools": 6_000, "nothing_recorded": 7 * hour}
-    assert parts(found.agents[0].split) == {"model": 2_000, "tools": 3_000, "nothing_recorded": 7 * hour}
+    assert parts(result.split) == {"model": 2_000, "tools": 6_000, "nothing_recorded": 7 * hour}
+    assert parts(result.agents[0].split) == {"model": 2_000, "tools": 3_000, "nothing_recorded": 7 * hour}
 
 
 @requirement("time.nothing-recorded")
@@ -476,10 +476,10 @@ def test_a_call_that_stops_reporting_progress_is_not_tool_time(tmp_path: Path) -
     long = builder.call("Grep", {"pattern": "x"}, id="other", after_ms=1_000)  # this tool never reports progress
     builder.result(long, claude_results.ran("a"), after_ms=20 * minute)
 
-    found = sheet(builder.write(tmp_path / "s.jsonl"))
+    result = sheet(builder.write(tmp_path / "s.jsonl"))
 
     expected = {"model": 5_000, "tools": 24 * minute + 4_000, "nothing_recorded": 660 * minute}
-    assert parts(found.split) == expected
+    assert parts(result.split) == expected
 
 
 @requirement("time.nothing-recorded")
@@ -497,6 +497,6 @@ def test_a_long_command_or_a_busy_subagent_is_tool_time(tmp_path: Path) -> None:
     builder.until(agent).result(call, report).text("done", after_ms=1_000)
     builder.write(tmp_path / "s.jsonl")
 
-    found = sheet(*sorted(tmp_path.rglob("*.jsonl")))
+    result = sheet(*sorted(tmp_path.rglob("*.jsonl")))
 
-    assert parts(found.split) == {"model": 3_000, "tools": (60 + 6 * 13) * minute}
+    assert parts(result.split) == {"model": 3_000, "tools": (60 + 6 * 13) * minute}

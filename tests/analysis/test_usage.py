@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.command import run
+from tests.fork_server import TOOLSPAN
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.usage import file_usage, group_usage, join_requests
 from toolspan.errors import SourceError
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Tokens
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
 FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -39,8 +41,8 @@ def write_lines(path: Path, lines: list[dict[str, object]]) -> Path:
 
 
 def usage_rows(*arguments: str, **variables: str) -> list[dict[str, object]]:
-    command = [sys.executable, "-m", "toolspan", "usage", *arguments, "--json"]
-    environment = {"PYTHONPATH": ":".join(sys.path), "TOOLSPAN_NO_CACHE": "1", "PATH": "/usr/bin:/bin", **variables}
+    command = [*TOOLSPAN, "usage", *arguments, "--json"]
+    environment = {"TOOLSPAN_NO_CACHE": "1", "PATH": "/usr/bin:/bin", **variables}
     printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     return [json.loads(line) for line in printed.splitlines()]
 
@@ -57,7 +59,6 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=30)
 @given(files=st.lists(MESSAGES, min_size=1, max_size=3))
 def test_sums_per_day_and_model_equal_an_independent_count(
     files: list[list[tuple[int, int, str, tuple[int, ...]]]], tmp_path_factory: pytest.TempPathFactory
@@ -144,13 +145,13 @@ def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: P
 
 
 def test_a_subagent_without_a_side_file_has_the_type_that_its_call_names(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="parent", version="2.1.80").prompt("go")
-    starter = story.call("Task", {"prompt": "look", "description": "d", "subagent_type": "Explore"})
-    story.usage(output_tokens=1)
-    agent = story.agent(starter, kind="Explore").prompt("look").text("seen").usage(output_tokens=30)
-    story.result(starter, claude_results.reported(agent.agent_id, "seen", prompt="look", calls=0, took_ms=5))
-    story.text("done").usage(output_tokens=5)
-    story.write(tmp_path / "parent.jsonl")
+    builder = TranscriptBuilder(session_id="parent", version="2.1.80").prompt("go")
+    starter = builder.call("Task", {"prompt": "look", "description": "d", "subagent_type": "Explore"})
+    builder.usage(output_tokens=1)
+    agent = builder.agent(starter, kind="Explore").prompt("look").text("seen").usage(output_tokens=30)
+    builder.result(starter, claude_results.reported(agent.agent_id, "seen", prompt="look", calls=0, took_ms=5))
+    builder.text("done").usage(output_tokens=5)
+    builder.write(tmp_path / "parent.jsonl")
     for side_file in tmp_path.rglob("*.meta.json"):
         side_file.unlink()
 

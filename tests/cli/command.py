@@ -19,9 +19,9 @@ CWD = "/home/dev/project"
 Env = Mapping[str, str | None]
 
 
-def run(*words: str | Path, code: int | None = 0, env: Env | None = None) -> Result:
+def run(*arguments: str | Path, code: int | None = 0, env: Env | None = None) -> Result:
     """Run a command, which is to end with this code; None for any."""
-    done = CliRunner().invoke(app, [str(word) for word in words], env=env)
+    done = CliRunner().invoke(app, [str(word) for word in arguments], env=env)
     assert code is None or done.exit_code == code, done.output
     return done
 
@@ -38,12 +38,12 @@ def rows(done: Result | subprocess.CompletedProcess[str]) -> list[dict[str, Any]
 
 def one_row(done: Result) -> dict[str, Any]:
     """What a command has printed that prints one object."""
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
-def saved(story: TranscriptBuilder, root: Path, cwd: str | Path = CWD) -> Path:
+def saved(builder: TranscriptBuilder, root: Path, cwd: str | Path = CWD) -> Path:
     """A session in the folder of a client."""
     folder = root / "projects" / project_name(str(cwd))
     folder.mkdir(parents=True, exist_ok=True)
-    return story.write(folder / f"{story.session_id}.jsonl")
+    return builder.write(folder / f"{builder.session_id}.jsonl")

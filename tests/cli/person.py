@@ -22,7 +22,7 @@ MENU = "c deny with a comment"
 
 
 def message(*calls: tuple[str, str, Mapping[str, object]]) -> str:
-    content = [{"type": "tool_use", "id": i, "name": n, "input": given} for i, n, given in calls]
+    content = [{"type": "tool_use", "id": i, "name": n, "input": tool_input} for i, n, tool_input in calls]
     return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}})
 
 
@@ -125,14 +125,14 @@ def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[
 
     `around` is a command that starts it for them.
     """
-    words = [*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"]
-    words += ["--transcript", str(folder / "t.jsonl"), *options]
-    with seated(folder, words, home=folder / "home", piped=True) as somebody:
+    arguments = [*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"]
+    arguments += ["--transcript", str(folder / "t.jsonl"), *options]
+    with seated(folder, arguments, home=folder / "home", piped=True) as somebody:
         yield somebody
 
 
 @contextmanager
-def seated(folder: Path, words: Sequence[str], *, home: Path, piped: bool = False) -> Iterator[Person]:
+def seated(folder: Path, arguments: Sequence[str], *, home: Path, piped: bool = False) -> Iterator[Person]:
     """Somebody at a terminal of 80 columns, who has started a command in `folder/project`.
 
     What is `piped` is read from a pipe and printed to one; the terminal is for the rest.
@@ -146,7 +146,7 @@ def seated(folder: Path, words: Sequence[str], *, home: Path, piped: bool = Fals
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     child = subprocess.Popen(
-        words,
+        arguments,
         cwd=project,
         stdin=subprocess.PIPE if piped else theirs,
         stdout=subprocess.PIPE if piped else theirs,

@@ -15,17 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli import command
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
 
-COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 READING = ("calls", "errors", "stats", "sessions", "doctor")
 
 
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TOOLSPAN, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
 
 
 def story() -> TranscriptBuilder:
@@ -36,9 +38,9 @@ def story() -> TranscriptBuilder:
 def test_help_lists_every_command() -> None:
     output = CliRunner().invoke(app, ["--help"]).stdout
 
-    for name, words in COMMANDS.items():
+    for name, text in COMMANDS.items():
         assert name in output
-        assert words in output
+        assert text in output
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -101,9 +103,9 @@ def test_damage_is_exit_code_1_only_for_the_doctor(tmp_path: Path) -> None:
 
 
 @requirement("cli.exit-codes")
-@pytest.mark.parametrize("words", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
-def test_wrong_words_are_exit_code_2(words: list[str]) -> None:
-    done = CliRunner().invoke(app, words)
+@pytest.mark.parametrize("arguments", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
+def test_wrong_words_are_exit_code_2(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
 
     assert done.exit_code == 2
     assert "Traceback" not in done.stderr
@@ -120,8 +122,8 @@ def test_output_in_a_pipe_has_no_colours(tmp_path: Path) -> None:
 def test_a_limit_that_is_given_counts_with_json_too(name: str) -> None:
     archive = sample.archive()
 
-    def found(*words: str) -> list[dict[str, Any]]:
-        got = command.rows(command.run(name, archive, "--json", *words))
+    def found(*arguments: str) -> list[dict[str, Any]]:
+        got = command.rows(command.run(name, archive, "--json", *arguments))
         if name == "stats":
             return [dict(tool) for tool in got[0]["tools"]]
         return [row for row in got if row.get("type", "chain") == "chain"]
@@ -171,13 +173,13 @@ def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
     (tmp_path / f"b{hostile}.jsonl.zst").write_bytes(b"no archive")
     (tmp_path / f"c{hostile}.txt").write_bytes(b"no transcript")
 
-    told = [
+    output = [
         command.run("show", "toolu_", path, code=2),
         command.run("calls", tmp_path / f"c{hostile}.txt", code=2),
         *(command.run(name, tmp_path, code=None) for name in ("calls", "errors", "doctor")),
         command.run("search", "ls", f"{tmp_path}/"),
     ]
 
-    for done in told:
+    for done in output:
         assert done.stderr.startswith("toolspan: ")
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stderr)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +14,46 @@ from click.testing import CliRunner, Result
 
 from tests.cli.command import home_at, run, saved
 from tests.cli.command import rows as rows_of
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.reading.rows import CallRow
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.codex_builder import RolloutBuilder
 
-COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
-def calls(*words: str | Path, root: Path | None = None) -> Result:
-    return run("calls", *words, code=None, env=home_at(root))
+def calls(*arguments: str | Path, root: Path | None = None) -> Result:
+    return run("calls", *arguments, code=None, env=home_at(root))
 
 
-def listed(*words: str | Path, root: Path | None = None) -> str:
-    return run("calls", *words, env=home_at(root)).stdout
+def listed(*arguments: str | Path, root: Path | None = None) -> str:
+    return run("calls", *arguments, env=home_at(root)).stdout
 
 
-def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
-    return rows_of(run("calls", *words, "--json", env=home_at(root)))
+def rows(*arguments: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
+    return rows_of(run("calls", *arguments, "--json", env=home_at(root)))
 
 
-def ids(*words: str | Path, root: Path | None = None) -> list[str]:
-    return [row["id"] for row in rows(*words, root=root)]
+def ids(*arguments: str | Path, root: Path | None = None) -> list[str]:
+    return [row["id"] for row in rows(*arguments, root=root)]
 
 
 def asked(session_id: str, *names: str) -> TranscriptBuilder:
     """A session whose calls have these ids and all end well."""
-    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    builder = TranscriptBuilder(session_id=session_id).prompt("go")
     for name in names:
-        story.result(story.call("Bash", {"command": "ls"}, id=name), claude_results.ran("x"))
-    return story
+        builder.result(builder.call("Bash", {"command": "ls"}, id=name), claude_results.ran("x"))
+    return builder
 
 
 @requirement("calls.json-is-call-facts")
 def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="one").prompt("go")
-    call = story.call("Bash", {"command": "make"}, id="toolu_1")
-    story.result(call, claude_results.exited(2, "no rule"), after_ms=1_500)
-    path = story.write(tmp_path / "one.jsonl")
+    builder = TranscriptBuilder(session_id="one").prompt("go")
+    call = builder.call("Bash", {"command": "make"}, id="toolu_1")
+    builder.result(call, claude_results.exited(2, "no rule"), after_ms=1_500)
+    path = builder.write(tmp_path / "one.jsonl")
 
     (row,) = rows(path)
 
@@ -90,10 +90,10 @@ def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> N
 
 @requirement("calls.files-alone-folders-joined")
 def test_a_fork_in_a_folder_counts_its_copies_once(tmp_path: Path) -> None:
-    story = asked("one", "toolu_a", "toolu_b")
-    twin = story.fork("two")
+    builder = asked("one", "toolu_a", "toolu_b")
+    twin = builder.fork("two")
     twin.result(twin.call("Read", {"file_path": "/a"}, id="toolu_c"), claude_results.read("/a", "a"))
-    first, second = saved(story, tmp_path), saved(twin, tmp_path)
+    first, second = saved(builder, tmp_path), saved(twin, tmp_path)
 
     assert sorted(ids(tmp_path)) == ["toolu_a", "toolu_b", "toolu_c"]
     assert {row["id"]: row["session"] for row in rows(tmp_path)} == {
@@ -126,13 +126,13 @@ def test_equal_ids_in_sessions_that_have_nothing_in_common_are_two_calls(tmp_pat
 
 def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
     """A session that started a subagent: the ids of its call and of the subagent's."""
-    story = TranscriptBuilder(version=version).prompt("go")
-    starter = story.call("Task", {"description": "a", "prompt": "Look"})
-    agent = story.agent(starter).prompt("Look")
+    builder = TranscriptBuilder(version=version).prompt("go")
+    starter = builder.call("Task", {"description": "a", "prompt": "Look"})
+    agent = builder.agent(starter).prompt("Look")
     inner = agent.call("Read", {"file_path": "/a"})
     agent.result(inner, claude_results.read("/a", "a"))
     report = claude_results.reported(agent.agent_id, "seen", prompt="Look", calls=1, took_ms=10)
-    return story.result(starter, report), starter, inner
+    return builder.result(starter, report), starter, inner
 
 
 @requirement("calls.subagents-name-their-starter")
@@ -153,32 +153,32 @@ def test_a_subagents_call_names_the_call_that_started_it(version: str, tmp_path:
 
 @requirement("calls.subagents-name-their-starter")
 def test_the_side_file_alone_ties_a_subagent_to_its_call(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    starter = story.call("Agent", {"description": "a", "prompt": "Look"})
-    agent = story.agent(starter).prompt("Look")
+    builder = TranscriptBuilder().prompt("go")
+    starter = builder.call("Agent", {"description": "a", "prompt": "Look"})
+    agent = builder.agent(starter).prompt("Look")
     inner = agent.call("Read", {"file_path": "/a"})
-    saved(story, tmp_path)
+    saved(builder, tmp_path)
 
     assert {row["id"]: row["parent_call"] for row in rows(tmp_path)}[inner] == starter
 
 
 def mixed() -> TranscriptBuilder:
     """Four calls an hour apart, each with its own tool and end; the last one in a subagent."""
-    story = TranscriptBuilder(session_id="mixed").prompt("go")
-    story.result(story.call("Read", {"file_path": "/a"}, id="read"), claude_results.read("/a", "a"))
-    call = story.call("Bash", {"command": "x"}, id="bash", after_ms=3_600_000)
-    story.result(call, claude_results.exited(1))
-    call = story.call("Edit", {"file_path": "/a"}, id="edit", after_ms=3_600_000)
-    story.result(call, claude_results.refused("File has not been read yet."))
-    starter = story.call("Agent", {"prompt": "p"}, id="agent", after_ms=3_600_000)
-    agent = story.agent(starter).prompt("p")
+    builder = TranscriptBuilder(session_id="mixed").prompt("go")
+    builder.result(builder.call("Read", {"file_path": "/a"}, id="read"), claude_results.read("/a", "a"))
+    call = builder.call("Bash", {"command": "x"}, id="bash", after_ms=3_600_000)
+    builder.result(call, claude_results.exited(1))
+    call = builder.call("Edit", {"file_path": "/a"}, id="edit", after_ms=3_600_000)
+    builder.result(call, claude_results.refused("File has not been read yet."))
+    starter = builder.call("Agent", {"prompt": "p"}, id="agent", after_ms=3_600_000)
+    agent = builder.agent(starter).prompt("p")
     agent.result(agent.call("Glob", {"pattern": "*"}, id="glob"), "x")
-    return story
+    return builder
 
 
 @requirement("cli.filters")
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("arguments", "wanted"),
     [
         (["--tool", "Bash"], {"bash"}),
         (["--tool", "Bash", "--tool", "Read"], {"bash", "read"}),
@@ -197,10 +197,10 @@ def mixed() -> TranscriptBuilder:
         (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),
     ],
 )
-def test_filters_choose_calls(words: list[str], wanted: set[str], tmp_path: Path) -> None:
+def test_filters_choose_calls(arguments: list[str], wanted: set[str], tmp_path: Path) -> None:
     saved(mixed(), tmp_path)
 
-    assert set(ids(tmp_path, *words)) == wanted
+    assert set(ids(tmp_path, *arguments)) == wanted
 
 
 @requirement("cli.filters")
@@ -252,7 +252,7 @@ def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
 
 @requirement("cli.wrong-words-are-one-line")
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "output"),
     [
         ("aaaa", "2 sessions begin with 'aaaa'"),
         ("zzzz", "no session begins with 'zzzz'"),
@@ -264,7 +264,7 @@ def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
     ],
 )
 def test_a_word_that_names_nothing_or_too_much_is_one_line_and_exit_code_2(
-    word: str, told: str, tmp_path: Path
+    word: str, output: str, tmp_path: Path
 ) -> None:
     for last in "12":
         saved(asked(f"aaaa-{last}", "toolu_a"), tmp_path)
@@ -273,7 +273,7 @@ def test_a_word_that_names_nothing_or_too_much_is_one_line_and_exit_code_2(
 
     assert (done.exit_code, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
+    assert output in done.stderr
 
 
 @requirement("cli.wrong-words-are-one-line")
@@ -360,30 +360,30 @@ def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
 
 
 @requirement("cli.closed-pipe-is-quiet")
-@pytest.mark.parametrize("words", [["--json"], ["--limit", "0", "--unfold"]])
-def test_a_reader_that_goes_away_is_no_error(words: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [["--json"], ["--limit", "0", "--unfold"]])
+def test_a_reader_that_goes_away_is_no_error(arguments: list[str], tmp_path: Path) -> None:
     path = asked("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
 
     with subprocess.Popen(
-        [*COMMAND, "calls", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*TOOLSPAN, "calls", str(path), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
-        said = process.stderr.read()
+        text = process.stderr.read()
         code = process.wait(60)
 
-    assert (code, said) == (141, b"")
+    assert (code, text) == (141, b"")
 
 
 @requirement("cli.half-surrogates-are-safe")
 def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "echo HALF"})
-    story.result(call, claude_results.exited(1, "HALF"))
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "echo HALF"})
+    builder.result(call, claude_results.exited(1, "HALF"))
     path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data().replace(b"HALF", rb"\ud83d"))
+    path.write_bytes(builder.data().replace(b"HALF", rb"\ud83d"))
 
     (row,) = rows(path)
 
@@ -392,11 +392,11 @@ def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> No
 
 
 def test_calls_of_subagents_background_calls_and_orphans_are_marked(tmp_path: Path) -> None:
-    story = mixed()
-    call = story.call("Bash", {"command": "serve"})
-    story.result(call, claude_results.in_background("b1", story.task_output("b1")))
-    story.result("toolu_gone", "late")
-    saved(story, tmp_path)
+    builder = mixed()
+    call = builder.call("Bash", {"command": "serve"})
+    builder.result(call, claude_results.in_background("b1", builder.task_output("b1")))
+    builder.result("toolu_gone", "late")
+    saved(builder, tmp_path)
 
     output = listed(tmp_path)
 

@@ -22,34 +22,34 @@ MISSING_NAME = (
 
 
 def claude(*failures: tuple[str, int, str], session_id: str = "s") -> TranscriptBuilder:
-    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    builder = TranscriptBuilder(session_id=session_id).prompt("go")
     for command, code, output in failures:
-        story.result(story.call("Bash", {"command": command}, after_ms=1_000), claude_results.exited(code, output))
-    return story
+        builder.result(builder.call("Bash", {"command": command}, after_ms=1_000), claude_results.exited(code, output))
+    return builder
 
 
-def groups(*words: str | Path) -> list[dict[str, Any]]:
-    return rows(run("errors", *words, "--json"))
+def groups(*arguments: str | Path) -> list[dict[str, Any]]:
+    return rows(run("errors", *arguments, "--json"))
 
 
-def calls(*words: str | Path) -> list[dict[str, Any]]:
-    return rows(run("calls", *words, "--json"))
+def calls(*arguments: str | Path) -> list[dict[str, Any]]:
+    return rows(run("calls", *arguments, "--json"))
 
 
 @requirement("errors.causes")
 def test_failures_with_one_cause_are_one_group_whatever_their_paths_names_and_numbers(tmp_path: Path) -> None:
-    story = claude(
+    builder = claude(
         ("python a.py", 1, MISSING_NAME.format("/w/a.py", 3, "total")),
         ("cd /w && timeout 9 python3 lib/b.py", 1, MISSING_NAME.format("lib/b.py", 17, "count")),
         ("git push", 128, "fatal: not a git repository (or any of the parent directories): .git"),
         ("npx tsc -p .", 2, "src/x.ts(3,5): error TS2304: Cannot find name 'a'.\nsrc/x.ts(9,1): error TS2322: no"),
         ("npm run types", 2, "> tsc\n\nlib/y.ts(14,1): error TS2304: Cannot find name 'other'."),
     )
-    found = groups(story.write(tmp_path / "s.jsonl"))
+    result = groups(builder.write(tmp_path / "s.jsonl"))
 
-    assert [(group["program"], group["count"]) for group in found] == [("tsc", 2), ("python", 2), ("git", 1)]
-    assert found[1]["text"] == "NameError: name 'count' is not defined"
-    assert found[2]["text"].startswith("fatal: not a git repository")
+    assert [(group["program"], group["count"]) for group in result] == [("tsc", 2), ("python", 2), ("git", 1)]
+    assert result[1]["text"] == "NameError: name 'count' is not defined"
+    assert result[2]["text"].startswith("fatal: not a git repository")
 
 
 @requirement("errors.causes")
@@ -74,20 +74,22 @@ def test_the_id_of_a_group_stays_when_other_failures_are_added(tmp_path: Path) -
         tmp_path / "b.jsonl"
     )
 
-    found = {group["id"]: group for group in groups(tmp_path)}
+    result = {group["id"]: group for group in groups(tmp_path)}
 
-    assert found[first[0]["id"]]["count"] == 3
+    assert result[first[0]["id"]]["count"] == 3
 
 
 @requirement("errors.group-ids")
 def test_the_command_of_a_group_lists_all_its_calls(tmp_path: Path) -> None:
-    story = claude(("make", 2, "make: *** No rule to make target 'a'.  Stop."), ("ls /x", 2, "ls: cannot access '/x'"))
-    story.result(story.call("Read", {"file_path": "/a"}), claude_results.failed("File does not exist."))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = claude(
+        ("make", 2, "make: *** No rule to make target 'a'.  Stop."), ("ls /x", 2, "ls: cannot access '/x'")
+    )
+    builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.failed("File does not exist."))
+    path = builder.write(tmp_path / "s.jsonl")
 
     for group in groups(path):
-        _, *words = group["command"].split()
-        listed = rows(run(*words, "--json"))
+        _, *text = group["command"].split()
+        listed = rows(run(*text, "--json"))
         assert {row["error_group"] for row in listed} == {group["id"]}
         assert len(listed) == group["count"]
     assert run("calls", path, "--group", "nosuchgroup", code=2).exit_code == 2
@@ -96,11 +98,11 @@ def test_the_command_of_a_group_lists_all_its_calls(tmp_path: Path) -> None:
 
 @requirement("errors.groups")
 def test_a_group_tells_when_it_occurred_and_where_it_is_heading(tmp_path: Path) -> None:
-    story = claude(("make", 2, "make: *** No targets specified and no makefile found.  Stop."))
+    builder = claude(("make", 2, "make: *** No targets specified and no makefile found.  Stop."))
     for _ in range(3):
-        story.wait(3_600_000)
-        story.result(story.call("Bash", {"command": "ls /x"}), claude_results.exited(2, "ls: cannot access '/x'"))
-    rising, gone = groups(story.write(tmp_path / "s.jsonl"))
+        builder.wait(3_600_000)
+        builder.result(builder.call("Bash", {"command": "ls /x"}), claude_results.exited(2, "ls: cannot access '/x'"))
+    rising, gone = groups(builder.write(tmp_path / "s.jsonl"))
 
     assert (rising["trend"], gone["trend"]) == ("rising", "gone")
     assert rising["first"] < rising["last"]
@@ -114,10 +116,10 @@ def searches(tmp_path: Path, dialect: str) -> Path:
             tmp_path / "s.jsonl"
         )
     if dialect == "codex":
-        story = RolloutBuilder().prompt("go")
-        story.output(story.call("exec_command", {"cmd": "rg needle src"}), command_output("", code=1))
-        story.output(story.call("exec_command", {"cmd": "rg needle /no"}), command_output("rg: /no: gone", code=2))
-        return story.write(tmp_path)
+        builder = RolloutBuilder().prompt("go")
+        builder.output(builder.call("exec_command", {"cmd": "rg needle src"}), command_output("", code=1))
+        builder.output(builder.call("exec_command", {"cmd": "rg needle /no"}), command_output("rg: /no: gone", code=2))
+        return builder.write(tmp_path)
     tool = "run_shell_command"
     path = tmp_path / ".gemini" / "tmp" / "x" / "chats" / "session-1.json"
     path.parent.mkdir(parents=True)
@@ -136,11 +138,11 @@ def searches(tmp_path: Path, dialect: str) -> Path:
 def test_a_search_that_found_nothing_is_not_counted_as_an_error(dialect: str, tmp_path: Path) -> None:
     path = searches(tmp_path, dialect)
 
-    found = calls(path)
+    result = calls(path)
     shown = run("errors", path).stdout
     stats = one_row(run("stats", path, "--json"))
 
-    assert [(row["state"], row["error_kind"]) for row in found] == [
+    assert [(row["state"], row["error_kind"]) for row in result] == [
         ("failed", "nothing_found"), ("failed", "command_failed"),
     ]  # fmt: skip
     assert shown.startswith("1 of 2 calls failed (50%)\n")
@@ -155,16 +157,16 @@ def test_a_search_that_found_nothing_is_not_counted_as_an_error(dialect: str, tm
 def test_a_command_that_failed_in_the_background_is_counted_and_its_call_stays_as_recorded(
     way: str, tmp_path: Path
 ) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "npm run dev", "run_in_background": True})
-    story.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "npm run dev", "run_in_background": True})
+    builder.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
     if way == "notification":
-        story.task_notification(call, "b1", 'Background command "Start" failed with exit code 1', status="failed")
+        builder.task_notification(call, "b1", 'Background command "Start" failed with exit code 1', status="failed")
     else:
-        poll = story.call("BashOutput", {"bash_id": "b1"})
+        poll = builder.call("BashOutput", {"bash_id": "b1"})
         text = "<status>failed</status>\n\n<exit_code>1</exit_code>\n\n<stderr>\nError: port in use\n</stderr>"
-        story.result(poll, text)
-    path = story.write(tmp_path / "s.jsonl")
+        builder.result(poll, text)
+    path = builder.write(tmp_path / "s.jsonl")
 
     row = calls(path)[0]
     (group,) = groups(path)
@@ -177,11 +179,11 @@ def test_a_command_that_failed_in_the_background_is_counted_and_its_call_stays_a
 
 @requirement("errors.background")
 def test_a_process_that_failed_is_named_by_the_command_that_started_it(tmp_path: Path) -> None:
-    story = RolloutBuilder().prompt("go")
-    story.output(story.call("exec_command", {"cmd": "cargo test"}), running_output(7))
-    poll = story.call("write_stdin", {"session_id": 7, "chars": ""})
-    story.output(poll, command_output("error: test failed, to rerun pass `--lib`", code=101))
-    path = story.write(tmp_path)
+    builder = RolloutBuilder().prompt("go")
+    builder.output(builder.call("exec_command", {"cmd": "cargo test"}), running_output(7))
+    poll = builder.call("write_stdin", {"session_id": 7, "chars": ""})
+    builder.output(poll, command_output("error: test failed, to rerun pass `--lib`", code=101))
+    path = builder.write(tmp_path)
 
     starter, poll_row = calls(path)
 
@@ -193,9 +195,9 @@ def test_a_process_that_failed_is_named_by_the_command_that_started_it(tmp_path:
 @requirement("show.running")
 @pytest.mark.parametrize(("minutes", "state"), [(1, "running"), (60, "never_answered")])
 def test_a_call_of_a_session_in_progress_is_running(minutes: int, state: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(start=datetime.now(UTC) - timedelta(minutes=minutes)).prompt("go")
-    story.call("Bash", {"command": "sleep 600"}, id="toolu_open")
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(start=datetime.now(UTC) - timedelta(minutes=minutes)).prompt("go")
+    builder.call("Bash", {"command": "sleep 600"}, id="toolu_open")
+    path = builder.write(tmp_path / "s.jsonl")
 
     assert json.loads(run("show", path, "--json").stdout)["session"]["calls"] == {state: 1}
     assert state in run("show", "toolu_open", path).stdout

@@ -33,14 +33,14 @@ def rollout(user: Path) -> RolloutBuilder:
     return made
 
 
-def run(*words: str) -> Result:
-    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert result.exit_code in (0, 1), result.output
     return result
 
 
-def rows(*words: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
 
 
 @requirement("codex.commands")
@@ -57,9 +57,9 @@ def test_without_a_name_both_clients_are_read_and_a_dialect_chooses(rollout: Rol
 
 @requirement("codex.commands")
 def test_a_session_is_named_by_its_thread(rollout: RolloutBuilder) -> None:
-    found = rows("calls", rollout.thread_id)
-    assert [row["target"] for row in found] == ["make", "look", "ls"]
-    assert found[2]["parent_call"] == found[1]["id"]
+    result = rows("calls", rollout.thread_id)
+    assert [row["target"] for row in result] == ["make", "look", "ls"]
+    assert result[2]["parent_call"] == result[1]["id"]
 
 
 @requirement("codex.commands")

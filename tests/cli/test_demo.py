@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
 import toolspan
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 
-DEMO = [sys.executable, "-m", "toolspan", "demo"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+DEMO = [*TOOLSPAN, "demo"]
 
 
 @requirement("demo.circle")
 def test_the_demo_runs_real_tools_and_its_transcript_tells_the_same(tmp_path: Path) -> None:
     done = subprocess.run([*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120)
-    told = json.loads(done.stdout)
-    read = toolspan.read(told["transcript"])
+    output = json.loads(done.stdout)
+    read = toolspan.read(output["transcript"])
 
-    assert [(call["tool"], call["state"]) for call in told["calls"]][3:] == [
+    assert [(call["tool"], call["state"]) for call in output["calls"]][3:] == [
         ("Bash", "failed"),
         ("Edit", "succeeded"),
         ("Bash", "succeeded"),
         ("Bash", "blocked_by_hook"),
         ("Bash", "denied"),
     ]
-    assert {call["id"]: call["state"] for call in told["calls"]} == {span.id: span.state for span in read.spans}
+    assert {call["id"]: call["state"] for call in output["calls"]} == {span.id: span.state for span in read.spans}
     assert "Hello" in (tmp_path / "project" / "greet.py").read_text(encoding="utf-8")
 
 
@@ -37,5 +41,5 @@ def test_the_demo_tells_what_it_does(tmp_path: Path) -> None:
         timeout=120,
     )  # fmt: skip
 
-    for words in ("Edit  greet.py", "Recorded in", "toolspan show", "blocked_by_hook"):
-        assert words in done.stdout
+    for text in ("Edit  greet.py", "Recorded in", "toolspan show", "blocked_by_hook"):
+        assert text in done.stdout

@@ -17,26 +17,26 @@ from toolspan.testing import TranscriptBuilder, claude_results, project_name
 from toolspan.testing.codex_builder import RolloutBuilder
 
 
-def doctor(*words: str | Path, root: Path | None = None) -> Result:
-    return run("doctor", *words, code=None, env=home_at(root))
+def doctor(*arguments: str | Path, root: Path | None = None) -> Result:
+    return run("doctor", *arguments, code=None, env=home_at(root))
 
 
-def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
-    return rows_of(doctor(*words, "--json", root=root))
+def rows(*arguments: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
+    return rows_of(doctor(*arguments, "--json", root=root))
 
 
 def healthy(session_id: str = "s") -> TranscriptBuilder:
-    story = TranscriptBuilder(session_id=session_id).prompt("go")
-    return story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("a")).text("done")
+    builder = TranscriptBuilder(session_id=session_id).prompt("go")
+    return builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a")).text("done")
 
 
 def torn(session_id: str = "s") -> TranscriptBuilder:
     return healthy(session_id).raw(b'{"type":"us').raw(b'{"type":"mode"}')
 
 
-def saved(story: TranscriptBuilder, root: Path, cwd: str | Path, at: int = 1_000) -> Path:
+def saved(builder: TranscriptBuilder, root: Path, cwd: str | Path, at: int = 1_000) -> Path:
     folder = root / "projects" / project_name(str(cwd))
-    path = story.write(folder / f"{story.session_id}.jsonl")
+    path = builder.write(folder / f"{builder.session_id}.jsonl")
     os.utime(path, (at, at))
     return path
 
@@ -141,27 +141,27 @@ def test_the_default_is_the_newest_session_of_the_current_folder(tmp_path: Path,
 
 @requirement("doctor.findings")
 def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for n in range(50):
-        story.call("Bash", {"command": f"echo {n}"})
-    path = story.write(tmp_path / "s.jsonl")
+        builder.call("Bash", {"command": f"echo {n}"})
+    path = builder.write(tmp_path / "s.jsonl")
 
     assert "and 30 more of unanswered_call (--json: all)" in doctor(path).stdout
     (row,) = rows(path)
-    assert sum(found["code"] == "unanswered_call" for found in row["findings"]) == 50
+    assert sum(result["code"] == "unanswered_call" for result in row["findings"]) == 50
 
 
 @requirement("doctor.findings")
 def test_calls_of_a_tool_of_ones_own_are_one_finding(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for n in range(3):
-        story.result(story.call("deploy", {"to": f"town {n}", f"key{n}": n}), claude_results.ran("ok"))
+        builder.result(builder.call("deploy", {"to": f"town {n}", f"key{n}": n}), claude_results.ran("ok"))
 
-    (row,) = rows(story.write(tmp_path / "s.jsonl"))
+    (row,) = rows(builder.write(tmp_path / "s.jsonl"))
 
-    (found,) = [found for found in row["findings"] if found["code"] == "unknown_input"]
-    assert found["count"] == 3
-    assert "(deploy: no type for this tool's input)" in found["explanation"]
+    (result,) = [result for result in row["findings"] if result["code"] == "unknown_input"]
+    assert result["count"] == 3
+    assert "(deploy: no type for this tool's input)" in result["explanation"]
 
 
 @requirement("doctor.unreadable-files-are-told")
@@ -180,9 +180,9 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
 def test_what_cannot_be_repaired_gets_no_advice_to_do_so(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "things.jsonl"
     if kind == "codex":
-        story = RolloutBuilder().prompt("go")
-        story.call("shell", {"command": ["ls"]})
-        path = story.write(tmp_path)
+        builder = RolloutBuilder().prompt("go")
+        builder.call("shell", {"command": ["ls"]})
+        path = builder.write(tmp_path)
     else:
         path.write_text("a list\nof things\n", encoding="utf-8")
 

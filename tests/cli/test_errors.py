@@ -18,36 +18,36 @@ from toolspan.types.error_kinds import ADVICE
 EVERYTHING = ["--since", "2000-01-01"]
 
 
-def errors(*words: str | Path) -> Result:
-    return run("errors", *words)
+def errors(*arguments: str | Path) -> Result:
+    return run("errors", *arguments)
 
 
-def groups(*words: str | Path) -> list[dict[str, Any]]:
-    return rows(errors(*words, "--json"))
+def groups(*arguments: str | Path) -> list[dict[str, Any]]:
+    return rows(errors(*arguments, "--json"))
 
 
 def night(session_id: str = "night") -> TranscriptBuilder:
     """Three commands that failed alike, one edit that was refused, one call that went well."""
-    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    builder = TranscriptBuilder(session_id=session_id).prompt("go")
     for code in (1, 2, 3):
-        call = story.call("Bash", {"command": "make"}, after_ms=1_000)
-        story.result(call, claude_results.exited(code, f"/tmp/{code}/x is missing"))
-    call = story.call("Edit", {"file_path": "/a"})
-    story.result(call, claude_results.refused("File has not been read yet."))
-    return story.result(story.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
+        call = builder.call("Bash", {"command": "make"}, after_ms=1_000)
+        builder.result(call, claude_results.exited(code, f"/tmp/{code}/x is missing"))
+    call = builder.call("Edit", {"file_path": "/a"})
+    builder.result(call, claude_results.refused("File has not been read yet."))
+    return builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
 
 
 @requirement("errors.groups")
 def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_first(tmp_path: Path) -> None:
-    found = groups(night().write(tmp_path / "s.jsonl"))
+    result = groups(night().write(tmp_path / "s.jsonl"))
 
-    assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in found] == [
+    assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in result] == [
         (3, "command_failed", "Bash", "command_failed make: PATH is missing"),
         (1, "read_required", "Edit", "read_required Edit: File has not been read yet"),
     ]
-    assert found[0]["states"] == {"failed": 3}
-    assert (found[0]["first"], found[0]["last"]) == ("2026-11-02T09:00:01.000Z", "2026-11-02T09:00:03.000Z")
-    assert found[0]["example"]["exit_code"] == 3
+    assert result[0]["states"] == {"failed": 3}
+    assert (result[0]["first"], result[0]["last"]) == ("2026-11-02T09:00:01.000Z", "2026-11-02T09:00:03.000Z")
+    assert result[0]["example"]["exit_code"] == 3
 
 
 @requirement("errors.groups")
@@ -74,22 +74,22 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
 
 @requirement("errors.share")
 def test_the_first_line_counts_failed_calls_without_orphan_results(tmp_path: Path) -> None:
-    story = night()
-    path = story.write(tmp_path / "s.jsonl")
+    builder = night()
+    path = builder.write(tmp_path / "s.jsonl")
     assert errors(path).stdout.startswith("4 of 5 calls failed (80%)\n")
     assert errors(path, "--tool", "Bash").stdout.startswith("3 of 3 calls failed (100%)\n")
 
-    path = story.result("toolu_gone", claude_results.failed("late")).write(tmp_path / "s.jsonl")
+    path = builder.result("toolu_gone", claude_results.failed("late")).write(tmp_path / "s.jsonl")
     assert errors(path).stdout.startswith("4 of 5 calls failed (80%); 1 orphan result\n")
     (orphan,) = (group for group in groups(path) if group["kind"] == "orphan_result")
     assert "another file" in orphan["cause"]
 
 
 def test_calls_without_a_result_are_told_as_such(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "sleep 9"})
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "sleep 9"})
 
-    (group,) = groups(story.write(tmp_path / "s.jsonl"))
+    (group,) = groups(builder.write(tmp_path / "s.jsonl"))
 
     assert (group["kind"], group["states"]) == ("never_answered", {"never_answered": 1})
     assert "before the result was recorded" in group["cause"]
@@ -97,16 +97,16 @@ def test_calls_without_a_result_are_told_as_such(tmp_path: Path) -> None:
 
 def family(root: Path) -> None:
     """A session with a subagent, a fork, an open call and an orphan, and a stranger."""
-    story = night()
-    starter = story.call("Agent", {"prompt": "p"})
-    agent = story.agent(starter).prompt("p")
+    builder = night()
+    starter = builder.call("Agent", {"prompt": "p"})
+    agent = builder.agent(starter).prompt("p")
     agent.result(agent.call("Bash", {"command": "x"}), claude_results.exited(9))
-    twin = story.fork("twin")
+    twin = builder.fork("twin")
     twin.result(twin.call("Grep", {"pattern": "("}), claude_results.failed("regex parse error"))
     twin.call("Bash", {"command": "sleep 1"})
-    story.result(starter, claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1))
-    story.result("toolu_gone", claude_results.failed("late"))
-    for each in (story, twin, night("stranger")):
+    builder.result(starter, claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1))
+    builder.result("toolu_gone", claude_results.failed("late"))
+    for each in (builder, twin, night("stranger")):
         each.write(root / f"{each.session_id}.jsonl")
 
 
@@ -122,17 +122,17 @@ def test_a_filter_that_takes_everything_changes_nothing(form: list[str], tmp_pat
 
 
 @requirement("history.success-beats-interruption")
-@pytest.mark.parametrize("words", [[], EVERYTHING])
-def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(words: list[str], tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="origin").prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    twin = story.fork("twin").resume()
-    story.result(call, claude_results.ran("done"))
-    for each in (story, twin):
+@pytest.mark.parametrize("arguments", [[], EVERYTHING])
+def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(arguments: list[str], tmp_path: Path) -> None:
+    builder = TranscriptBuilder(session_id="origin").prompt("go")
+    call = builder.call("Bash", {"command": "make"})
+    twin = builder.fork("twin").resume()
+    builder.result(call, claude_results.ran("done"))
+    for each in (builder, twin):
         each.write(tmp_path / f"{each.session_id}.jsonl")
 
-    assert errors(tmp_path, *words).stdout.startswith("0 of 1 call failed (0%)\n")
-    assert [group["kind"] for group in groups(tmp_path / "twin.jsonl", *words)] == ["interrupted"]
+    assert errors(tmp_path, *arguments).stdout.startswith("0 of 1 call failed (0%)\n")
+    assert [group["kind"] for group in groups(tmp_path / "twin.jsonl", *arguments)] == ["interrupted"]
 
 
 def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_nothing_wrong_has_no_groups(tmp_path: Path) -> None:
 
 @requirement("cli.hint")
 def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "x"}, id="toolu_x"), claude_results.exited(1))
-    path = story.write(tmp_path / "my own.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "x"}, id="toolu_x"), claude_results.exited(1))
+    path = builder.write(tmp_path / "my own.jsonl")
     hint = f"toolspan show CALL '{path}' shows one call in detail."
 
     assert hint in run("errors", path, env={"COLUMNS": "50"}).stdout

@@ -16,10 +16,13 @@ import pytest
 
 import toolspan
 from tests.cli.person import message
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 COMMAND = [
-    *(sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"),
+    *(*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"),
     *("--setting-sources", ""),  # a developer's own settings are not for tests
 ]
 
@@ -87,8 +90,8 @@ def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(tmp
     )
 
     assert done.returncode == 0
-    told = {row.get("tool_use_id"): row.get("content") for row in rows if row["type"] == "result"}
-    assert told == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
+    output = {row.get("tool_use_id"): row.get("content") for row in rows if row["type"] == "result"}
+    assert output == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
 
 
 @requirement("exec.transcript")
@@ -247,7 +250,7 @@ def test_a_rule_on_the_command_line_that_is_none_is_refused(tmp_path: Path, rule
 
 @requirement("exec.interrupt")
 def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
-    command = shlex.join([*COMMAND, "--transcript", "none"]) + " <&-"
+    command = shlex.join([sys.executable, "-m", "toolspan", "exec", "--transcript", "none"]) + " <&-"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
 
     assert done.returncode == 0
@@ -255,8 +258,8 @@ def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 @requirement("exec.notices")
 def test_words_beside_all_results_of_a_message_come_after_them(tmp_path: Path) -> None:
-    said = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
-    handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(said))}"}
+    text = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
+    handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(text))}"}
     settings = {"hooks": {"PostToolBatch": [{"matcher": "", "hooks": [handler]}]}}
     (tmp_path / "s.json").write_text(json.dumps(settings), encoding="utf-8")
     rows, _ = run(

@@ -19,29 +19,29 @@ from toolspan.testing import TranscriptBuilder, claude_results
 ARCHIVE = str(toolspan.sample.archive())
 
 
-def run(*words: str | Path, root: Path | None = None) -> Result:
-    return typed(*words, code=None, env=home_at(root))
+def run(*arguments: str | Path, root: Path | None = None) -> Result:
+    return typed(*arguments, code=None, env=home_at(root))
 
 
-def exported(*words: str | Path) -> str:
-    return typed("export", *words, env=home_at(None)).stdout
+def exported(*arguments: str | Path) -> str:
+    return typed("export", *arguments, env=home_at(None)).stdout
 
 
 @requirement("export.choice")
 def test_an_export_has_the_calls_that_calls_lists() -> None:
     listed = run("calls", ARCHIVE, "--json").stdout.splitlines()
-    told = exported(ARCHIVE).splitlines()
+    output = exported(ARCHIVE).splitlines()
 
     wanted = sorted(json.loads(line)["id"] for line in listed)
-    assert sorted(json.loads(line)["id"] for line in told) == wanted
+    assert sorted(json.loads(line)["id"] for line in output) == wanted
 
 
 @requirement("export.choice")
 def test_a_forked_call_is_exported_once(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("Look")
-    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=9)
-    saved(story, tmp_path)
-    saved(story.fork("11111111-2222-3333-4444-555555555555"), tmp_path)
+    builder = TranscriptBuilder().prompt("Look")
+    builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=9)
+    saved(builder, tmp_path)
+    saved(builder.fork("11111111-2222-3333-4444-555555555555"), tmp_path)
 
     assert len(exported(tmp_path).splitlines()) == 1
 
@@ -56,8 +56,8 @@ def test_filters_choose_calls_and_leave_words_out() -> None:
     assert "**User**" not in read
 
 
-def json_rows(*words: str) -> list[str]:
-    return exported(ARCHIVE, *words).splitlines()
+def json_rows(*arguments: str) -> list[str]:
+    return exported(ARCHIVE, *arguments).splitlines()
 
 
 @requirement("export.choice")
@@ -81,11 +81,11 @@ def test_nothing_to_export_is_said(tmp_path: Path) -> None:
 @requirement("export.redact")
 @pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
 def test_a_redacted_export_names_nobody(form: str) -> None:
-    said = exported(ARCHIVE, "--format", form, "--redact")
+    text = exported(ARCHIVE, "--format", form, "--redact")
 
     assert "mira" in exported(ARCHIVE, "--format", form)
-    assert "mira" not in said
-    assert "/home/[user-" in said.replace("\\[", "[")
+    assert "mira" not in text
+    assert "/home/[user-" in text.replace("\\[", "[")
 
 
 @requirement("export.skeleton")
@@ -146,15 +146,15 @@ def test_a_page_of_several_sessions_is_refused() -> None:
 
 @requirement("export.page")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "text"),
     [
         (["--redact"], "need --html"),
         (["-o", "x"], "need --html"),
         (["toolu_0145IkOqkruzzczKVV24MgDI", "--html"], "not one call"),
     ],
 )
-def test_a_page_that_cannot_be_is_refused_in_one_line(words: list[str], said: str) -> None:
-    done = run("show", ARCHIVE, "--last", *words)
+def test_a_page_that_cannot_be_is_refused_in_one_line(arguments: list[str], text: str) -> None:
+    done = run("show", ARCHIVE, "--last", *arguments)
 
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert text in done.stderr

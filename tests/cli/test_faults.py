@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.person import message
 from tests.cli.test_exec import run
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import at, command, run_agent
 from toolspan.testing import say, use
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 MISSING = "the PreToolUse hook '/no/such/guard' failed and is ignored: "
 LATE = "the PreToolUse hook 'sleep 1000' failed and is ignored: "
@@ -34,10 +36,10 @@ def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Pa
     rows, done = run(tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING)))
 
     assert [row["state"] for row in rows] == ["succeeded"] * 3
-    told = [line.removeprefix("toolspan exec: ") for line in done.stderr.splitlines()]
-    missing = [line.removeprefix(MISSING) for line in told if line.startswith(MISSING)]
-    late = [line.removeprefix(LATE) for line in told if line.startswith(LATE)]
-    assert len(told) == len(missing) + len(late)
+    output = [line.removeprefix("toolspan exec: ") for line in done.stderr.splitlines()]
+    missing = [line.removeprefix(MISSING) for line in output if line.startswith(MISSING)]
+    late = [line.removeprefix(LATE) for line in output if line.startswith(LATE)]
+    assert len(output) == len(missing) + len(late)
     assert "/no/such/guard" in missing[0]
     assert late[0] == "timed out after 0.05 s"
     assert missing[1:] == late[1:] == ["3 times in total"]
@@ -61,9 +63,9 @@ def test_a_run_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path, fo
         **at("SessionEnd", command("/no/such/guard")),
     }
     script = [[use("Bash", command="touch ran")], say("Done.")]
-    told = ("--setting-sources", "", "--output-format", form, *settings(tmp_path, block))
+    output = ("--setting-sources", "", "--output-format", form, *settings(tmp_path, block))
 
-    done = run_agent(tmp_path, script, *told)
+    done = run_agent(tmp_path, script, *output)
 
     assert (tmp_path / "work" / "ran").exists()
     first, last = done.stderr.splitlines()
@@ -78,7 +80,7 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "toolspan", "mcp", "--transcript", "none"),
+            *(*TOOLSPAN, "mcp", "--transcript", "none"),
             *("--permission-mode", "bypassPermissions", "--setting-sources", ""),
             *settings(tmp_path, at("PreToolUse", command("/no/such/guard"))),
         ],
@@ -97,11 +99,11 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
             child.stdin.write(json.dumps(asked) + "\n")
             child.stdin.flush()
             assert json.loads(child.stdout.readline())["id"] == number
-        told = child.communicate(timeout=60)[1].splitlines()
+        output = child.communicate(timeout=60)[1].splitlines()
 
     about = f"toolspan mcp: {MISSING}"
-    assert [line.startswith(about) for line in told] == [True, True]
-    assert told[1] == f"{about}2 times in total"
+    assert [line.startswith(about) for line in output] == [True, True]
+    assert output[1] == f"{about}2 times in total"
 
 
 @requirement("cli.plain-complaints")

@@ -19,16 +19,16 @@ from toolspan.testing import TranscriptBuilder, claude_results
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
-def files(*words: str | Path, columns: int = 160) -> Result:
-    return run("files", *words, code=None, env={"COLUMNS": str(columns)})
+def files(*arguments: str | Path, columns: int = 160) -> Result:
+    return run("files", *arguments, code=None, env={"COLUMNS": str(columns)})
 
 
-def printed(*words: str | Path, columns: int = 160) -> str:
-    return run("files", *words, env={"COLUMNS": str(columns)}).stdout
+def printed(*arguments: str | Path, columns: int = 160) -> str:
+    return run("files", *arguments, env={"COLUMNS": str(columns)}).stdout
 
 
-def rows(*words: str | Path) -> list[dict[str, Any]]:
-    return rows_of(run("files", *words, "--json"))
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    return rows_of(run("files", *arguments, "--json"))
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def transcript(desk: Desk) -> str:
 @requirement("files.command")
 @pytest.mark.parametrize("columns", [60, 80, 140])
 def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int) -> None:
-    told = printed(transcript(desk), columns=columns).splitlines()
-    assert all(len(line) <= columns for line in told)
-    first, second = (line.split() for line in told[2:4])
+    output = printed(transcript(desk), columns=columns).splitlines()
+    assert all(len(line) <= columns for line in output)
+    first, second = (line.split() for line in output[2:4])
     assert first[first.index("2") :][:3] == ["2", "+4", "−1"]
-    assert "b.md" in told[3]
+    assert "b.md" in output[3]
     assert second[second.index("+1") :][:3] == ["+1", "−0", "1"]
-    assert "2 files, +5 −1 lines" in told
-    assert any("--path FILE" in line for line in told)
+    assert "2 files, +5 −1 lines" in output
+    assert any("--path FILE" in line for line in output)
 
 
 @requirement("files.command")
@@ -73,10 +73,10 @@ def test_programs_get_one_object_per_file(desk: Desk) -> None:
 
 @requirement("files.command")
 def test_the_history_of_a_file_has_every_diff(desk: Desk) -> None:
-    told = printed(transcript(desk), "a.py")
-    assert "created" in told
-    assert "@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in told
-    assert told.endswith("2 changes\nTimes in UTC.\n")
+    output = printed(transcript(desk), "a.py")
+    assert "created" in output
+    assert "@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in output
+    assert output.endswith("2 changes\nTimes in UTC.\n")
     made, changed = rows(transcript(desk), "--path", "a.py")
     assert (made["kind"], changed["kind"]) == ("created", "edited")
     assert changed["diff"].endswith("-two\n+2\n+3\n")
@@ -97,7 +97,7 @@ def test_its_content_is_printed_as_it_was(desk: Desk) -> None:
 
 @requirement("files.command")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "text"),
     [
         (["c.py"], "no call in these transcripts changed c.py"),
         (["a.py", "b.md"], "one path at a time"),
@@ -107,10 +107,10 @@ def test_its_content_is_printed_as_it_was(desk: Desk) -> None:
         (["nowhere.jsonl"], "no such file"),
     ],
 )
-def test_what_is_not_there_is_told_in_one_line(desk: Desk, words: list[str], said: str) -> None:
-    done = files(transcript(desk), *words)
+def test_what_is_not_there_is_told_in_one_line(desk: Desk, arguments: list[str], text: str) -> None:
+    done = files(transcript(desk), *arguments)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert text in done.stderr
     assert "Traceback" not in done.output
 
 
@@ -118,17 +118,17 @@ def test_what_is_not_there_is_told_in_one_line(desk: Desk, words: list[str], sai
 def test_a_folder_named_by_path_narrows_the_list(desk: Desk) -> None:
     (desk.folder / "sub").mkdir()
     desk.write("sub/c.py", "1\n")
-    found = rows(transcript(desk), "--path", desk.folder / "sub")
-    assert [row["path"] for row in found] == [desk.path("sub/c.py")]
+    result = rows(transcript(desk), "--path", desk.folder / "sub")
+    assert [row["path"] for row in result] == [desk.path("sub/c.py")]
 
 
 @requirement("files.command")
 def test_an_archive_is_listed_by_project(tmp_path: Path) -> None:
     import toolspan
 
-    found = rows(toolspan.sample.archive())
-    assert len(found) > 5
-    assert [row["last"] for row in found] == sorted(row["last"] for row in found)
+    result = rows(toolspan.sample.archive())
+    assert len(result) > 5
+    assert [row["last"] for row in result] == sorted(row["last"] for row in result)
 
 
 @requirement("files.command")
@@ -171,16 +171,16 @@ def test_a_current_folder_that_is_gone_is_told(desk: Desk, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
 
-    for words in (["files", transcript, "a.py"], ["doctor"]):
-        done = CliRunner().invoke(app, words)
+    for arguments in (["files", transcript, "a.py"], ["doctor"]):
+        done = CliRunner().invoke(app, arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert "the current folder no longer exists" in done.stderr
 
 
 def changed(cwd: str, path: str) -> TranscriptBuilder:
-    story = TranscriptBuilder(session_id=cwd[1:], cwd=cwd).prompt("go")
-    call = story.call("Write", {"file_path": path, "content": "one\n"})
-    return story.result(call, claude_results.written(path, "one\n"))
+    builder = TranscriptBuilder(session_id=cwd[1:], cwd=cwd).prompt("go")
+    call = builder.call("Write", {"file_path": path, "content": "one\n"})
+    return builder.result(call, claude_results.written(path, "one\n"))
 
 
 @requirement("files.project")

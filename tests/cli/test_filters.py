@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from toolspan.reading.sample import archive
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def toolspan(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TOOLSPAN_NO_CACHE": "1", **variables}
-    command = [sys.executable, "-m", "toolspan", *arguments]
+    environment = os.environ | {"TOOLSPAN_NO_CACHE": "1", **variables}
+    command = [*TOOLSPAN, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 

@@ -18,12 +18,12 @@ from toolspan.testing.codex_builder import RolloutBuilder
 EDIT = {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}
 
 
-def flows(*words: str | Path, code: int = 0) -> Result:
-    return run("flows", *words, code=code)
+def flows(*arguments: str | Path, code: int = 0) -> Result:
+    return run("flows", *arguments, code=code)
 
 
-def rows(*words: str | Path) -> list[dict[str, Any]]:
-    return rows_of(flows(*words, "--json"))
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    return rows_of(flows(*arguments, "--json"))
 
 
 def story(session_id: str = "s") -> TranscriptBuilder:
@@ -38,8 +38,8 @@ def story(session_id: str = "s") -> TranscriptBuilder:
         ("Read", {"file_path": "/w/north.py"}, claude_results.read("/w/north.py", "x")),
         ("Read", {"file_path": "/w/south.py"}, claude_results.read("/w/south.py", "y")),
     )
-    for tool, given, body in steps:
-        made.result(made.call(tool, given, after_ms=1_000), body, after_ms=500)
+    for tool, tool_input, body in steps:
+        made.result(made.call(tool, tool_input, after_ms=1_000), body, after_ms=500)
     return made
 
 
@@ -57,10 +57,10 @@ def test_the_answer_stands_first_then_chains_evasions_and_missed_batches(tmp_pat
 
 @requirement("flows.command")
 def test_json_gives_one_object_per_thing_found(tmp_path: Path) -> None:
-    found = rows(story().write(tmp_path / "s.jsonl"))
+    result = rows(story().write(tmp_path / "s.jsonl"))
 
-    assert {row["type"] for row in found} == {"chain", "flow", "missed", "sequence"}
-    assert [row["name"] for row in found if row["type"] == "chain"] == ["read_before_write", "tool_switch"]
+    assert {row["type"] for row in result} == {"chain", "flow", "missed", "sequence"}
+    assert [row["name"] for row in result if row["type"] == "chain"] == ["read_before_write", "tool_switch"]
 
 
 @requirement("flows.command")
@@ -95,11 +95,11 @@ def test_errors_tell_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) 
     lonely.result(lonely.call("Edit", EDIT), claude_results.refused("File has not been read yet."))
     lonely.write(tmp_path / "two.jsonl")
 
-    for words in ((), ("--since", "2000-01-01")):
-        done = CliRunner().invoke(app, ["errors", str(tmp_path), "--json", *words])
-        found = {row["kind"]: row for row in map(json.loads, done.stdout.splitlines())}
+    for arguments in ((), ("--since", "2000-01-01")):
+        done = CliRunner().invoke(app, ["errors", str(tmp_path), "--json", *arguments])
+        result = {row["kind"]: row for row in map(json.loads, done.stdout.splitlines())}
 
-        assert (found["read_required"]["count"], found["read_required"]["recovered"]) == (2, 1)
-        assert found["read_required"]["recovered_by"] == {"read_before_write": 1}
+        assert (result["read_required"]["count"], result["read_required"]["recovered"]) == (2, 1)
+        assert result["read_required"]["recovered_by"] == {"read_before_write": 1}
     shown = CliRunner().invoke(app, ["errors", str(tmp_path)]).stdout
     assert "recovered 1 of 2: read the file first" in shown

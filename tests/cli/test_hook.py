@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.integrations.claude_hooks import EVENT_MIN_VERSIONS, events_for, plan_install, plan_uninstall
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 ALWAYS = events_for(None)
-TOOLSPAN = [sys.executable, "-m", "toolspan"]
 FILES = [
     None,
     b"",
@@ -36,14 +38,14 @@ def home(tmp_path: Path) -> Path:
 
 
 def hook(
-    home: Path, *words: str, answer: str = "", cwd: Path | None = None, more_path: tuple[str, ...] = ()
+    home: Path, *arguments: str, answer: str = "", cwd: Path | None = None, more_path: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(home), "COLUMNS": "80"}
     env["PATH"] = os.pathsep.join(["/usr/bin", "/bin", *more_path])
     for name in ("CLAUDE_CONFIG_DIR", "XDG_STATE_HOME"):
         env.pop(name, None)
     return subprocess.run(
-        [*TOOLSPAN, "hook", *words],
+        [*TOOLSPAN, "hook", *arguments],
         env=env,
         cwd=cwd or home,
         input=answer,
@@ -62,8 +64,8 @@ def test_what_was_put_in_is_taken_out_to_the_byte(home: Path, before: bytes | No
         file.write_bytes(before)
 
     assert hook(home, "install", "--yes").returncode == 0
-    found = json.loads(file.read_bytes())
-    assert set(ALWAYS) <= set(found["hooks"])
+    result = json.loads(file.read_bytes())
+    assert set(ALWAYS) <= set(result["hooks"])
     installed = file.read_bytes()
     again = hook(home, "install", "--yes")
     assert again.stdout == "The hooks are already installed.\n"
@@ -109,13 +111,12 @@ _SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks
 
 
 @requirement("hook.restores")
-@settings(max_examples=60, deadline=None)
 @given(_SETTINGS)
 def test_taking_out_leaves_what_was_there_even_if_the_file_was_written_anew(
-    tmp_path_factory: pytest.TempPathFactory, found: dict[str, object]
+    tmp_path_factory: pytest.TempPathFactory, result: dict[str, object]
 ) -> None:
     file = tmp_path_factory.mktemp("s") / "settings.json"
-    file.write_text(json.dumps(found), encoding="utf-8")
+    file.write_text(json.dumps(result), encoding="utf-8")
     command = "/x/toolspan hook record"
     change = plan_install(file, command, list(EVENT_MIN_VERSIONS))
     assert change.after is not None
@@ -124,13 +125,13 @@ def test_taking_out_leaves_what_was_there_even_if_the_file_was_written_anew(
     assert out.after is not None
     left = json.loads(out.after)
     assert {**left, "hooks": left.get("hooks", {})} == {
-        **found,
-        "hooks": {k: v for k, v in _hooks(found).items() if v or k not in EVENT_MIN_VERSIONS},
+        **result,
+        "hooks": {k: v for k, v in _hooks(result).items() if v or k not in EVENT_MIN_VERSIONS},
     }
 
 
-def _hooks(found: dict[str, object]) -> dict[str, object]:
-    hooks = found["hooks"]
+def _hooks(result: dict[str, object]) -> dict[str, object]:
+    hooks = result["hooks"]
     assert isinstance(hooks, dict)
     return hooks
 
@@ -172,8 +173,8 @@ def test_a_projects_hooks_go_to_its_local_settings_and_links_are_followed(home: 
     assert hook(home, "install", "--yes").returncode == 0
     assert "hook record" in real.read_text(encoding="utf-8")
     assert (home / ".claude" / "settings.json").is_symlink()
-    told = json.loads(hook(home, "status", "--json", cwd=project).stdout)
-    assert told["user"]["events"] == told["project"]["events"] == list(ALWAYS)
+    output = json.loads(hook(home, "status", "--json", cwd=project).stdout)
+    assert output["user"]["events"] == output["project"]["events"] == list(ALWAYS)
     hook(home, "uninstall", "--project", "--yes", cwd=project)
     assert not (project / ".claude" / "settings.local.json").exists()
 
@@ -181,10 +182,10 @@ def test_a_projects_hooks_go_to_its_local_settings_and_links_are_followed(home: 
 @requirement("hook.records")
 def test_the_installed_command_notes_one_line_without_contents(home: Path) -> None:
     hook(home, "install", "--yes")
-    found = json.loads((home / ".claude" / "settings.json").read_bytes())
-    command = found["hooks"]["PostToolUse"][0]["hooks"][0]["command"]
+    result = json.loads((home / ".claude" / "settings.json").read_bytes())
+    command = result["hooks"]["PostToolUse"][0]["hooks"][0]["command"]
     transcript = home / ".claude" / "projects" / "p" / "s1.jsonl"
-    told = {
+    output = {
         "hook_event_name": "PostToolUse",
         "transcript_path": str(transcript),
         "tool_use_id": "toolu_1",
@@ -196,7 +197,7 @@ def test_the_installed_command_notes_one_line_without_contents(home: Path) -> No
     env = {"HOME": str(home), "PATH": os.environ["PATH"]}
     for _ in range(2):
         done = subprocess.run(
-            ["sh", "-c", command], input=json.dumps(told).encode(), env=env, capture_output=True, check=False
+            ["sh", "-c", command], input=json.dumps(output).encode(), env=env, capture_output=True, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     lines = (transcript.with_suffix("") / "toolspan-hooks.jsonl").read_text(encoding="utf-8")
@@ -208,7 +209,7 @@ def test_the_installed_command_notes_one_line_without_contents(home: Path) -> No
 
 @requirement("hook.harmless")
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         b"",
         b"{",
@@ -221,14 +222,14 @@ def test_the_installed_command_notes_one_line_without_contents(home: Path) -> No
         b'{"transcript_path": "HOME/link/s.jsonl"}',
     ],
 )
-def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(home: Path, said: bytes) -> None:
+def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(home: Path, text: bytes) -> None:
     (home / ".claude" / "projects").mkdir()
     (home / "outside").mkdir()
     (home / "link").symlink_to(home / "outside")
     before = sorted(home.rglob("*"))
     done = subprocess.run(
         [*TOOLSPAN, "hook", "record"],
-        input=said.replace(b"HOME", str(home).encode()),
+        input=text.replace(b"HOME", str(home).encode()),
         env={"HOME": str(home), "PATH": os.environ["PATH"]},
         capture_output=True,
         check=False,
@@ -240,8 +241,8 @@ def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(
 @requirement("hook.harmless")
 def test_a_client_does_not_notice_when_toolspan_is_gone(home: Path) -> None:
     hook(home, "install", "--yes")
-    found = json.loads((home / ".claude" / "settings.json").read_bytes())
-    command = found["hooks"]["Stop"][0]["hooks"][0]["command"]
+    result = json.loads((home / ".claude" / "settings.json").read_bytes())
+    command = result["hooks"]["Stop"][0]["hooks"][0]["command"]
     program = shlex.split(command)[0]
     gone = command.replace(program, "/nowhere/toolspan")
     done = subprocess.run(["sh", "-c", gone], input=b"{}", capture_output=True, check=False)
@@ -268,8 +269,8 @@ def test_a_client_gets_only_hooks_that_it_knows(home: Path) -> None:
     claude.chmod(0o755)
     file = home / ".claude" / "settings.json"
 
-    def events(*words: str, path: tuple[str, ...] = ()) -> set[str]:
-        assert hook(home, "install", "--yes", *words, more_path=path).returncode == 0
+    def events(*arguments: str, path: tuple[str, ...] = ()) -> set[str]:
+        assert hook(home, "install", "--yes", *arguments, more_path=path).returncode == 0
         return set(json.loads(file.read_bytes())["hooks"])
 
     assert "PostToolUseFailure" not in events()

@@ -24,21 +24,21 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(home: Path, *words: str) -> Result:
+def run(home: Path, *arguments: str) -> Result:
     env = {"CLAUDE_CONFIG_DIR": str(home / ".claude"), "CODEX_HOME": str(home / ".codex")}
-    return CliRunner().invoke(app, words, env={**env, "COLUMNS": "100"})
+    return CliRunner().invoke(app, arguments, env={**env, "COLUMNS": "100"})
 
 
-def write(home: Path, story: TranscriptBuilder) -> Path:
-    return story.write(home / ".claude" / "projects" / "-w" / f"{story.session_id}.jsonl")
+def write(home: Path, builder: TranscriptBuilder) -> Path:
+    return builder.write(home / ".claude" / "projects" / "-w" / f"{builder.session_id}.jsonl")
 
 
 def a_week() -> TranscriptBuilder:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Read", {"file_path": "/w/a.py"}, after_ms=2_000)
-    story.result(call, claude_results.failed(f"File does not exist.{ESCAPE}"), after_ms=500)
-    call = story.call("Bash", {"command": "ls"}, after_ms=1_000)
-    return story.result(call, claude_results.ran("a"), after_ms=1_000).text("done", after_ms=500)
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Read", {"file_path": "/w/a.py"}, after_ms=2_000)
+    builder.result(call, claude_results.failed(f"File does not exist.{ESCAPE}"), after_ms=500)
+    call = builder.call("Bash", {"command": "ls"}, after_ms=1_000)
+    return builder.result(call, claude_results.ran("a"), after_ms=1_000).text("done", after_ms=500)
 
 
 @requirement("overview.week")
@@ -61,34 +61,34 @@ def test_folders_are_where_sessions_worked_whatever_the_client(home: Path) -> No
     midnight = datetime(2026, 11, 2, tzinfo=UTC)
     for seconds, folder in ((-1, "lake"), (1, "lake"), (2, "sea")):
         start = midnight + timedelta(seconds=seconds)
-        story = RolloutBuilder(cwd=f"/home/dev/{folder}", start=start).prompt("go")
-        story.call("shell", {"command": ["ls"]}, id=f"call_{seconds}")
-        story.write(home / ".codex")
+        builder = RolloutBuilder(cwd=f"/home/dev/{folder}", start=start).prompt("go")
+        builder.call("shell", {"command": ["ls"]}, id=f"call_{seconds}")
+        builder.write(home / ".codex")
 
-    found = json.loads(run(home, "--json").output)
+    result = json.loads(run(home, "--json").output)
 
-    assert (found["sessions"], found["folders"]) == (3, 2)
+    assert (result["sessions"], result["folders"]) == (3, 2)
 
 
 @requirement("overview.week")
 def test_the_overview_is_there_for_programs_too(home: Path) -> None:
     write(home, a_week())
 
-    found = json.loads(run(home, "--json").output)
+    result = json.loads(run(home, "--json").output)
 
-    assert (found["sessions"], found["calls"]) == (1, 2)
-    assert found["states"] == {"failed": 1, "succeeded": 1}
-    split = found["split"]
+    assert (result["sessions"], result["calls"]) == (1, 2)
+    assert result["states"] == {"failed": 1, "succeeded": 1}
+    split = result["split"]
     parts = ("model", "tools", "permission", "hooks", "idle")
     assert sum(split[f"{part}_ms"] for part in parts) == split["wall_ms"] == 5_000
 
 
 @requirement("overview.week")
 def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
-    story = a_week()
-    story.prompt("again", after_ms=30 * 86_400_000)
-    call = story.call("Bash", {"command": "ls"}, after_ms=1_000)
-    path = write(home, story.result(call, claude_results.ran("a"), after_ms=1_000).text("done"))
+    builder = a_week()
+    builder.prompt("again", after_ms=30 * 86_400_000)
+    call = builder.call("Bash", {"command": "ls"}, after_ms=1_000)
+    path = write(home, builder.result(call, claude_results.ran("a"), after_ms=1_000).text("done"))
     os.utime(path)
 
     assert json.loads(run(home, "--json").output)["calls"] == 1
@@ -100,13 +100,13 @@ def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
     ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59.999Z", "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z"],
 )
 def test_times_at_the_ends_of_all_years_are_told_or_left_out(home: Path, text: str) -> None:
-    story = a_week()
-    story.call("Bash", {"command": "sleep 9"})
-    path = write(home, story.prompt("more"))
+    builder = a_week()
+    builder.call("Bash", {"command": "sleep 9"})
+    path = write(home, builder.prompt("more"))
     path.write_bytes(re.sub(rb'"timestamp":"[^"]*"', f'"timestamp":"{text}"'.encode(), path.read_bytes()))
 
-    for words in ("", "sessions", "calls", "stats", "errors", "time", "show --last", "flows"):
-        assert run(home, *words.split()).exit_code == 0, words
+    for message in ("", "sessions", "calls", "stats", "errors", "time", "show --last", "flows"):
+        assert run(home, *message.split()).exit_code == 0, message
     assert run(home, "repair", str(path)).exit_code == 0
 
 
@@ -119,12 +119,12 @@ def test_without_transcripts_the_overview_says_what_can_be_done(home: Path) -> N
 
 @requirement("live.told")
 def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
-    story = TranscriptBuilder().prompt(f"go {ESCAPE}")
-    story.call("Bash", {"command": "make"})
-    write(home, story)
+    builder = TranscriptBuilder().prompt(f"go {ESCAPE}")
+    builder.call("Bash", {"command": "make"})
+    write(home, builder)
     folder = home / ".claude" / "sessions"
     folder.mkdir()
-    entry = {"pid": os.getpid(), "sessionId": story.session_id, "cwd": "/w", "status": "waiting"}
+    entry = {"pid": os.getpid(), "sessionId": builder.session_id, "cwd": "/w", "status": "waiting"}
     (folder / "1.json").write_text(json.dumps(entry), encoding="utf-8")
 
     done = run(home, "sessions", "--live")
@@ -151,12 +151,12 @@ def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
     ],
 )
 def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(home: Path, fields: str) -> None:
-    story = a_week()
-    write(home, story)
+    builder = a_week()
+    write(home, builder)
     folder = home / ".claude" / "sessions"
     folder.mkdir()
     entry = fields.replace("%d", str(os.getpid()))
-    (folder / "1.json").write_text(f'{{"sessionId":"{story.session_id}","status":"busy",{entry}}}', encoding="utf-8")
+    (folder / "1.json").write_text(f'{{"sessionId":"{builder.session_id}","status":"busy",{entry}}}', encoding="utf-8")
 
     assert run(home).exit_code == 0
     assert run(home, "sessions", "--live").exit_code == 0

@@ -14,12 +14,12 @@ from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def policy(*words: str | Path) -> Result:
-    return run("policy", *words, code=None)
+def policy(*arguments: str | Path) -> Result:
+    return run("policy", *arguments, code=None)
 
 
-def checked(*words: str | Path) -> dict[str, Any]:
-    return one_row(run("policy", "check", "--json", *words))
+def checked(*arguments: str | Path) -> dict[str, Any]:
+    return one_row(run("policy", "check", "--json", *arguments))
 
 
 @requirement("policy.check")
@@ -35,9 +35,9 @@ def checked(*words: str | Path) -> dict[str, Any]:
     ],
 )
 def test_rules_are_tried_on_a_command(tmp_path: Path, rules: list[str], command: str, decision: str) -> None:
-    found = checked("--cwd", tmp_path, *rules, "--", command)
+    result = checked("--cwd", tmp_path, *rules, "--", command)
 
-    assert found["decision"] == decision
+    assert result["decision"] == decision
 
 
 @requirement("policy.check")
@@ -71,7 +71,7 @@ def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Pat
 
 @requirement("policy.check")
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         (["check", "settings.json", "--", "ls"], "--settings settings.json"),
         (["check"], "no call to check"),
@@ -80,8 +80,8 @@ def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Pat
         (["check", "Bash(", "--", "ls"], "not a permission rule"),
     ],
 )
-def test_what_is_missing_or_wrong_is_said(words: list[str], says: str) -> None:
-    done = policy(*words)
+def test_what_is_missing_or_wrong_is_said(arguments: list[str], says: str) -> None:
+    done = policy(*arguments)
 
     assert done.exit_code == 2
     assert says in done.output
@@ -99,21 +99,21 @@ def test_people_get_the_same_in_words(tmp_path: Path) -> None:
 
 @requirement("policy.replay")
 def test_a_recorded_session_is_judged_call_by_call(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     for command in ("ls", "touch x", "curl x", "git push"):
-        story.result(story.call("Bash", {"command": command}), claude_results.exited(1, "no"))
-    path = story.write(tmp_path / "s.jsonl")
+        builder.result(builder.call("Bash", {"command": command}), claude_results.exited(1, "no"))
+    path = builder.write(tmp_path / "s.jsonl")
     settings = tmp_path / "settings.json"
     rules = {"allow": ["Bash(touch:*)"], "deny": ["Bash(curl:*)"], "ask": ["Bash(git push:*)"]}
     settings.write_text(json.dumps({"permissions": rules}), encoding="utf-8")
 
     done = policy("replay", path, "--settings", settings, "--json")
     every = policy("replay", path, "--settings", settings, "--json", "--all")
-    told = policy("replay", path, "--settings", settings)
+    output = policy("replay", path, "--settings", settings)
 
     rows = [json.loads(row) for row in done.stdout.splitlines()]
     assert [(row["about"], row["decision"]) for row in rows] == [
         ("curl x", "deny"), ("git push", "ask"),
     ]  # fmt: skip
     assert len(every.stdout.splitlines()) == 4
-    assert told.stdout.splitlines()[-1] == "4 calls: 2 allow, 1 ask, 1 deny"
+    assert output.stdout.splitlines()[-1] == "4 calls: 2 allow, 1 ask, 1 deny"

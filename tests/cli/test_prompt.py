@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import toolspan
 from tests.cli.person import Person, message, person
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import question
 from toolspan.cli.prompt.approver import SessionPermissions
@@ -21,15 +21,17 @@ from toolspan.tools.request_preview import preview_change
 from toolspan.types.decision import Ask
 from toolspan.types.span import Permission
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
     return (call_id, "Bash", {"command": command})
 
 
 def decisions(rows: list[dict[str, object]], *, waited: bool = True) -> list[tuple[object, object]]:
-    told = [row for row in rows if row["type"] == "permission.decided" and row["asked"]]
-    assert not waited or all(float(str(row["waited_ms"])) > 0 for row in told)
-    return [(row["tool_use_id"], row["source"]) for row in told]
+    output = [row for row in rows if row["type"] == "permission.decided" and row["asked"]]
+    assert not waited or all(float(str(row["waited_ms"])) > 0 for row in output)
+    return [(row["tool_use_id"], row["source"]) for row in output]
 
 
 def scopes(path: Path) -> list[str | None]:
@@ -114,11 +116,11 @@ def test_a_broken_settings_file_is_left_alone_and_the_question_stays(tmp_path: P
         somebody.types("a\n")
         somebody.sees("Where?")
         somebody.types("3\n")
-        told = somebody.sees("Not saved")
+        output = somebody.sees("Not saved")
         somebody.answers("d")
         rows = somebody.leaves()
 
-    assert told
+    assert output
     assert path.read_text(encoding="utf-8") == '{"broken": '
     assert decisions(rows) == [("a", "user_reject")]
 
@@ -267,10 +269,10 @@ def test_edits_are_shown_as_what_they_would_change(tmp_path: Path) -> None:
         ),
     ]
     with person(tmp_path) as somebody:
-        for number, (tool, given, wanted) in enumerate(calls):
+        for number, (tool, tool_input, wanted) in enumerate(calls):
             for name in ("a.py", "n.ipynb"):
                 somebody.ask((f"{name}-{number}", "Read", {"file_path": str(project / name)}))
-            somebody.ask((f"call-{number}", tool, given))
+            somebody.ask((f"call-{number}", tool, tool_input))
             shown = _plain(somebody.answers("d no"))
             assert wanted in shown
         somebody.leaves()
@@ -289,9 +291,9 @@ def test_a_models_question_is_answered_by_number_or_in_words(tmp_path: Path) -> 
     asked = [{"question": f"{n}?", "header": "x", "options": options} for n in ("A", "B")]
     with person(tmp_path) as somebody:
         somebody.ask(("a", "AskUserQuestion", {"questions": asked}))
-        for said in ("7\n2", "rather green"):
+        for text in ("7\n2", "rather green"):
             somebody.sees("own words")
-            somebody.types(f"{said}\n")
+            somebody.types(f"{text}\n")
         content = somebody.result("a")["content"]
         somebody.leaves()
 
@@ -300,7 +302,7 @@ def test_a_models_question_is_answered_by_number_or_in_words(tmp_path: Path) -> 
 
 def without_a_terminal(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "toolspan", "exec", "--ask", "--transcript", "none", *options],
+        [*TOOLSPAN, "exec", "--ask", "--transcript", "none", *options],
         cwd=folder,
         input=message(bash("a", "npm run x")) + "\n",
         capture_output=True,
@@ -327,8 +329,8 @@ def test_without_a_terminal_nobody_is_asked_and_that_is_told(tmp_path: Path) -> 
 
 @requirement("prompt.hook-asks")
 def test_what_a_hook_asks_is_asked_every_time(tmp_path: Path) -> None:
-    said = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
-    answer = json.dumps({"hookSpecificOutput": {**said, "permissionDecisionReason": "sure?"}})
+    text = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
+    answer = json.dumps({"hookSpecificOutput": {**text, "permissionDecisionReason": "sure?"}})
     handler = {"type": "command", "command": f"echo '{answer}'"}
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
@@ -352,21 +354,21 @@ def _settled(somebody: Person) -> None:
 def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(tmp_path: Path) -> None:
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
-    told = tmp_path / "told"
+    output = tmp_path / "told"
     allow = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
     line = f"grep -q yes && echo '{json.dumps({'hookSpecificOutput': allow})}'"
     hooks = {
-        "Notification": [{"matcher": "permission_prompt", "hooks": [_handler(f"cat > '{told}'; sleep 1000")]}],
+        "Notification": [{"matcher": "permission_prompt", "hooks": [_handler(f"cat > '{output}'; sleep 1000")]}],
         "PermissionRequest": [{"hooks": [_handler(line)]}],
     }
     path.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
-    os.mkfifo(told)
+    os.mkfifo(output)
     with person(tmp_path, "--profile", "2.0.65") as somebody:
         somebody.ask(bash("a", "touch yes"))
         somebody.result("a")
         somebody.ask(bash("b", "npm run x"))
         somebody.sees("comment > ")
-        heard = json.loads(told.read_text(encoding="utf-8"))
+        heard = json.loads(output.read_text(encoding="utf-8"))
         somebody.types("d no\n")
         rows = somebody.leaves()
 

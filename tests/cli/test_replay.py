@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import rows
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.fixture
@@ -23,15 +25,15 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def session(project: Path, said: str = "1\tone\n2\t") -> Path:
+def session(project: Path, text: str = "1\tone\n2\t") -> Path:
     """A transcript with a read, a command, and a subagent's read."""
     made = TranscriptBuilder(cwd=str(project), version="2.1.325").prompt("Go on.")
     file = {"file_path": str(project / "a.txt")}
-    made.result(made.call("Read", file, id="c1"), said)
+    made.result(made.call("Read", file, id="c1"), text)
     made.result(made.call("Bash", {"command": "echo \x1b[31mred"}, id="c2"), "red")
     made.call("Task", {"prompt": "Look."}, id="c3")
     agent = made.agent("c3").prompt("Look.")
-    agent.result(agent.call("Read", file, id="a1"), said)
+    agent.result(agent.call("Read", file, id="a1"), text)
     for name, data in made.files().items():
         path = project.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,8 +43,8 @@ def session(project: Path, said: str = "1\tone\n2\t") -> Path:
 
 def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A process of its own: the command takes in the orphans of whoever runs it."""
-    words = [sys.executable, "-m", "toolspan", "replay", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    options = [*TOOLSPAN, "replay", *map(str, arguments)]
+    return subprocess.run(options, capture_output=True, text=True, timeout=120, check=False)
 
 
 @requirement("replay.command")
@@ -64,11 +66,11 @@ def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
     assert "+1" in done.stdout
     assert "\x1b" not in done.stdout
 
-    found = rows(replay(path, "--json"))
-    assert [row["verdict"] for row in found if row["type"] == "call"] == [
+    result = rows(replay(path, "--json"))
+    assert [row["verdict"] for row in result if row["type"] == "call"] == [
         "differs", "skipped", "skipped", "differs",
     ]  # fmt: skip
-    assert found[-1] == {
+    assert result[-1] == {
         "type": "summary",
         "same": 0,
         "differs": 2,
@@ -105,7 +107,7 @@ def test_another_folder_can_stand_for_the_recorded_one(tmp_path: Path, project: 
 def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None:
     path = session(project)
     (project / "big").write_bytes(b"x" * (2 << 20))
-    for arguments, words in [
+    for arguments, options in [
         ((path, "--most-mb", "1"), "too much to copy"),
         ((path, "--project", "/"), "not a project folder"),
         ((path, "--commit", "nosuch"), "git has no files of nosuch"),
@@ -114,7 +116,7 @@ def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None
     ]:
         done = replay(*arguments)
         assert done.returncode == 2, done.stdout + done.stderr
-        assert words in done.stderr
+        assert options in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 
@@ -129,9 +131,8 @@ def test_a_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Pa
     path.write_bytes(b"\n".join(made.lines()) + b"\n")
     place = tmp_path / "scratch"
     place.mkdir()
-    start = "from toolspan.cli import main; main()"
     with subprocess.Popen(
-        [sys.executable, "-c", start, "replay", "--bash", str(path)],
+        [*TOOLSPAN, "replay", "--bash", str(path)],
         stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
     ) as process:  # fmt: skip
         shell = int(began.read_text())

@@ -18,10 +18,10 @@ from toolspan.cli.app import app
 from toolspan.cli.restore import BACKUP_SUFFIX
 
 
-def restore(*words: str | Path, desk: Desk) -> Result:
+def restore(*arguments: str | Path, desk: Desk) -> Result:
     transcript = desk.transcript().file
-    name = desk.path(str(words[0]))
-    return CliRunner().invoke(app, ["restore", name, transcript, *map(str, words[1:])])
+    name = desk.path(str(arguments[0]))
+    return CliRunner().invoke(app, ["restore", name, transcript, *map(str, arguments[1:])])
 
 
 @pytest.fixture
@@ -159,8 +159,8 @@ def test_parts_are_written_only_elsewhere_and_by_force(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "work", originals=False)
     (desk.folder / "a").write_text("".join(f"{n}\n" for n in range(30)), encoding="utf-8")
     changed = desk.edit("a", "15", "x")
-    for words in ([], ["--force"], ["--output", str(tmp_path / "b")]):
-        done = restore("a", "--before", changed, "--yes", *words, desk=desk)
+    for arguments in ([], ["--force"], ["--output", str(tmp_path / "b")]):
+        done = restore("a", "--before", changed, "--yes", *arguments, desk=desk)
         assert done.exit_code == 2
         assert "only parts of the content are known" in done.stderr
     elsewhere = ["--output", str(tmp_path / "b"), "--force"]
@@ -194,8 +194,8 @@ def test_a_disk_without_room_loses_nothing(desk: Desk) -> None:
     transcript = desk.transcript().file
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
     try:
-        words = ["restore", desk.path("a.py"), transcript, "--after", made, "--yes"]
-        done = CliRunner().invoke(app, words)
+        arguments = ["restore", desk.path("a.py"), transcript, "--after", made, "--yes"]
+        done = CliRunner().invoke(app, arguments)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
@@ -205,7 +205,7 @@ def test_a_disk_without_room_loses_nothing(desk: Desk) -> None:
 
 
 @requirement("restore.refuses")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_a_folder_that_may_not_be_written_loses_nothing(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
@@ -220,33 +220,33 @@ def test_a_folder_that_may_not_be_written_loses_nothing(desk: Desk) -> None:
     assert (desk.held("a.py"), names(desk)) == ("two\n", ["a.py"])
 
 
-def answered(desk: Desk, answer: bytes, *words: str) -> tuple[int, str]:
+def answered(desk: Desk, answer: bytes, *arguments: str) -> tuple[int, str]:
     """What restore says at a terminal to somebody who answers so, and its exit code."""
     ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "toolspan", "restore", "a.py", desk.transcript().file, *words]
+    command = [sys.executable, "-m", "toolspan", "restore", "a.py", desk.transcript().file, *arguments]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         os.write(ours, answer)
-        said = b""
+        text = b""
         with suppress(OSError):  # the terminal is gone when the process is
             while piece := os.read(ours, 4_096):
-                said += piece
+                text += piece
         os.close(ours)
-        return process.wait(30), said.decode()
+        return process.wait(30), text.decode()
 
 
 @requirement("restore.command")
 def test_a_person_at_a_terminal_is_asked(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
-    code, said = answered(desk, b"n\n", "--after", made)
+    code, text = answered(desk, b"n\n", "--after", made)
     assert (code, desk.held("a.py"), names(desk)) == (2, "two\n", ["a.py"])
-    assert f"write {desk.path('a.py')}?" in said
-    assert "nothing was changed" in said
+    assert f"write {desk.path('a.py')}?" in text
+    assert "nothing was changed" in text
 
-    code, said = answered(desk, b"y\n", "--before", made)
+    code, text = answered(desk, b"y\n", "--before", made)
     assert (code, names(desk)) == (0, ["a.py" + BACKUP_SUFFIX])
-    assert "DELETE" in said
+    assert "DELETE" in text
 
 
 @requirement("restore.refuses")
@@ -255,11 +255,11 @@ def test_unasked_only_a_file_is_written_that_was_named_whole_or_is_near(
 ) -> None:
     desk.write("a.py", "one\n")
     (desk.folder / "a.py").unlink()
-    words = ["restore", "a.py", desk.transcript().file, "--yes"]
-    done = CliRunner().invoke(app, words)
+    arguments = ["restore", "a.py", desk.transcript().file, "--yes"]
+    done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, names(desk)) == (2, [])
     assert "name it by its full path" in done.stderr
 
     monkeypatch.chdir(desk.folder)
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert CliRunner().invoke(app, arguments).exit_code == 0
     assert names(desk) == ["a.py"]

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 import toolspan
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan import testing
 from toolspan.session.models.scripted import ScriptAnswer, ScriptStep
 from toolspan.session.resume import load_history
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
-COMMAND = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+COMMAND = [*TOOLSPAN, "run", "--setting-sources", ""]
 ALLOWED = ("--permission-mode", "bypassPermissions")
 KINDS = pytest.mark.parametrize("kind", ["anthropic", "openai"])
 SOME_ID = "0d6a53bd-1ca5-4c06-9613-e4ac8c7310fe"
@@ -75,15 +78,15 @@ def served(folder: Path, kind: str, script: Sequence[ScriptStep], *options: str)
     """A run on `Go.` against a served script, and what its stream says."""
     scripted = ScriptedModel(script)
     with ModelServer(scripted) as server:
-        told = ("-p", "Go.", "--output-format", "stream-json", *ALLOWED, *model(server, kind))
-        done = run(folder, *told, *options)
+        output = ("-p", "Go.", "--output-format", "stream-json", *ALLOWED, *model(server, kind))
+        done = run(folder, *output, *options)
     assert scripted.remaining_steps == 0, done.stderr
     return done, rows(done)
 
 
 def transcript(folder: Path) -> Path:
-    (found,) = (folder / "config").rglob("*.jsonl")
-    return found
+    (result,) = (folder / "config").rglob("*.jsonl")
+    return result
 
 
 @requirement("run.servers")
@@ -145,10 +148,10 @@ def test_text_is_the_last_words_and_json_one_object(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="touch made")], [say("Done.")]]))
     text = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", *ALLOWED)
-    told = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", "--json")
+    output = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", "--json")
 
     assert (text.returncode, text.stdout) == (0, "Done.\n")
-    (row,) = rows(told)
+    (row,) = rows(output)
     assert row["result"] == "Done."
     denials = row["permission_denials"]
     assert isinstance(denials, list)
@@ -161,18 +164,18 @@ def test_text_is_the_last_words_and_json_one_object(tmp_path: Path) -> None:
 
 @requirement("run.prompt")
 def test_the_prompt_comes_from_the_command_line_or_from_standard_input(tmp_path: Path) -> None:
-    for options, typed, said in (
+    for options, typed, text in (
         (("-p", "One."), "ignored", ["One."]),
         (("-p",), "Two.\n", ["Two."]),
         ((), "Three.", ["Three."]),
         (("-p", "Four:", "--stdin"), "data\n", ["Four:\n\ndata"]),
     ):
-        script, path = tmp_path / "s.json", tmp_path / f"{said[0][:3]}.jsonl"
+        script, path = tmp_path / "s.json", tmp_path / f"{text[0][:3]}.jsonl"
         script.write_text(json.dumps([[say("Ok.")]]))
         about = ("--model", f"scripted:{script}", "--transcript", str(path))
         done = run(tmp_path, *options, *about, typed=typed)
         assert done.returncode == 0, done.stderr
-        assert [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"] == said
+        assert [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"] == text
 
 
 @requirement("run.errors")
@@ -248,7 +251,7 @@ def test_a_turn_that_does_not_come_to_its_end_says_why_and_exits_with_1(tmp_path
 def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "bad.json"
     script.write_text("{}")
-    for options, words in (
+    for options, arguments in (
         (("-p", "x"), "no model named"),
         (("-p", "x", "--model", "llama"), "unknown model"),
         (("-p", "x", "--model", "anthropic:m"), "ANTHROPIC_API_KEY"),
@@ -268,7 +271,7 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
             (tmp_path / "work" / "s").write_text("[]")
         done = run(tmp_path, *options)
         assert (done.returncode, done.stdout) == (2, ""), options
-        assert words in done.stderr
+        assert arguments in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 
@@ -316,8 +319,8 @@ def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:
     assert path.read_bytes() == before
     last = scripted.requests[-1]["messages"]
     assert isinstance(last, list)
-    for words in ("One.", "I look.", "Seen.", "Two.", "Again.", "Three.", "Four."):
-        assert words in str(last)
+    for text in ("One.", "I look.", "Seen.", "Two.", "Again.", "Three.", "Four."):
+        assert text in str(last)
     prompts = [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"]
     assert prompts == ["One.", "Two.", "Three."]
     copied = path.with_name(f"{copy['session_id']}.jsonl")
@@ -414,8 +417,8 @@ def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(tmp
     refused = run(tmp_path, "-p", "Three.", *about, str(notes))
 
     assert first["session_id"] == second["session_id"]
-    found = toolspan.read(tmp_path / "work" / "t.jsonl")
-    assert [m.text for m in found.messages() if m.voice == "prompt"] == ["One.", "Two."]
+    result = toolspan.read(tmp_path / "work" / "t.jsonl")
+    assert [m.text for m in result.messages() if m.voice == "prompt"] == ["One.", "Two."]
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "not a transcript" in refused.stderr
     assert notes.read_text(encoding="utf-8") == "milk\n"

@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.session.role_models import Play
 from toolspan.testing import ModelServer, say, use
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 Done = subprocess.CompletedProcess[str]
 
 
-def toolspan(folder: Path, *words: str) -> Done:
+def toolspan(folder: Path, *arguments: str) -> Done:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-m", "toolspan", *words],
+        [*TOOLSPAN, *arguments],
         cwd=work,
         env={**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
         capture_output=True,

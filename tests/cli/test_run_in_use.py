@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 HOLDS = """
 import asyncio
@@ -32,13 +37,13 @@ def test_a_session_in_use_is_refused_by_the_pid_of_who_uses_it(tmp_path: Path) -
     environment.pop("CLAUDE_CONFIG_DIR", None)
     script = tmp_path / "model.json"
     script.write_text("[]", encoding="utf-8")
-    words = [sys.executable, "-c", HOLDS]
+    arguments = [sys.executable, "-c", HOLDS]
     with subprocess.Popen(
-        words, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        arguments, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout is not None
         session = holder.stdout.readline().strip()
-        again = [sys.executable, "-m", "toolspan", "run", "-p", "hi", "--resume", session]
+        again = [*TOOLSPAN, "run", "-p", "hi", "--resume", session]
         done = subprocess.run(
             [*again, "--model", f"scripted:{script}"],
             cwd=tmp_path,

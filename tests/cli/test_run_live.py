@@ -25,10 +25,10 @@ WAITS = use("Bash", command="echo > ready; sleep 600")
 def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[Person]:
     """Somebody who has started `toolspan run` in `folder/project`."""
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    words = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
-    words += ["--model", f"scripted:{folder / 'script.json'}"]
-    words += ["--transcript", str(folder / "t.jsonl"), *options]
-    with seated(folder, words, home=folder) as somebody:
+    arguments = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
+    arguments += ["--model", f"scripted:{folder / 'script.json'}"]
+    arguments += ["--transcript", str(folder / "t.jsonl"), *options]
+    with seated(folder, arguments, home=folder) as somebody:
         somebody.sees(READY)
         yield somebody
 

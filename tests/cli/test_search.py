@@ -16,30 +16,30 @@ from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def search(*words: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["search", *map(str, words)], env={"COLUMNS": "80"})
+def search(*arguments: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["search", *map(str, arguments)], env={"COLUMNS": "80"})
     assert done.exit_code == code, done.output
     return done
 
 
-def rows(*words: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in search(*words, "--json").stdout.splitlines()]
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in search(*arguments, "--json").stdout.splitlines()]
 
 
-def calls(*words: str | Path) -> list[str]:
-    return [row["call"] or row["voice"] for row in rows(*words)]
+def calls(*arguments: str | Path) -> list[str]:
+    return [row["call"] or row["voice"] for row in rows(*arguments)]
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """A folder with a slash in its name, as a person would type it."""
-    story = TranscriptBuilder(session_id="5e551011").prompt("light the lantern")
+    builder = TranscriptBuilder(session_id="5e551011").prompt("light the lantern")
     for number, tool in enumerate(["Bash", "Bash", "Read"]):
-        given = {"command": f"lantern {number}", "file_path": "lantern.txt"}
-        call = story.call(tool, given, id=f"c{number}", after_ms=60_000)
+        tool_input = {"command": f"lantern {number}", "file_path": "lantern.txt"}
+        call = builder.call(tool, tool_input, id=f"c{number}", after_ms=60_000)
         body = claude_results.exited(2, "dark") if number == 1 else claude_results.ran("bright")
-        story.result(call, body, after_ms=1_000)
-    story.write(tmp_path / "projects" / "-harbour" / "5e551011.jsonl")
+        builder.result(call, body, after_ms=1_000)
+    builder.write(tmp_path / "projects" / "-harbour" / "5e551011.jsonl")
     return tmp_path / "projects"
 
 
@@ -52,15 +52,15 @@ def at_home(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @requirement("search.command")
 def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Path) -> None:
-    found = rows("lantern", archive)
+    result = rows("lantern", archive)
 
-    assert [(row["call"], row["tool"], row["state"]) for row in found] == [
+    assert [(row["call"], row["tool"], row["state"]) for row in result] == [
         ("c2", "Read", "succeeded"), ("c1", "Bash", "failed"), ("c0", "Bash", "succeeded"),
         (None, None, None),
     ]  # fmt: skip
-    assert found[1]["error"] == "command_failed"
-    assert found[3]["voice"] == "prompt"
-    assert found[3]["line"] == 1
+    assert result[1]["error"] == "command_failed"
+    assert result[3]["voice"] == "prompt"
+    assert result[3]["line"] == 1
     assert len(rows("lantern", archive, "--limit", "2")) == 2
 
 
@@ -155,19 +155,19 @@ def test_a_query_that_makes_no_sense_is_one_line_and_exit_code_2(archive: Path) 
 def test_commands_remember_big_archives_and_can_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOOLSPAN_NO_CACHE", raising=False)
-    story = TranscriptBuilder(session_id="s").prompt("x" * (5 << 20))
-    story.result(story.call("Bash", {"command": "make"}), claude_results.exited(2, "dark"))
-    path = story.write(tmp_path / "archive" / "s.jsonl")
+    builder = TranscriptBuilder(session_id="s").prompt("x" * (5 << 20))
+    builder.result(builder.call("Bash", {"command": "make"}), claude_results.exited(2, "dark"))
+    path = builder.write(tmp_path / "archive" / "s.jsonl")
 
-    def run(*words: str) -> str:
-        done = CliRunner().invoke(app, words)
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
         return done.stdout
 
     first = run("errors", str(path.parent), "--json")
     assert run("errors", str(path.parent), "--json") == first
-    told = json.loads(run("cache", "--json"))
-    assert told["path"] == str(tmp_path / "cache" / "toolspan" / "facts.sqlite3")
+    output = json.loads(run("cache", "--json"))
+    assert output["path"] == str(tmp_path / "cache" / "toolspan" / "facts.sqlite3")
     assert json.loads(run("cache", "--clear", "--json"))["files"] == 0
     assert "0 files" in run("cache")
     monkeypatch.setenv("TOOLSPAN_NO_CACHE", "1")

@@ -14,29 +14,29 @@ from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def printed(*words: str | Path) -> str:
-    return run("sessions", *words).stdout
+def printed(*arguments: str | Path) -> str:
+    return run("sessions", *arguments).stdout
 
 
-def sessions(*words: str | Path) -> list[dict[str, Any]]:
-    return rows(run("sessions", *words, "--json"))
+def sessions(*arguments: str | Path) -> list[dict[str, Any]]:
+    return rows(run("sessions", *arguments, "--json"))
 
 
-def write(story: TranscriptBuilder, root: Path) -> Path:
-    return story.write(root / f"{story.session_id}.jsonl")
+def write(builder: TranscriptBuilder, root: Path) -> Path:
+    return builder.write(root / f"{builder.session_id}.jsonl")
 
 
 def with_agents(version: str) -> TranscriptBuilder:
     """A session with one call of its own beside two that started subagents, each with a call."""
-    story = TranscriptBuilder(session_id="family", version=version).prompt("Find  the\nbug")
-    story.result(story.call("Bash", {"command": "x"}), claude_results.exited(1))
+    builder = TranscriptBuilder(session_id="family", version=version).prompt("Find  the\nbug")
+    builder.result(builder.call("Bash", {"command": "x"}), claude_results.exited(1))
     for word in ("one", "two"):
-        starter = story.call("Task", {"description": word, "prompt": word})
-        agent = story.agent(starter).prompt(word)
+        starter = builder.call("Task", {"description": word, "prompt": word})
+        agent = builder.agent(starter).prompt(word)
         agent.result(agent.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
         report = claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version)
-        story.result(starter, report)
-    return story
+        builder.result(starter, report)
+    return builder
 
 
 @requirement("sessions.subagents-belong-to-their-session")
@@ -44,21 +44,21 @@ def with_agents(version: str) -> TranscriptBuilder:
 def test_subagents_count_with_the_session_that_started_them(version: str, tmp_path: Path) -> None:
     write(with_agents(version), tmp_path)
 
-    (found,) = sessions(tmp_path)
+    (result,) = sessions(tmp_path)
 
-    assert found["id"] == "family"
-    assert (found["agents"], len(found["files"])) == (2, 3)
-    assert found["states"] == {"failed": 1, "succeeded": 4}
-    assert found["calls"] == 5
+    assert result["id"] == "family"
+    assert (result["agents"], len(result["files"])) == (2, 3)
+    assert result["states"] == {"failed": 1, "succeeded": 4}
+    assert result["calls"] == 5
     assert "1 session\n" in printed(tmp_path)
 
 
 @requirement("sessions.facts")
 def test_a_session_tells_what_it_is(tmp_path: Path) -> None:
-    story = with_agents("2.1.325").wait(5_000).prompt("and now?").compact("so far")
-    path = write(story, tmp_path)
+    builder = with_agents("2.1.325").wait(5_000).prompt("and now?").compact("so far")
+    path = write(builder, tmp_path)
 
-    (found,) = sessions(path)
+    (result,) = sessions(path)
 
     known = {
         "id": "family",
@@ -78,7 +78,7 @@ def test_a_session_tells_what_it_is(tmp_path: Path) -> None:
         "files": [str(path)],
         "session_ids": ["family"],
     }
-    assert {key: found[key] for key in known} == known
+    assert {key: result[key] for key in known} == known
 
 
 SUMMARY = {"type": "summary", "summary": "from a summary", "leafUuid": "x"}
@@ -103,10 +103,10 @@ CUSTOM = {"type": "custom-title", "customTitle": "from a person", "sessionId": "
 def test_a_persons_title_beats_the_models_and_that_beats_a_summary(
     records: list[dict[str, str]], title: str | None, tmp_path: Path
 ) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     for record in records:
-        story.raw(json.dumps(record).encode())
-    path = write(story, tmp_path)
+        builder.raw(json.dumps(record).encode())
+    path = write(builder, tmp_path)
 
     assert sessions(path)[0]["title"] == title
     assert (title or "go") in printed(path)
@@ -114,14 +114,14 @@ def test_a_persons_title_beats_the_models_and_that_beats_a_summary(
 
 @requirement("sessions.first-prompt")
 def test_the_first_prompt_is_what_a_person_said_first(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").state("mode", mode="normal")
-    story.prompt("<command-name>/clear</command-name>")
-    story.prompt("[Request interrupted by user]")
-    story.prompt("Mend the  roof").text("yes").prompt("second")
+    builder = TranscriptBuilder(session_id="s").state("mode", mode="normal")
+    builder.prompt("<command-name>/clear</command-name>")
+    builder.prompt("[Request interrupted by user]")
+    builder.prompt("Mend the  roof").text("yes").prompt("second")
 
-    (found,) = sessions(write(story, tmp_path))
+    (result,) = sessions(write(builder, tmp_path))
 
-    assert found["first_prompt"] == "Mend the roof"
+    assert result["first_prompt"] == "Mend the roof"
 
 
 @requirement("sessions.order")
@@ -130,7 +130,7 @@ def test_the_newest_session_is_last(tmp_path: Path) -> None:
         start = datetime(2026, 11, day, tzinfo=UTC)
         write(TranscriptBuilder(session_id=name, start=start).prompt("go"), tmp_path)
 
-    assert [found["id"] for found in sessions(tmp_path)] == ["b", "c", "a"]
+    assert [result["id"] for result in sessions(tmp_path)] == ["b", "c", "a"]
     limited = printed(tmp_path, "--limit", "1")
     assert "2026-11-05" in limited
     assert "2026-11-04" not in limited
@@ -139,7 +139,7 @@ def test_the_newest_session_is_last(tmp_path: Path) -> None:
 
 @requirement("cli.filters")
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("arguments", "wanted"),
     [
         (["--project", "shop"], ["a"]),
         (["--project", "/home"], ["a", "b"]),
@@ -147,19 +147,19 @@ def test_the_newest_session_is_last(tmp_path: Path) -> None:
         (["--until", "2026-11-04"], ["a"]),
     ],
 )
-def test_sessions_are_chosen_by_project_and_time(words: list[str], wanted: list[str], tmp_path: Path) -> None:
+def test_sessions_are_chosen_by_project_and_time(arguments: list[str], wanted: list[str], tmp_path: Path) -> None:
     for name, cwd, day in (("a", "/home/dev/shop", 3), ("b", "/home/dev/bank", 4)):
         start = datetime(2026, 11, day, tzinfo=UTC)
         write(TranscriptBuilder(session_id=name, cwd=cwd, start=start).prompt("go"), tmp_path)
 
-    assert [found["id"] for found in sessions(tmp_path, *words)] == wanted
+    assert [result["id"] for result in sessions(tmp_path, *arguments)] == wanted
 
 
 @requirement("sessions.times")
 def test_a_session_that_went_on_is_of_the_later_time_too(tmp_path: Path) -> None:
     start = datetime(2026, 11, 3, 23, 0, tzinfo=UTC)
-    story = TranscriptBuilder(session_id="a", start=start).prompt("go")
-    write(story.wait(7_200_000).prompt("and on"), tmp_path)
+    builder = TranscriptBuilder(session_id="a", start=start).prompt("go")
+    write(builder.wait(7_200_000).prompt("and on"), tmp_path)
 
     assert sessions(tmp_path, "--since", "2026-11-04")
     assert sessions(tmp_path, "--until", "2026-11-04")
@@ -168,26 +168,26 @@ def test_a_session_that_went_on_is_of_the_later_time_too(tmp_path: Path) -> None
 
 
 def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="one").prompt("go").text("yes")
-    for each in (story, story.fork("two").prompt("more")):
+    builder = TranscriptBuilder(session_id="one").prompt("go").text("yes")
+    for each in (builder, builder.fork("two").prompt("more")):
         write(each, tmp_path)
 
-    assert [(found["id"], found["prompts"]) for found in sessions(tmp_path)] == [("one", 1), ("two", 2)]
+    assert [(result["id"], result["prompts"]) for result in sessions(tmp_path)] == [("one", 1), ("two", 2)]
 
 
 def test_a_subagent_whose_session_is_gone_is_listed_under_its_sessions_id(tmp_path: Path) -> None:
     write(with_agents("2.1.325"), tmp_path).unlink()
 
-    (found,) = sessions(tmp_path)
+    (result,) = sessions(tmp_path)
 
-    assert (found["id"], found["calls"]) == ("family", 2)
+    assert (result["id"], result["calls"]) == ("family", 2)
 
 
 @requirement("sessions.orphans-are-no-calls")
 def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go").result("toolu_gone", "late")
+    builder = TranscriptBuilder(session_id="s").prompt("go").result("toolu_gone", "late")
 
-    (found,) = sessions(write(story, tmp_path))
+    (result,) = sessions(write(builder, tmp_path))
 
-    assert found["states"] == {"orphan_result": 1}
-    assert found["calls"] == 0
+    assert result["states"] == {"orphan_result": 1}
+    assert result["calls"] == 0

@@ -25,46 +25,46 @@ from toolspan.testing.codex_builder import RolloutBuilder
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
-def show(*words: str | Path, root: Path | None = None) -> Result:
-    return run("show", *words, code=None, env=home_at(root))
+def show(*arguments: str | Path, root: Path | None = None) -> Result:
+    return run("show", *arguments, code=None, env=home_at(root))
 
 
-def shown(*words: str | Path, root: Path | None = None) -> str:
-    return run("show", *words, env=home_at(root)).stdout
+def shown(*arguments: str | Path, root: Path | None = None) -> str:
+    return run("show", *arguments, env=home_at(root)).stdout
 
 
-def row(output: str, words: str) -> str:
+def row(output: str, text: str) -> str:
     """The one line that has these words in it."""
-    (found,) = (line for line in output.splitlines() if words in line)
-    return found
+    (result,) = (line for line in output.splitlines() if text in line)
+    return result
 
 
 def fact(output: str, label: str) -> str:
     """What a labelled line says."""
-    (found,) = re.findall(rf"^{label} +(.*)", output, re.MULTILINE)
-    return str(found)
+    (result,) = re.findall(rf"^{label} +(.*)", output, re.MULTILINE)
+    return str(result)
 
 
-def column(output: str, words: str) -> int:
+def column(output: str, text: str) -> int:
     """Where on its line something stands."""
-    return row(output, words).index(words)
+    return row(output, text).index(text)
 
 
 def parallel() -> TranscriptBuilder:
-    story = TranscriptBuilder().prompt("Look at both files")
-    first, second = (story.call("Read", {"file_path": f"{CWD}/{name}"}) for name in ("a", "b"))
-    story.result(second, claude_results.read(f"{CWD}/b", "b"), after_ms=100)
-    story.result(first, claude_results.read(f"{CWD}/a", "a"), after_ms=100)
-    return story.text("Both are fine")
+    builder = TranscriptBuilder().prompt("Look at both files")
+    first, second = (builder.call("Read", {"file_path": f"{CWD}/{name}"}) for name in ("a", "b"))
+    builder.result(second, claude_results.read(f"{CWD}/b", "b"), after_ms=100)
+    builder.result(first, claude_results.read(f"{CWD}/a", "a"), after_ms=100)
+    return builder.text("Both are fine")
 
 
 @requirement("show.orphans")
 def test_a_session_is_shown_with_its_facts_and_its_parallel_calls_in_lanes(tmp_path: Path) -> None:
-    story = parallel().title("Two files").result("toolu_gone", "late")
+    builder = parallel().title("Two files").result("toolu_gone", "late")
 
-    output = shown(story.write(tmp_path / "s.jsonl"))
+    output = shown(builder.write(tmp_path / "s.jsonl"))
 
-    assert story.session_id in fact(output, "session")
+    assert builder.session_id in fact(output, "session")
     assert "Two files" in fact(output, "about")
     assert "2.1.325" in fact(output, "client")
     assert "2026-11-02 09:00:00 – 09:00:00" in fact(output, "when")
@@ -76,12 +76,12 @@ def test_a_session_is_shown_with_its_facts_and_its_parallel_calls_in_lanes(tmp_p
 
 
 def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for n in range(2):
-        call = story.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
-        story.result(call, claude_results.ran("x"), after_ms=10)
+        call = builder.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
+        builder.result(call, claude_results.ran("x"), after_ms=10)
 
-    output = shown(story.write(tmp_path / "s.jsonl"))
+    output = shown(builder.write(tmp_path / "s.jsonl"))
 
     assert "╷ ✓ Bash  echo 0" in output
     assert "╵ ✓ Bash  echo 1" in output
@@ -89,17 +89,17 @@ def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(tmp
 
 @pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.325"])
 def test_a_subagent_is_told_under_its_call(version: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(version=version).prompt("go")
-    call = story.call("Task", {"description": "Count files", "prompt": "Count them"})
-    agent = story.agent(call).prompt("Count them")
+    builder = TranscriptBuilder(version=version).prompt("go")
+    call = builder.call("Task", {"description": "Count files", "prompt": "Count them"})
+    agent = builder.agent(call).prompt("Count them")
     inner = agent.call("Bash", {"command": "ls | wc -l"})
     agent.result(inner, claude_results.ran("3"), after_ms=10).text("There are three")
     report = claude_results.reported(
         agent.agent_id, "There are three", prompt="Count them", calls=1, took_ms=9, version=version
     )
-    story.until(agent).result(call, report).text("All counted")
+    builder.until(agent).result(call, report).text("All counted")
 
-    output = shown(story.write(tmp_path / f"{story.session_id}.jsonl"))
+    output = shown(builder.write(tmp_path / f"{builder.session_id}.jsonl"))
 
     order = ["Count files", "❯ Count them", "ls | wc -l", "There are three", "All counted"]
     assert sorted(order, key=output.index) == order
@@ -107,9 +107,9 @@ def test_a_subagent_is_told_under_its_call(version: str, tmp_path: Path) -> None
 
 
 def test_every_turn_tells_its_time_even_within_one_second(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("First").text("Yes").prompt("Second").text("No")
+    builder = TranscriptBuilder().prompt("First").text("Yes").prompt("Second").text("No")
 
-    output = shown(story.write(tmp_path / "s.jsonl"))
+    output = shown(builder.write(tmp_path / "s.jsonl"))
 
     first, second = row(output, "❯ First")[:8], row(output, "❯ Second")[:8]
     assert first == second == f"{TranscriptBuilder().now:%H:%M:%S}"
@@ -130,14 +130,14 @@ def test_words_stand_between_the_calls_and_can_be_left_out(tmp_path: Path) -> No
 
 
 def test_a_failure_and_the_events_of_a_call_are_shown_below_it(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("test")
-    story.result(story.call("Bash", {"command": "pytest"}), claude_results.exited(1, "1 failed"))
-    call = story.call("Bash", {"command": "make serve", "run_in_background": True})
-    story.hook(call, "PreToolUse", command="lint.sh", outcome="error", text="no lint here")
-    story.result(call, claude_results.in_background("b1", "/tmp/b1"))
-    story.task_notification(call, "b1", "Server stopped", queued=True)
+    builder = TranscriptBuilder().prompt("test")
+    builder.result(builder.call("Bash", {"command": "pytest"}), claude_results.exited(1, "1 failed"))
+    call = builder.call("Bash", {"command": "make serve", "run_in_background": True})
+    builder.hook(call, "PreToolUse", command="lint.sh", outcome="error", text="no lint here")
+    builder.result(call, claude_results.in_background("b1", "/tmp/b1"))
+    builder.task_notification(call, "b1", "Server stopped", queued=True)
 
-    output = shown(story.write(tmp_path / "s.jsonl"))
+    output = shown(builder.write(tmp_path / "s.jsonl"))
 
     assert "✗ Bash  pytest" in output
     assert "command failed: Exit code 1 1 failed" in output
@@ -147,12 +147,12 @@ def test_a_failure_and_the_events_of_a_call_are_shown_below_it(tmp_path: Path) -
 
 
 def test_interrupts_compactions_pauses_and_rewinds_are_marked(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go").text("working").interrupt()
-    story.prompt("again", after_ms=600_000).compact("All so far.").text("ready")
-    before = story.last
-    story.prompt("wrong way").text("oh no").rewind(before).prompt("right way").text("yes")
+    builder = TranscriptBuilder().prompt("go").text("working").interrupt()
+    builder.prompt("again", after_ms=600_000).compact("All so far.").text("ready")
+    before = builder.last
+    builder.prompt("wrong way").text("oh no").rewind(before).prompt("right way").text("yes")
 
-    output = shown(story.write(tmp_path / "s.jsonl"))
+    output = shown(builder.write(tmp_path / "s.jsonl"))
 
     assert "■ [Request interrupted by user]" in output
     assert "┄ 10m 00s later" in output
@@ -163,26 +163,26 @@ def test_interrupts_compactions_pauses_and_rewinds_are_marked(tmp_path: Path) ->
 
 
 def test_no_line_is_wider_than_asked(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("漢字かな " * 60)
-    call = story.call("Bash", {"command": "echo " + "x" * 500})
-    story.result(call, claude_results.exited(2, "y" * 500)).text("z" * 300)
+    builder = TranscriptBuilder().prompt("漢字かな " * 60)
+    call = builder.call("Bash", {"command": "echo " + "x" * 500})
+    builder.result(call, claude_results.exited(2, "y" * 500)).text("z" * 300)
 
-    output = shown(story.write(tmp_path / "s.jsonl"), "--width", "80")
+    output = shown(builder.write(tmp_path / "s.jsonl"), "--width", "80")
 
     wide = re.compile(r"[\u3000-\u9fff]")
     assert all(len(line) + len(wide.findall(line)) <= 80 for line in output.splitlines())
 
 
 def hostile() -> TranscriptBuilder:
-    story = TranscriptBuilder().prompt(f"[bold]hi[/bold] {ESCAPE}").title(f"title {ESCAPE}")
-    call = story.call("Bash", {"command": f"echo [red]{ESCAPE}"}, id="toolu_hostile")
-    story.result(call, claude_results.exited(1, f"[link=x]{ESCAPE}\u202e\x9b31m\x00"))
-    quiet = story.call("Bash", {"command": "grep x"}, id=f"toolu_quiet{ESCAPE}\u202e")
-    story.result(quiet, claude_results.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e"))
-    edit = story.call("Edit", {"file_path": "/w/a"}, id=f"toolu_edit{ESCAPE}\u202e")
-    story.result(edit, claude_results.edited("/w/a", "a\n", "a", "b"))
-    other = story.call(f"mcp__{ESCAPE}", {f"key{ESCAPE}": ESCAPE})
-    return story.result(other, claude_results.mcp_text(ESCAPE)).text(f"[/nonsense]{ESCAPE}")
+    builder = TranscriptBuilder().prompt(f"[bold]hi[/bold] {ESCAPE}").title(f"title {ESCAPE}")
+    call = builder.call("Bash", {"command": f"echo [red]{ESCAPE}"}, id="toolu_hostile")
+    builder.result(call, claude_results.exited(1, f"[link=x]{ESCAPE}\u202e\x9b31m\x00"))
+    quiet = builder.call("Bash", {"command": "grep x"}, id=f"toolu_quiet{ESCAPE}\u202e")
+    builder.result(quiet, claude_results.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e"))
+    edit = builder.call("Edit", {"file_path": "/w/a"}, id=f"toolu_edit{ESCAPE}\u202e")
+    builder.result(edit, claude_results.edited("/w/a", "a\n", "a", "b"))
+    other = builder.call(f"mcp__{ESCAPE}", {f"key{ESCAPE}": ESCAPE})
+    return builder.result(other, claude_results.mcp_text(ESCAPE)).text(f"[/nonsense]{ESCAPE}")
 
 
 @requirement("show.hostile")
@@ -197,7 +197,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], f
 
 @requirement("show.refuses")
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "output"),
     [
         (["list.txt"], "list.txt: not a transcript"),
         ([""], "a name is empty"),
@@ -205,31 +205,31 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], f
     ],
 )
 def test_what_is_no_session_or_has_two_forms_is_refused(
-    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.txt").write_text("bread\nmilk\n", encoding="utf-8")
     parallel().write(tmp_path / "s.jsonl")
 
-    done = show(*words)
+    done = show(*arguments)
 
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert output in done.stderr
 
 
 def test_the_default_is_the_newest_session_and_an_id_may_be_shortened(tmp_path: Path) -> None:
-    story = parallel()
-    saved(story, tmp_path)
+    builder = parallel()
+    saved(builder, tmp_path)
 
-    for names in ([story.session_id[:8]], [], ["--last"]):
+    for names in ([builder.session_id[:8]], [], ["--last"]):
         assert "Both are fine" in shown(*names, root=tmp_path)
 
 
 @requirement("names.inside")
 @pytest.mark.parametrize("name", ["agent-a1b2c3d.jsonl", "0e1b87ff-a597.jsonl"])
 def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
-    helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
+    builder = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
+    helper = builder.agent(builder.call("Task", {"prompt": "look"})).prompt("look")
     helper.result(helper.call("Bash", {"command": "ls -la"}), claude_results.ran("a"))
     saved(parallel(), tmp_path)
     left = helper if name.startswith("agent") else parallel()
@@ -238,8 +238,8 @@ def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_
     session = "13b6354b"
 
     assert session in fact(shown(session, root=tmp_path), "session")
-    told = rows(run("calls", session, "--json", env=home_at(tmp_path)))
-    assert {one["file"] for one in told} == {str(tmp_path / "projects" / name)}
+    output = rows(run("calls", session, "--json", env=home_at(tmp_path)))
+    assert {one["file"] for one in output} == {str(tmp_path / "projects" / name)}
     for command in ("time", "stats", "sessions", "export"):
         run(command, session, env=home_at(tmp_path))
     run("watch", session, "--idle-exit", "0", env=home_at(tmp_path))
@@ -273,13 +273,13 @@ def test_a_name_that_fits_nothing_or_several_things_is_refused(
 
 
 def edit() -> tuple[TranscriptBuilder, str]:
-    story = TranscriptBuilder().prompt("Rename it")
-    story.result(story.call("Read", {"file_path": f"{CWD}/a.py"}), "1\told = 1")
+    builder = TranscriptBuilder().prompt("Rename it")
+    builder.result(builder.call("Read", {"file_path": f"{CWD}/a.py"}), "1\told = 1")
     change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
-    call = story.call("Edit", change, after_ms=50)
-    story.result(call, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"), after_ms=20)
-    story.result(story.call("Bash", {"command": "pytest"}), claude_results.ran("ok"))
-    return story, call
+    call = builder.call("Edit", change, after_ms=50)
+    builder.result(call, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"), after_ms=20)
+    builder.result(builder.call("Bash", {"command": "pytest"}), claude_results.ran("ok"))
+    return builder, call
 
 
 def test_a_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
@@ -304,11 +304,11 @@ def test_a_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
 
 
 def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "sleep 999"})
-    story.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "sleep 999"})
+    builder.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
 
-    output = shown(story.write(tmp_path / "s.jsonl"), call[:20])
+    output = shown(builder.write(tmp_path / "s.jsonl"), call[:20])
 
     assert "timed_out: ended by a timer" in fact(output, "state")
     assert "timeout text: Command timed out after" in fact(output, "evidence")
@@ -318,10 +318,10 @@ def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> 
 
 
 def test_a_long_result_is_cut_unless_all_of_it_is_wanted(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "seq 100"})
-    story.result(call, claude_results.ran("\n".join(f"line {n}" for n in range(100))))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "seq 100"})
+    builder.result(call, claude_results.ran("\n".join(f"line {n}" for n in range(100))))
+    path = builder.write(tmp_path / "s.jsonl")
 
     cut, full = shown(path, call), shown(path, call, "--full")
 
@@ -331,13 +331,13 @@ def test_a_long_result_is_cut_unless_all_of_it_is_wanted(tmp_path: Path) -> None
 
 
 def test_a_subagent_belongs_to_the_call_that_started_it(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Agent", {"description": "a", "prompt": "Look"})
-    agent = story.agent(call, kind="explorer").prompt("Look")
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Agent", {"description": "a", "prompt": "Look"})
+    agent = builder.agent(call, kind="explorer").prompt("Look")
     inner = agent.call("Read", {"file_path": "/a"})
     agent.result(inner, claude_results.read("/a", "a")).text("seen")
-    story.result(call, "seen")
-    path = saved(story, tmp_path)
+    builder.result(call, "seen")
+    path = saved(builder, tmp_path)
 
     (started,) = loaded(path)["turns"][0]["items"][1]["groups"][0]["calls"][0]["agents"]
 
@@ -346,21 +346,21 @@ def test_a_subagent_belongs_to_the_call_that_started_it(tmp_path: Path) -> None:
     assert [item.get("text") for item in started["turns"][0]["items"]] == ["Look", None, "seen"]
 
 
-def loaded(*words: str | Path, root: Path | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shown(*words, "--json", root=root))
-    return found
+def loaded(*arguments: str | Path, root: Path | None = None) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(shown(*arguments, "--json", root=root))
+    return result
 
 
 def test_a_session_as_json_has_turns_with_groups_and_lanes(tmp_path: Path) -> None:
-    story = parallel()
+    builder = parallel()
 
-    found = loaded(story.write(tmp_path / "s.jsonl"))
+    result = loaded(builder.write(tmp_path / "s.jsonl"))
 
-    assert found["session"]["session_id"] == story.session_id
-    assert found["session"]["calls"] == {"succeeded": 2}
-    (turn,) = found["turns"]
-    said, batch, answer = turn["items"]
-    assert (said["type"], said["voice"], said["text"]) == ("message", "prompt", "Look at both files")
+    assert result["session"]["session_id"] == builder.session_id
+    assert result["session"]["calls"] == {"succeeded": 2}
+    (turn,) = result["turns"]
+    text, batch, answer = turn["items"]
+    assert (text["type"], text["voice"], text["text"]) == ("message", "prompt", "Look at both files")
     (group,) = batch["groups"]
     assert [call["lane"] for call in group["calls"]] == [0, 1]
     assert [call["tool"] for call in group["calls"]] == ["Read", "Read"]
@@ -368,11 +368,11 @@ def test_a_session_as_json_has_turns_with_groups_and_lanes(tmp_path: Path) -> No
 
 
 def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("half HALF of a pair")
-    call = story.call("Bash", {"command": "echo HALF"})
-    story.result(call, claude_results.ran("HALF")).text("HALF")
+    builder = TranscriptBuilder().prompt("half HALF of a pair")
+    call = builder.call("Bash", {"command": "echo HALF"})
+    builder.result(call, claude_results.ran("HALF")).text("HALF")
     path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data().replace(b"HALF", rb"\ud83d"))
+    path.write_bytes(builder.data().replace(b"HALF", rb"\ud83d"))
 
     assert loaded(path)["turns"][0]["prompt"] == "half \ud83d of a pair"
     assert loaded(path, call)["input"] == {"command": "echo \ud83d"}
@@ -384,9 +384,9 @@ def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:
 def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path: Path) -> None:
     for day, session in ((2, "bbbb"), (3, "aaaa"), (1, "cccc")):
         start = datetime(2026, 1, day, tzinfo=UTC)
-        story = TranscriptBuilder(session_id=f"{session}-1", start=start).prompt("go")
-        story.result(story.call("Bash", {"command": f"echo {session}"}, id="t1"), claude_results.ran("x"))
-        saved(story, tmp_path)
+        builder = TranscriptBuilder(session_id=f"{session}-1", start=start).prompt("go")
+        builder.result(builder.call("Bash", {"command": f"echo {session}"}, id="t1"), claude_results.ran("x"))
+        saved(builder, tmp_path)
 
     output = shown("t1", root=tmp_path)
     assert fact(output, "session") == "aaaa-1"
@@ -398,17 +398,17 @@ def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path
 
 @requirement("show.call-around")
 def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -> None:
-    story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
-    story.result(story.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a"))
-    story.text("Now I run it")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, claude_results.exited(2, "no rule")).text("That failed").prompt("Try again")
-    story.result(story.call("Bash", {"command": "make all"}), claude_results.ran("ok"))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(cwd=CWD).prompt("Fix it")
+    builder.result(builder.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a"))
+    builder.text("Now I run it")
+    call = builder.call("Bash", {"command": "make"})
+    builder.result(call, claude_results.exited(2, "no rule")).text("That failed").prompt("Try again")
+    builder.result(builder.call("Bash", {"command": "make all"}), claude_results.ran("ok"))
+    path = builder.write(tmp_path / "s.jsonl")
 
     around = shown(path, call).partition("── around")[2].splitlines()[1:-1]
-    told = [line[18:].split("  toolu")[0].strip() for line in around]
-    assert told == [
+    output = [line[18:].split("  toolu")[0].strip() for line in around]
+    assert output == [
         "✓ Read  a",
         "Now I run it",
         "✗ Bash  make  ◂ this",
@@ -416,9 +416,9 @@ def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -
         "❯ Try again",
         "✓ Bash  make all",
     ]
-    found = json.loads(shown(path, call, "--json"))["around"]
-    assert [one.get("tool") or one["text"] for one in found["before"]] == ["Read", "Now I run it"]
-    assert [one.get("text") for one in found["after"]][:2] == ["That failed", "Try again"]
+    result = json.loads(shown(path, call, "--json"))["around"]
+    assert [one.get("tool") or one["text"] for one in result["before"]] == ["Read", "Now I run it"]
+    assert [one.get("text") for one in result["after"]][:2] == ["That failed", "Try again"]
 
 
 @requirement("show.call-around")
@@ -435,15 +435,15 @@ def test_what_a_codex_patch_changed_is_told_with_line_numbers(tmp_path: Path) ->
 
 @requirement("show.recovery")
 def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> None:
-    story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
+    builder = TranscriptBuilder(cwd=CWD).prompt("Fix it")
     change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
-    failed = story.call("Edit", change)
-    story.result(failed, claude_results.refused("File has not been read yet. Read it first."))
-    look = story.call("Read", {"file_path": f"{CWD}/a.py"})
-    story.result(look, claude_results.read(f"{CWD}/a.py", "old = 1\n"))
-    again = story.call("Edit", change)
-    story.result(again, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
-    path = story.write(tmp_path / "s.jsonl")
+    failed = builder.call("Edit", change)
+    builder.result(failed, claude_results.refused("File has not been read yet. Read it first."))
+    look = builder.call("Read", {"file_path": f"{CWD}/a.py"})
+    builder.result(look, claude_results.read(f"{CWD}/a.py", "old = 1\n"))
+    again = builder.call("Edit", change)
+    builder.result(again, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
+    path = builder.write(tmp_path / "s.jsonl")
 
     for call in (failed, again):
         output = shown(path, call)
@@ -457,21 +457,21 @@ def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> 
 @requirement("show.line")
 @pytest.mark.parametrize("side", ["message", "thinking", "subagent", "rollout"])
 def test_the_address_of_a_search_hit_opens_the_session_there(side: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="5e550001").prompt("first")
+    builder = TranscriptBuilder(session_id="5e550001").prompt("first")
     for number in range(20):
-        story.text(f"step {number} " + "x" * 300, after_ms=1_000)
+        builder.text(f"step {number} " + "x" * 300, after_ms=1_000)
     needle = "needle " + "y" * 200 + " the end"
     if side == "rollout":
         RolloutBuilder().prompt("first").text(needle).write(tmp_path / ".codex")
     elif side == "subagent":
-        call = story.call("Task", {"prompt": "look"}, id="starter")
-        agent = story.agent(call).prompt("look").text(needle)
-        story.until(agent).result(call, "seen")
+        call = builder.call("Task", {"prompt": "look"}, id="starter")
+        agent = builder.agent(call).prompt("look").text(needle)
+        builder.until(agent).result(call, "seen")
     elif side == "thinking":
-        story.thinking(needle)
+        builder.thinking(needle)
     else:
-        story.text(needle)
-    story.text("later").write(tmp_path / ".claude" / "projects" / "-p" / "5e550001.jsonl")
+        builder.text(needle)
+    builder.text("later").write(tmp_path / ".claude" / "projects" / "-p" / "5e550001.jsonl")
 
     hit = run("search", "needle", tmp_path, "--in", "message", env={"COLUMNS": "100"}).stdout.splitlines()[0]
     output = shown(hit.split()[-1], tmp_path, "--width", "100")
@@ -485,26 +485,26 @@ def test_the_address_of_a_search_hit_opens_the_session_there(side: str, tmp_path
 
 @requirement("show.line")
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "text"),
     [("5e550001:99", "has 2 lines; there is no line 99"), ("5e550001:0", "no line 0"), ("c1:2", "is a call")],
 )
-def test_a_line_that_is_not_there_is_an_error(name: str, words: str, tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="5e550001").prompt("go")
-    story.call("Bash", {"command": "ls"}, id="c1")
-    story.write(tmp_path / "projects" / "-p" / "5e550001.jsonl")
+def test_a_line_that_is_not_there_is_an_error(name: str, text: str, tmp_path: Path) -> None:
+    builder = TranscriptBuilder(session_id="5e550001").prompt("go")
+    builder.call("Bash", {"command": "ls"}, id="c1")
+    builder.write(tmp_path / "projects" / "-p" / "5e550001.jsonl")
 
     done = run("show", name, tmp_path, code=2)
 
-    assert words in done.output
+    assert text in done.output
 
 
 @requirement("cli.fold")
 def test_a_run_of_equal_calls_is_folded(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
     for _ in range(40):
-        call = story.call("Bash", {"command": "git status"}, after_ms=1_000)
-        story.result(call, claude_results.exited(1, "no"), after_ms=500)
-    path = story.text("done").write(tmp_path / "s.jsonl")
+        call = builder.call("Bash", {"command": "git status"}, after_ms=1_000)
+        builder.result(call, claude_results.exited(1, "no"), after_ms=500)
+    path = builder.text("done").write(tmp_path / "s.jsonl")
 
     folded = shown(path)
     assert folded.count("git status") == 1

@@ -21,20 +21,20 @@ from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
-def printed(*words: str | Path) -> str:
-    return run("stats", *words).stdout
+def printed(*arguments: str | Path) -> str:
+    return run("stats", *arguments).stdout
 
 
-def stats(*words: str | Path) -> dict[str, Any]:
-    return one_row(run("stats", *words, "--json"))
+def stats(*arguments: str | Path) -> dict[str, Any]:
+    return one_row(run("stats", *arguments, "--json"))
 
 
 def timed(*durations: int) -> TranscriptBuilder:
     """Commands that took so many milliseconds."""
-    story = TranscriptBuilder(session_id="timed").prompt("go")
+    builder = TranscriptBuilder(session_id="timed").prompt("go")
     for ms in durations:
-        story.result(story.call("Bash", {"command": "x"}), claude_results.ran("x"), after_ms=ms)
-    return story
+        builder.result(builder.call("Bash", {"command": "x"}), claude_results.ran("x"), after_ms=ms)
+    return builder
 
 
 @requirement("stats.nearest-rank")
@@ -59,10 +59,10 @@ def test_percentiles_are_values_that_occurred(
 
 @requirement("stats.counts")
 def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
-    story = timed(10).result("toolu_gone", "late").raw(b"{torn").text("end")
-    story.call("Bash", {"command": "sleep"})
+    builder = timed(10).result("toolu_gone", "late").raw(b"{torn").text("end")
+    builder.call("Bash", {"command": "sleep"})
 
-    row = stats(story.write(tmp_path / "s.jsonl"))
+    row = stats(builder.write(tmp_path / "s.jsonl"))
 
     assert [row[key] for key in ("files", "sessions", "lines", "malformed")] == [1, 1, 7, 1]
     assert (row["calls"], row["orphan_results"]) == (2, 1)
@@ -72,40 +72,40 @@ def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
 
 @requirement("stats.timeouts")
 def test_timeouts_are_told_as_a_share_of_the_tools_calls(tmp_path: Path) -> None:
-    story = timed(10, 10, 10)
-    call = story.call("Bash", {"command": "sleep 999"})
-    story.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
-    story.result(story.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = timed(10, 10, 10)
+    call = builder.call("Bash", {"command": "sleep 999"})
+    builder.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
+    builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
+    path = builder.write(tmp_path / "s.jsonl")
 
-    found = stats(path)
+    result = stats(path)
 
-    assert [(tool["tool"], tool["timeouts"], tool["timeout_share"]) for tool in found["tools"]] == [
+    assert [(tool["tool"], tool["timeouts"], tool["timeout_share"]) for tool in result["tools"]] == [
         ("Bash", 1, 0.25),
         ("Read", 0, 0.0),
     ]
-    assert found["states"] == {"succeeded": 4, "timed_out": 1}
-    assert found["error_kinds"] == {"command_timeout": 1}
+    assert result["states"] == {"succeeded": 4, "timed_out": 1}
+    assert result["error_kinds"] == {"command_timeout": 1}
     assert "25.0%" in printed(path)
 
 
 @requirement("tokens.once-per-message")
 def test_the_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go").text("I look at both")
-    story.call("Read", {"file_path": "/a"})
-    story.call("Read", {"file_path": "/b"})
-    story.usage(input_tokens=3, output_tokens=50, cache_creation_input_tokens=200, cache_read_input_tokens=1_000)
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder().prompt("go").text("I look at both")
+    builder.call("Read", {"file_path": "/a"})
+    builder.call("Read", {"file_path": "/b"})
+    builder.usage(input_tokens=3, output_tokens=50, cache_creation_input_tokens=200, cache_read_input_tokens=1_000)
+    path = builder.write(tmp_path / "s.jsonl")
 
-    found = stats(path)
+    result = stats(path)
 
-    assert found["tokens"] == {
+    assert result["tokens"] == {
         "input_tokens": 3,
         "output_tokens": 50,
         "cache_creation_input_tokens": 200,
         "cache_read_input_tokens": 1_000,
     }
-    assert found["tokens_raw_sum"] == {key: 3 * n for key, n in found["tokens"].items()}
+    assert result["tokens_raw_sum"] == {key: 3 * n for key, n in result["tokens"].items()}
     assert re.search(r"output +50 +150\n", printed(path))
 
 
@@ -113,15 +113,15 @@ def test_the_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
 def test_tokens_of_growing_counts_forks_and_subagents_count_once(tmp_path: Path) -> None:
     growing = TranscriptBuilder(session_id="growing", version="2.1.80").prompt("go").text("first").text("second")
     growing.usage(output_tokens=50)
-    story = TranscriptBuilder(session_id="one").prompt("go").text("a").usage(output_tokens=7)
-    fork = story.fork("two").prompt("more").text("b").usage(output_tokens=100)
+    builder = TranscriptBuilder(session_id="one").prompt("go").text("a").usage(output_tokens=7)
+    fork = builder.fork("two").prompt("more").text("b").usage(output_tokens=100)
     parent = TranscriptBuilder(session_id="parent").prompt("go")
     starter = parent.call("Agent", {"prompt": "p"})
     parent.usage(output_tokens=5)
     parent.agent(starter).prompt("p").text("seen").usage(output_tokens=30)
     for folder, stories, tokens, raw_sum in (
         ("growing", [growing], 50, 51),
-        ("fork", [story, fork], 107, 114),
+        ("fork", [builder, fork], 107, 114),
         ("agent", [parent], 35, 35),
     ):
         for each in stories:
@@ -132,9 +132,9 @@ def test_tokens_of_growing_counts_forks_and_subagents_count_once(tmp_path: Path)
 
 
 def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go").text("a").usage(output_tokens=7)
-    line = story.lines()[-1].replace(b"claude-opus-5-5", b"<synthetic>")
-    path = story.raw(line.replace(b'"id":"msg_01', b'"id":"msg_02')).write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder().prompt("go").text("a").usage(output_tokens=7)
+    line = builder.lines()[-1].replace(b"claude-opus-5-5", b"<synthetic>")
+    path = builder.raw(line.replace(b'"id":"msg_01', b'"id":"msg_02')).write(tmp_path / "s.jsonl")
 
     assert b"<synthetic>" in path.read_bytes()
     assert stats(path)["tokens"]["output_tokens"] == 7
@@ -142,23 +142,23 @@ def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
 
 @requirement("stats.filters-choose-calls")
 def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
-    story = timed(10)
-    story.result(story.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = timed(10)
+    builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
+    path = builder.write(tmp_path / "s.jsonl")
 
-    found = stats(path, "--tool", "Read")
+    result = stats(path, "--tool", "Read")
 
-    assert [tool["tool"] for tool in found["tools"]] == ["Read"]
-    assert found["calls"] == 1
-    assert found["tokens"] is None
+    assert [tool["tool"] for tool in result["tools"]] == ["Read"]
+    assert result["calls"] == 1
+    assert result["tokens"] is None
     assert stats(path, "--session", "timed")["tokens"] == stats(path)["tokens"]
 
 
 def test_a_period_keeps_the_tokens_of_its_messages(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go").text("a").usage(output_tokens=7)
-    first = story.lines()[-1]
-    story.wait(86_400_000).prompt("more").text("b").usage(output_tokens=20)
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(session_id="s").prompt("go").text("a").usage(output_tokens=7)
+    first = builder.lines()[-1]
+    builder.wait(86_400_000).prompt("more").text("b").usage(output_tokens=20)
+    path = builder.write(tmp_path / "s.jsonl")
     began = datetime.fromisoformat(json.loads(first)["timestamp"])
     middle = (began + timedelta(hours=1)).isoformat()
 
@@ -168,15 +168,15 @@ def test_a_period_keeps_the_tokens_of_its_messages(tmp_path: Path) -> None:
 
 
 def test_nothing_has_no_numbers(tmp_path: Path) -> None:
-    found = stats(tmp_path)
+    result = stats(tmp_path)
 
-    assert (found["files"], found["calls"], found["tools"]) == (0, 0, [])
+    assert (result["files"], result["calls"], result["tools"]) == (0, 0, [])
     assert "0 calls in 0 sessions" in printed(tmp_path)
 
 
 @requirement("stats.mcp")
 def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="servers").prompt("go")
+    builder = TranscriptBuilder(session_id="servers").prompt("go")
     for tool, body, ms in (
         ("mcp__db__query", claude_results.ran("x"), 100),
         ("mcp__db__query", claude_results.failed("MCP error -32000: Connection closed"), 300),
@@ -184,8 +184,8 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
         ("mcp__web__get", claude_results.ran("x"), 50),
         ("Bash", claude_results.ran("x"), 50),
     ):
-        story.result(story.call(tool, {}), body, after_ms=ms)
-    path = story.write(tmp_path / "s.jsonl")
+        builder.result(builder.call(tool, {}), body, after_ms=ms)
+    path = builder.write(tmp_path / "s.jsonl")
 
     db, web = stats(path, "--mcp")["servers"]
     assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
@@ -196,29 +196,29 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
 
 @requirement("cli.narrow-screens")
 def test_on_a_narrow_screen_the_names_stay_readable(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="aaaaaaaa").prompt("Count the boats in the harbour")
+    builder = TranscriptBuilder(session_id="aaaaaaaa").prompt("Count the boats in the harbour")
     for tool in ("Bash", "mcp__warehouse__query", "Read"):
-        call = story.call(tool, {"command": "ls"}, id=f"toolu_01{tool[:4]:x<40}")
-        story.result(call, claude_results.ran("boats"), after_ms=100)
-    path = story.write(tmp_path / "aaaaaaaa.jsonl")
+        call = builder.call(tool, {"command": "ls"}, id=f"toolu_01{tool[:4]:x<40}")
+        builder.result(call, claude_results.ran("boats"), after_ms=100)
+    path = builder.write(tmp_path / "aaaaaaaa.jsonl")
 
-    for words, told in (
+    for arguments, output in (
         (["stats"], "mcp__warehouse__query"),
         (["sessions"], "Count the boats in"),
         (["search", "boats", "--tool", "Bash"], "Bash result  Bash"),
     ):
-        done = CliRunner().invoke(app, [*words, str(path)], env={"COLUMNS": "80"})
-        assert told in done.stdout
+        done = CliRunner().invoke(app, [*arguments, str(path)], env={"COLUMNS": "80"})
+        assert output in done.stdout
         lines = (line for line in done.stdout.splitlines() if not line.startswith("toolspan "))
         assert max(map(len, lines)) <= 80  # what is to be typed is not broken
 
 
 @requirement("stats.limit")
 def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for n in range(40):
-        story.result(story.call(f"tool_{n:02}", {}), claude_results.ran("x"))
-    path = story.write(tmp_path / "s.jsonl")
+        builder.result(builder.call(f"tool_{n:02}", {}), claude_results.ran("x"))
+    path = builder.write(tmp_path / "s.jsonl")
 
     assert "10 more tools (--limit 0: all)" in printed(path)
     assert printed(path, "--limit", "0").count("tool_") == 40
@@ -229,15 +229,15 @@ def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: P
 @pytest.mark.parametrize("columns", [30, 40, 50, 60])
 @pytest.mark.parametrize("command", ["stats", "time"])
 def test_a_narrow_screen_still_says_which_tool_it_is(command: str, columns: int, tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for n in range(3):
-        call = story.call("Bash", {"command": f"echo {n}"})
-        story.result(call, claude_results.ran("a"), after_ms=200_000 * n)
+        call = builder.call("Bash", {"command": f"echo {n}"})
+        builder.result(call, claude_results.ran("a"), after_ms=200_000 * n)
 
-    told = run(command, story.write(tmp_path / "s.jsonl"), env={"COLUMNS": str(columns)}).stdout
+    output = run(command, builder.write(tmp_path / "s.jsonl"), env={"COLUMNS": str(columns)}).stdout
 
-    assert [line for line in told.splitlines() if line.startswith(("Bash", "Ba…"))]
-    assert all(len(line) <= columns for line in told.splitlines())
+    assert [line for line in output.splitlines() if line.startswith(("Bash", "Ba…"))]
+    assert all(len(line) <= columns for line in output.splitlines())
 
 
 def test_calls_are_counted_by_local_day_and_hour(monkeypatch: pytest.MonkeyPatch) -> None:

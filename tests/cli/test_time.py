@@ -16,21 +16,21 @@ from toolspan.testing.codex_builder import RolloutBuilder
 PARTS = ("model", "tools", "permission", "hooks", "idle")
 
 
-def time(*words: str | Path, code: int = 0) -> Result:
-    return run("time", *words, code=code)
+def time(*arguments: str | Path, code: int = 0) -> Result:
+    return run("time", *arguments, code=code)
 
 
-def told(*words: str | Path) -> dict[str, Any]:
-    return one_row(time(*words, "--json"))
+def told(*arguments: str | Path) -> dict[str, Any]:
+    return one_row(time(*arguments, "--json"))
 
 
 def day(session_id: str = "day") -> TranscriptBuilder:
     """Two seconds of thought, ten of a command, thirty of a question, a minute of nobody."""
-    story = TranscriptBuilder(session_id=session_id).prompt("go")
-    call = story.call("Bash", {"command": "make"}, after_ms=2_000)
-    story.result(call, claude_results.ran("ok"), after_ms=10_000)
-    story.result(story.call("Bash", {"command": "rm"}), claude_results.rejected("no"), after_ms=30_000)
-    return story.text("well").prompt("go on", after_ms=60_000)
+    builder = TranscriptBuilder(session_id=session_id).prompt("go")
+    call = builder.call("Bash", {"command": "make"}, after_ms=2_000)
+    builder.result(call, claude_results.ran("ok"), after_ms=10_000)
+    builder.result(builder.call("Bash", {"command": "rm"}), claude_results.rejected("no"), after_ms=30_000)
+    return builder.text("well").prompt("go on", after_ms=60_000)
 
 
 @requirement("time.command")
@@ -47,13 +47,13 @@ def test_json_has_parts_that_sum_for_all_and_for_each_session(tmp_path: Path) ->
     day("one").write(tmp_path / "one.jsonl")
     day("two").write(tmp_path / "two.jsonl")
 
-    found = told(tmp_path)
+    result = told(tmp_path)
 
-    for row in (found, *found["by_session"]):
+    for row in (result, *result["by_session"]):
         assert sum(row["split"][f"{part}_ms"] for part in PARTS) == row["split"]["wall_ms"]
-    assert found["split"]["wall_ms"] == 204_000
-    assert [row["id"] for row in found["by_session"]] == ["one", "two"]
-    assert found["slowest"][0]["certainty"] == "known"
+    assert result["split"]["wall_ms"] == 204_000
+    assert [row["id"] for row in result["by_session"]] == ["one", "two"]
+    assert result["slowest"][0]["certainty"] == "known"
 
 
 @requirement("time.command")
@@ -87,25 +87,25 @@ def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
 
 @requirement("names.inside")
 def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
-    helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
+    builder = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
+    helper = builder.agent(builder.call("Task", {"prompt": "look"})).prompt("look")
     call = helper.call("Bash", {"command": "ls"}, after_ms=2_000)
     helper.result(call, claude_results.ran("a"), after_ms=1_000)
     (tmp_path / "agent-a1b2c3d.jsonl").write_bytes(helper.data())
 
-    found = told(tmp_path)
+    result = told(tmp_path)
 
-    assert (found["split"]["model_ms"], found["split"]["tools_ms"]) == (2_000, 1_000)
-    assert (found["sessions"], found["agents"], found["calls"]) == (1, 1, 1)
+    assert (result["split"]["model_ms"], result["split"]["tools_ms"]) == (2_000, 1_000)
+    assert (result["sessions"], result["agents"], result["calls"]) == (1, 1, 1)
     assert time(tmp_path).stdout.startswith("3.0 s in 1 session, 3.0 s of it busy")
 
 
 @requirement("time.one-duration")
 def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="crashed").prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
-    story.call("Bash", {"command": "make"}, after_ms=1_000)
-    story.resume(after_ms=3_600_000).prompt("go on").write(tmp_path / "crashed.jsonl")
+    builder = TranscriptBuilder(session_id="crashed").prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
+    builder.call("Bash", {"command": "make"}, after_ms=1_000)
+    builder.resume(after_ms=3_600_000).prompt("go on").write(tmp_path / "crashed.jsonl")
     made = RolloutBuilder()
     made.output(made.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("a"))  # in one instant
     made.write(tmp_path)
@@ -139,10 +139,10 @@ def test_a_folder_without_times_has_none_to_show(tmp_path: Path) -> None:
 
 @requirement("time.command")
 def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_tools(tmp_path: Path) -> None:
-    story = TranscriptBuilder(version="2.0.65").prompt("go")
-    call = story.call("Edit", {"file_path": "/w/a"})
-    story.result(call, claude_results.edited("/w/a", "a", "a", "b"), after_ms=600_000)
-    file = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(version="2.0.65").prompt("go")
+    call = builder.call("Edit", {"file_path": "/w/a"})
+    builder.result(call, claude_results.edited("/w/a", "a", "a", "b"), after_ms=600_000)
+    file = builder.write(tmp_path / "s.jsonl")
 
     assert "Of those, 1 reads, searches or edits took more than 10.0 s (10m 00s in total)" in time(file).stdout
     assert told(file)["split"]["tools_ms"] == 600_000

@@ -32,14 +32,14 @@ def test_the_list_is_what_a_session_of_the_client_has(version: str) -> None:
 
 @requirement("tools-command.list")
 def test_a_row_tells_how_calls_are_run() -> None:
-    found = rows("--profile", "2.1.325")
+    result = rows("--profile", "2.1.325")
 
-    assert found["Read"]["concurrent"] is True
-    assert found["Read"]["read_only"] is True
-    assert found["Bash"]["concurrent"] is None
-    assert found["TaskStop"]["aliases"] == ["KillShell", "KillBash"]
-    assert {name for name, row in found.items() if row["deferred"]} >= {"TaskStop", "WebFetch"}
-    assert found["WebFetch"]["input"] == ["url", "prompt", "offset?"]
+    assert result["Read"]["concurrent"] is True
+    assert result["Read"]["read_only"] is True
+    assert result["Bash"]["concurrent"] is None
+    assert result["TaskStop"]["aliases"] == ["KillShell", "KillBash"]
+    assert {name for name, row in result.items() if row["deferred"]} >= {"TaskStop", "WebFetch"}
+    assert result["WebFetch"]["input"] == ["url", "prompt", "offset?"]
     assert rows("--person")["ExitPlanMode"]["asks"] is True
 
 
@@ -49,10 +49,10 @@ def test_the_tools_of_the_seed_are_listed_in_its_order() -> None:
         "Task", "Bash", "Glob", "Grep", "LS", "ExitPlanMode", "Read", "Edit", "MultiEdit", "Write",
         "NotebookEdit", "WebFetch", "TodoWrite", "WebSearch",
     ]  # fmt: skip
-    found = [name for name in rows("--profile", "seed") if name in listed]
+    result = [name for name in rows("--profile", "seed") if name in listed]
 
-    assert found == [name for name in listed if name in found]
-    assert {"Bash", "ExitPlanMode", "Read", "Edit", "Write", "WebFetch", "WebSearch"} <= set(found)
+    assert result == [name for name in listed if name in result]
+    assert {"Bash", "ExitPlanMode", "Read", "Edit", "Write", "WebFetch", "WebSearch"} <= set(result)
 
 
 @requirement("tools-command.list")

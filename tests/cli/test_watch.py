@@ -254,8 +254,8 @@ def test_the_filters_of_all_commands_choose_what_is_told(projects: Path) -> None
     append(projects / "q" / "two.jsonl", *two_calls("two"))
 
     def names(*arguments: str) -> list[tuple[str, str]]:
-        found = rows(watch("--json", "--since-start", *arguments))
-        return [(row["session"], row["id"]) for row in found]
+        result = rows(watch("--json", "--since-start", *arguments))
+        return [(row["session"], row["id"]) for row in result]
 
     assert names("--state", "failed") == [("one", "c2"), ("two", "c2")]
     assert names("--tool", "read", "--session", "two") == [("two", "c1")]
@@ -336,16 +336,16 @@ def test_a_session_is_named_by_the_beginning_of_its_id(projects: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         ("s.jsonl.zst", "s.jsonl.zst: a compressed transcript does not grow"),
         ("nowhere/s.jsonl", "nowhere/s.jsonl: no such file or folder"),
         ("123", "no session begins with '123'"),
     ],
 )
-def test_what_cannot_be_watched_is_one_line_and_exit_code_2(projects: Path, name: str, said: str) -> None:
+def test_what_cannot_be_watched_is_one_line_and_exit_code_2(projects: Path, name: str, text: str) -> None:
     done = watch(name)
 
     assert done.exit_code == 2
     assert done.stderr.startswith("toolspan: ")
-    assert said in done.stderr
+    assert text in done.stderr

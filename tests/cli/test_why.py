@@ -31,15 +31,15 @@ from toolspan.types.decision import Allow, Ask, Deny
 pytestmark = pytest.mark.anyio
 
 
-def why(*words: str | Path) -> Result:
-    done = CliRunner().invoke(app, ["why", *map(str, words)])
+def why(*arguments: str | Path) -> Result:
+    done = CliRunner().invoke(app, ["why", *map(str, arguments)])
     assert done.exit_code == 0, done.output
     return done
 
 
-def answer(*words: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(why(*words, "--json").stdout)
-    return found
+def answer(*arguments: str | Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(why(*arguments, "--json").stdout)
+    return result
 
 
 async def recorded(folder: Path, *commands: str) -> Path:
@@ -75,33 +75,33 @@ async def recorded(folder: Path, *commands: str) -> Path:
 async def test_it_is_told_who_decided_and_by_which_rules(tmp_path: Path) -> None:
     path = await recorded(tmp_path, "curl x", "touch x", "./yes", "./no")
 
-    told = [answer(f"toolu_{n}", path) for n in range(4)]
+    output = [answer(f"toolu_{n}", path) for n in range(4)]
 
-    assert [(one["allowed"], one["source"], one["reason"], one["origin"], one["code"]) for one in told] == [
+    assert [(one["allowed"], one["source"], one["reason"], one["origin"], one["code"]) for one in output] == [
         (False, "config", "subcommandResults", "projectSettings", "rule:projectSettings"),
         (True, "config", "subcommandResults", None, None),
         (True, "user_temporary", None, None, "bashMiss:no-rule-match"),
         (False, "user_reject", None, None, "bashMiss:no-rule-match"),
     ]
-    assert told[0]["said"] == "Permission to use Bash with command curl x has been denied."
-    assert told[2]["scope"] == "once"
+    assert output[0]["said"] == "Permission to use Bash with command curl x has been denied."
+    assert output[2]["scope"] == "once"
 
 
 @requirement("why.decision")
 async def test_people_get_it_in_words(tmp_path: Path) -> None:
     path = await recorded(tmp_path, "curl x")
 
-    told = why("toolu_0", path).stdout
+    output = why("toolu_0", path).stdout
 
-    assert "not allowed; denied" in told
-    assert "the project's settings" in told
+    assert "not allowed; denied" in output
+    assert "the project's settings" in output
 
 
 @requirement("why.older")
 def test_evidence_without_words_is_its_rule_alone(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    call = story.call("Bash", {"command": "rm x"})
-    path = story.result(call, claude_results.rejected()).interrupt().write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    call = builder.call("Bash", {"command": "rm x"})
+    path = builder.result(call, claude_results.rejected()).interrupt().write(tmp_path / "s.jsonl")
 
     evidence = answer(str(call), path)["evidence"]
 
@@ -111,16 +111,16 @@ def test_evidence_without_words_is_its_rule_alone(tmp_path: Path) -> None:
 
 @requirement("why.older")
 def test_what_older_clients_did_not_record_is_taken_from_the_result(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("go")
-    denied = story.call("Bash", {"command": "rm x"})
-    story.result(denied, claude_results.refused("Permission to use Bash with command rm x has been denied."))
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    denied = builder.call("Bash", {"command": "rm x"})
+    builder.result(denied, claude_results.refused("Permission to use Bash with command rm x has been denied."))
+    path = builder.write(tmp_path / "s.jsonl")
 
-    told = answer(str(denied), path)
+    output = answer(str(denied), path)
 
-    assert (told["source"], told["state"]) == (None, "denied")
-    assert told["allowed"] is False
-    assert told["evidence"]
+    assert (output["source"], output["state"]) == (None, "denied")
+    assert output["allowed"] is False
+    assert output["evidence"]
     assert "evidence" in why(str(denied), path).stdout
 
 
@@ -168,10 +168,10 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
     path = tmp_path / "t.jsonl"
     hooks = load_hooks(merge_settings([layer], trusted=True), profile("2.1.325")).hooks
     session = guarded(tmp_path, path, hooks=hooks)
-    given = {"file_path": "n.txt", "content": "x"}
+    tool_input = {"file_path": "n.txt", "content": "x"}
     blocks = [
         {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": {"command": "true"}},
-        {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": given},
+        {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": tool_input},
     ]
     with anyio.fail_after(20):
         async with session:
@@ -210,8 +210,8 @@ async def test_why_a_command_line_was_not_free_is_recorded_in_the_clients_word(
 ) -> None:
     path = tmp_path / "t.jsonl"
     session = guarded(tmp_path, path)
-    given = {"command": line}
-    block = {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": given}
+    tool_input = {"command": line}
+    block = {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": tool_input}
     with anyio.fail_after(20):
         async with session:
             await session.run({"role": "assistant", "content": [block]})
@@ -221,10 +221,10 @@ async def test_why_a_command_line_was_not_free_is_recorded_in_the_clients_word(
 
 @requirement("why.asked")
 def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("Go")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, claude_results.ran("made"), after_ms=5_000)
-    path = story.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder(session_id="s").prompt("Go")
+    call = builder.call("Bash", {"command": "make"})
+    builder.result(call, claude_results.ran("made"), after_ms=5_000)
+    path = builder.write(tmp_path / "s.jsonl")
     (span,) = read(path).spans
     assert span.requested is not None
     began = span.requested.timestamp()
@@ -246,8 +246,8 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
 @requirement("why.search")
 def test_a_transcript_that_cannot_be_read_hides_no_call_of_another(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no archive, toolu_z")
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}, id="toolu_z"), claude_results.ran("a"))
-    story.write(tmp_path / "b.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}, id="toolu_z"), claude_results.ran("a"))
+    builder.write(tmp_path / "b.jsonl")
 
     assert answer("toolu_z", tmp_path)["allowed"] is True

@@ -81,7 +81,7 @@ def tools() -> list[Tool]:
     return list(coding_tools(profile("2.1.325"), only=["Read", "Write", "Edit", "Bash"]))
 
 
-async def live(place: Path, fsync: Fsync, told: Callable[[Finished], None]) -> None:
+async def live(place: Path, fsync: Fsync, output: Callable[[Finished], None]) -> None:
     project = place / "project"
 
     @tool(name="Helper")
@@ -103,7 +103,7 @@ async def live(place: Path, fsync: Fsync, told: Callable[[Finished], None]) -> N
 
     def heard(event: object) -> None:
         if isinstance(event, Finished):
-            told(event)
+            output(event)
 
     session = Session(
         permissions=Permissions.allow_all(),

@@ -19,12 +19,15 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
 
-EXEC = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+EXEC = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
 CHAOS = Path(__file__).parents[1] / "integrations" / "mcp_client" / "chaos_server.py"
 PATIENCE = 120
 
@@ -97,7 +100,7 @@ def test_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path
     ]
     lines = b"".join(message(*calls) for calls in batches)
     events = rng.randrange(2, 24)
-    program = [*EXEC, "--transcript", str(path), "--events"]
+    program = [sys.executable, "-m", "toolspan", *EXEC[len(TOOLSPAN) :], "--transcript", str(path), "--events"]
     with subprocess.Popen(
         program, cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:

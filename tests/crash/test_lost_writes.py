@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.crash.checks import check_history_of, check_verdict, results, verdicts
@@ -122,7 +122,6 @@ def check(place: Path, fsync: Fsync, told: set[str]) -> None:
 
 
 @requirement("crash.lost-writes")
-@settings(max_examples=100)
 @given(st.data())
 def test_session_is_resumed_without_wrong_evidence_after_lost_writes(
     story: tuple[Fsync, Path, Operations], data: st.DataObject

@@ -87,7 +87,7 @@ def test_chunk_is_found_below_its_context_lines() -> None:
 
 @requirement("files.apply-patch")
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message"),
     [
         ("hello", 1, "expected '*** Begin Patch'"),
         ("*** Begin Patch\n*** End Patch", 3, "no file section"),
@@ -100,11 +100,11 @@ def test_chunk_is_found_below_its_context_lines() -> None:
         ("*** Begin Patch\n*** Delete File: a\n*** End Patch\nmore", 4, "nothing after"),
     ],
 )
-def test_invalid_patch_is_reported_with_its_line(text: str, line: int, words: str) -> None:
+def test_invalid_patch_is_reported_with_its_line(text: str, line: int, message: str) -> None:
     with pytest.raises(EnvelopeError) as caught:
         parse_patch(text)
     assert caught.value.line == line
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @requirement("files.apply-patch")

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -134,7 +134,6 @@ def test_invalid_hunks_are_refused() -> None:
 
 
 @needs_git
-@settings(max_examples=40)
 @given(texts, texts, st.sampled_from(NAMES), st.sampled_from([1, 3]))
 def test_git_applies_every_diff(old: str, new: str, name: str, context: int) -> None:
     result = patched(old, new, name, "git", "apply", "--unidiff-zero", context=context)
@@ -143,7 +142,6 @@ def test_git_applies_every_diff(old: str, new: str, name: str, context: int) -> 
 
 
 @needs_patch
-@settings(max_examples=20)
 @given(texts, texts, st.sampled_from(NAMES))
 def test_patch_applies_every_diff(old: str, new: str, name: str) -> None:
     result = patched(old, new, name, "patch", "-p1", "--binary")

@@ -232,22 +232,22 @@ def test_parallel_calls_are_in_different_threads() -> None:
 
 
 def parsed(text: str) -> list[Span]:
-    found = []
+    result = []
     for line in filter(None, text.split("\n")):
         request = json_format.Parse(hex_as_base64(line), ExportTraceServiceRequest())
         for resource in request.resource_spans:
             for scope in resource.scope_spans:
-                found += scope.spans
-    return found
+                result += scope.spans
+    return result
 
 
 def hex_as_base64(line: str) -> str:
     """OTLP/JSON writes ids in hexadecimal, where JSON of Protocol Buffers has base64."""
     import base64
 
-    def turned(found: re.Match[str]) -> str:
-        digits = base64.b64encode(bytes.fromhex(found[2])).decode()
-        return f'"{found[1]}":"{digits}"'
+    def turned(result: re.Match[str]) -> str:
+        digits = base64.b64encode(bytes.fromhex(result[2])).decode()
+        return f'"{result[1]}":"{digits}"'
 
     return re.sub(r'"(traceId|spanId|parentSpanId)":"([0-9a-f]+)"', turned, line)
 
@@ -274,15 +274,15 @@ def test_otlp_uses_the_attribute_names_of_live_telemetry() -> None:
     by_name = {span.name: span for span in spans}
     task, grep = by_name["execute_tool Task"], by_name["execute_tool Grep"]
     bash = next(span for span in spans if span.name == "execute_tool Bash")
-    told = {item.key: item.value for item in bash.attributes}
+    output = {item.key: item.value for item in bash.attributes}
 
     assert grep.parent_span_id == task.span_id
     assert task.parent_span_id == bash.parent_span_id == root.span_id
     assert bash.end_time_unix_nano - bash.start_time_unix_nano == 1_500_000_000
-    assert told["gen_ai.operation.name"].string_value == "execute_tool"
-    assert told["gen_ai.tool.name"].string_value == "Bash"
-    assert told["toolspan.call.state"].string_value == "succeeded"
-    assert json.loads(told["gen_ai.tool.call.arguments"].string_value)["command"] == "some words"
+    assert output["gen_ai.operation.name"].string_value == "execute_tool"
+    assert output["gen_ai.tool.name"].string_value == "Bash"
+    assert output["toolspan.call.state"].string_value == "succeeded"
+    assert json.loads(output["gen_ai.tool.call.arguments"].string_value)["command"] == "some words"
     assert by_name["toolspan.permission_wait"].parent_span_id in {span.span_id for span in spans}
 
 

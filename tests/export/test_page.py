@@ -62,11 +62,11 @@ class Browser:
 
     def texts(self, selector: str) -> list[str]:
         """The texts of the elements that are visible."""
-        found: list[str] = self.run(
+        result: list[str] = self.run(
             f"return [...document.querySelectorAll({json.dumps(selector)})]"
             ".filter((one) => one.checkVisibility()).map((one) => one.textContent)"
         )
-        return found
+        return result
 
     def type(self, selector: str, text: str) -> None:
         self.run(
@@ -112,10 +112,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def browser(driver: Any, tmp_path: Path) -> Browser:
-    found = Browser(driver, tmp_path)
-    found.resize(1440)
-    found.prefer("light")
-    return found
+    result = Browser(driver, tmp_path)
+    result.resize(1440)
+    result.prefer("light")
+    return result
 
 
 def busy_page() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
@@ -238,7 +238,6 @@ def compare(live: Span, read: Span, profile: str) -> None:
 @requirement("flow.live-is-read")
 @pytest.mark.parametrize("profile", VERSIONS)
 def test_live_spans_equal_the_spans_of_the_transcript(profile: str) -> None:
-    @settings(max_examples=30)
     @given(conversations)
     def check(conversation: list[list[PlannedCall]]) -> None:
         with tempfile.TemporaryDirectory() as folder:

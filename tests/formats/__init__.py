@@ -7,12 +7,12 @@ import json
 import msgspec
 
 
-def holds(narrowed: object, given: object) -> bool:
+def holds(narrowed: object, value: object) -> bool:
     """Return whether a typed value encodes to the JSON it was made from, apart from defaults."""
     encoded = json.loads(msgspec.json.encode(narrowed))
-    if isinstance(given, list) or "data" in encoded:  # which the first field holds
+    if isinstance(value, list) or "data" in encoded:  # which the first field holds
         encoded = next(iter(encoded.values()))
-    return _contains(encoded, given)
+    return _contains(encoded, value)
 
 
 def _contains(encoded: object, given: object) -> bool:

@@ -43,8 +43,8 @@ def result(content: object, *, is_error: object = True, id: str = "toolu_1") -> 
     return {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error}
 
 
-def parsed(found: object, tool: str = "") -> ParsedResult:
-    (only,) = parse_result(found, tool=tool)
+def parsed(result: object, tool: str = "") -> ParsedResult:
+    (only,) = parse_result(result, tool=tool)
     return only
 
 
@@ -168,7 +168,7 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(
-    "found",
+    "result",
     [
         BLOCKS,
         {"role": "user", "content": BLOCKS},
@@ -176,8 +176,8 @@ BLOCKS = [
         {"type": "user", "message": {"content": BLOCKS}, "session_id": "s"},
     ],
 )
-def test_results_are_read_from_messages_records_and_lists(found: object) -> None:
-    assert [(each.call_id, each.text, each.retry) for each in parse_result(found)] == [
+def test_results_are_read_from_messages_records_and_lists(result: object) -> None:
+    assert [(each.call_id, each.text, each.retry) for each in parse_result(result)] == [
         ("a", "fine", "success"),
         ("b", "one\ntimeout\n[image]", "retry_with_fallback"),
         ("c", "", "fail"),
@@ -199,15 +199,15 @@ def test_tools_may_be_given_by_call_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "result",
     [None, "", "timeout", 7, [], {}, [[]], {"content": "hi"}, {"role": "user", "content": "hi"},
      {"type": "user", "message": None}, {"type": "user", "message": {"content": None}},
      {"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}},
      {"toolUseResult": {}}, {"type": ["tool_result"]}],
 )  # fmt: skip
-def test_values_without_results_or_calls_give_none(found: object) -> None:
-    assert parse_result(found) == ()
-    assert extract(found) == ()
+def test_values_without_results_or_calls_give_none(result: object) -> None:
+    assert parse_result(result) == ()
+    assert extract(result) == ()
 
 
 def test_reader_and_parser_agree_on_errors() -> None:
@@ -350,7 +350,7 @@ REPLY = [
 
 
 @pytest.mark.parametrize(
-    "found",
+    "result",
     [
         {"content": REPLY},
         {"type": "message", "role": "assistant", "content": REPLY},
@@ -359,8 +359,8 @@ REPLY = [
         REPLY[1],
     ],
 )
-def test_calls_of_a_reply_are_those_to_run(found: object) -> None:
-    (call,) = extract(found)
+def test_calls_of_a_reply_are_those_to_run(result: object) -> None:
+    (call,) = extract(result)
 
     assert (call.id, call.tool, call.params) == ("toolu_1", "Read", {"file_path": "f"})
 
@@ -396,10 +396,10 @@ ANYTHING = (
 
 
 @given(ANYTHING, st.text())
-def test_foreign_values_never_raise(found: object, tool: str) -> None:
-    for each in parse_result(found, tool=tool):
+def test_foreign_values_never_raise(result: object, tool: str) -> None:
+    for each in parse_result(result, tool=tool):
         assert each.is_error == (each.error_kind is not None) == (each.retry != "success")
-    extract(found)
+    extract(result)
 
 
 @given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), JSON, max_size=4))

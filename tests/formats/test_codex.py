@@ -45,8 +45,8 @@ JSON = st.recursive(
 
 @requirement("codex.roundtrip")
 @given(st.dictionaries(KEYS, JSON, max_size=5))
-def test_any_object_encodes_to_equal_json(found: dict[str, object]) -> None:
-    line = json_repair.encode_document(found)
+def test_any_object_encodes_to_equal_json(result: dict[str, object]) -> None:
+    line = json_repair.encode_document(result)
     record, _ = records.decode_record(line)
     assert json_repair.is_same_json(records.encode_record(record, line), line)
 
@@ -155,10 +155,10 @@ def test_every_header_has_exit_code_and_duration(form: object, code: int) -> Non
 
 @requirement("codex.outputs")
 @given(st.text())
-def test_text_below_a_header_is_the_output(words: str) -> None:
+def test_text_below_a_header_is_the_output(text: str) -> None:
     for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
-        result = parsed_output(form(words, code=3))
-        assert (result.exit_code, result.text) == (3, words)
+        result = parsed_output(form(text, code=3))
+        assert (result.exit_code, result.text) == (3, text)
 
 
 def test_running_process_is_named() -> None:
@@ -187,7 +187,7 @@ def test_patch_inside_a_command_has_a_nested_header() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "text",
     [
         "Warning: truncated output (original token count: 27224)\nTotal output lines: 20000\n\nx",
         "head\n[... omitted 20 of 90 lines ...]\ntail",
@@ -196,9 +196,9 @@ def test_patch_inside_a_command_has_a_nested_header() -> None:
     ],
 )
 @requirement("codex.outputs")
-def test_truncation_markers_are_recognised(words: str) -> None:
+def test_truncation_markers_are_recognised(text: str) -> None:
     for form in (codex_builder.command_output, codex_builder.json_output):
-        assert parsed_output(form(words)).truncated
+        assert parsed_output(form(text)).truncated
     assert not parsed_output(codex_builder.command_output("all of it")).truncated
     quoted = "[Output truncated after 256 lines: too many lines or bytes.] is how it ends"
     assert not parsed_output(codex_builder.json_output(quoted)).truncated

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats import gemini_chats
@@ -162,7 +162,6 @@ def test_records_survive_encoding_without_drift(name: str) -> None:
 
 @requirement("formats.contract")
 @each_format
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_torn_and_damaged_bytes_never_raise(name: str, data: st.DataObject) -> None:
     original = bytearray(sample(name))
@@ -187,7 +186,6 @@ def test_torn_and_damaged_bytes_never_raise(name: str, data: st.DataObject) -> N
 
 @requirement("formats.contract")
 @each_format
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_values_of_any_type_never_raise(name: str, data: st.DataObject) -> None:
     records = [json.loads(line.data) for line in read(BytesSource(sample(name))).reader.lines()]

@@ -233,7 +233,7 @@ def test_source_that_cannot_be_opened_is_an_error_with_its_name(
 
 
 @requirement("wire.unreadable-sources")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_unreadable_file_is_an_error_with_the_reason(tmp_path: Path) -> None:
     source = written(tmp_path, LINES, "locked.jsonl")
     (tmp_path / "locked.jsonl").chmod(stat.S_IWUSR)

@@ -35,7 +35,7 @@ def _json(value: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "kind"),
+    ("tool", "value", "kind"),
     [
         ("Bash", {"command": "make"}, inputs.BashInput),
         ("Bash", {"command": "make", "timeout": 9000, "dangerouslyDisableSandbox": True}, inputs.BashInput),
@@ -67,13 +67,13 @@ def _json(value: object) -> bytes:
     ],
 )  # fmt: skip
 def test_input_gets_the_type_of_its_tool_under_old_and_new_names(
-    tool: str, given: object, kind: type[ToolInput]
+    tool: str, value: object, kind: type[ToolInput]
 ) -> None:
-    narrowed = narrow_input(tool, _json(given))
+    narrowed = narrow_input(tool, _json(value))
 
     assert type(narrowed) is kind
-    assert holds(narrowed, given)
-    assert input_drift(tool, _json(given)) == ()
+    assert holds(narrowed, value)
+    assert input_drift(tool, _json(value)) == ()
 
 
 def test_numbers_and_booleans_may_be_strings() -> None:
@@ -412,7 +412,7 @@ HUNK = {"oldStart": 4, "oldLines": 2, "newStart": 4, "newLines": 2, "lines": [" 
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "kind"),
+    ("tool", "value", "kind"),
     [
         ("Bash", {"stdout": "3 passed", "stderr": "", "interrupted": False, "isImage": False}, results.BashResult),
         ("Bash", {"stdout": "", "stderr": "", "interrupted": False, "isImage": False, "returnCodeInterpretation":
@@ -474,12 +474,12 @@ HUNK = {"oldStart": 4, "oldLines": 2, "newStart": 4, "newLines": 2, "lines": [" 
         ("mcp__shop__find", {"price": 3}, results.McpObject),
     ],
 )  # fmt: skip
-def test_result_gets_the_type_of_its_tool(tool: str, given: object, kind: type[results.ToolResult]) -> None:
-    narrowed = narrow_result(tool, _json(given))
+def test_result_gets_the_type_of_its_tool(tool: str, value: object, kind: type[results.ToolResult]) -> None:
+    narrowed = narrow_result(tool, _json(value))
 
     assert type(narrowed) is kind
-    assert holds(narrowed, given)
-    assert result_drift(tool, _json(given)) == ()
+    assert holds(narrowed, value)
+    assert result_drift(tool, _json(value)) == ()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_running_processes_are_sorted_by_pid(tmp_path: Path) -> None:
 
 @requirement("discover.layouts")
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "output"),
     [
         ("/p/x/s1.jsonl", ("session", "s1", None, "s1", "x")),
         ("s1.jsonl.zst", ("session", "s1", None, "s1", None)),
@@ -98,8 +98,8 @@ def test_running_processes_are_sorted_by_pid(tmp_path: Path) -> None:
         ("/c/rollout-odd.json", ("session", "rollout-odd", None, "rollout-odd", None)),
     ],
 )
-def test_path_determines_the_kind_of_file(path: str, told: tuple[str | None, ...]) -> None:
-    assert tuple(parse_file_name(PurePath(path))) == told
+def test_path_determines_the_kind_of_file(path: str, output: tuple[str | None, ...]) -> None:
+    assert tuple(parse_file_name(PurePath(path))) == output
 
 
 def test_hooks_record_a_session_and_its_subagents_in_one_file() -> None:

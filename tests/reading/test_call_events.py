@@ -24,8 +24,8 @@ def start_call() -> tuple[TranscriptBuilder, str]:
     return builder, builder.call("Bash", {"command": "make"}, id="toolu_1")
 
 
-def only(story: TranscriptBuilder) -> Span:
-    (span,) = toolspan.read(BytesSource(story.data(), "s.jsonl")).spans
+def only(builder: TranscriptBuilder) -> Span:
+    (span,) = toolspan.read(BytesSource(builder.data(), "s.jsonl")).spans
     return span
 
 

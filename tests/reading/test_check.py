@@ -29,8 +29,8 @@ def examined(data: bytes, tmp_path: Path, name: str = "s.jsonl") -> DiagnosticRe
     return check(path)
 
 
-def codes(found: DiagnosticReport) -> list[str]:
-    return [each.code for each in found.findings]
+def codes(result: DiagnosticReport) -> list[str]:
+    return [each.code for each in result.findings]
 
 
 def line(**fields: object) -> bytes:

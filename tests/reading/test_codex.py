@@ -242,17 +242,17 @@ def test_only_the_event_shows_that_an_mcp_tool_failed() -> None:
 
 @requirement("codex.mcp")
 @pytest.mark.parametrize(
-    ("words", "state", "kind"),
+    ("message", "state", "kind"),
     [
         ("timed out awaiting tools/call after 3s", "timed_out", "mcp_timeout"),
         ("Transport closed", "failed", "mcp_no_response"),
         ("Mcp error: -32602: no such key", "failed", "invalid_input"),
     ],
 )
-def test_failed_mcp_request_is_distinguished(words: str, state: str, kind: str) -> None:
+def test_failed_mcp_request_is_distinguished(message: str, state: str, kind: str) -> None:
     rollout = RolloutBuilder().prompt("Do it")
     call = rollout.call("mcp__eyes__look", {})
-    text = f"tool call error: tool call failed for `eyes/look`\n\nCaused by:\n    {words}"
+    text = f"tool call error: tool call failed for `eyes/look`\n\nCaused by:\n    {message}"
     rollout.event("mcp_tool_call_end", call_id=call, result={"Err": text}, duration="3.1s")
     rollout.output(call, text)
     span = only(rollout)

@@ -126,7 +126,7 @@ def test_side_file_that_is_not_a_regular_file_is_not_opened(tmp_path: Path) -> N
 
 
 @requirement("discover.unreadable-folders")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_unreadable_folder_hides_only_itself(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()
@@ -174,17 +174,17 @@ def test_unreadable_client_folder_is_reported_in_one_line(tmp_path: Path) -> Non
 
 
 @requirement("read.forbidden")
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-@pytest.mark.parametrize("words", [["calls"], ["watch", ".claude/projects"]])
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
+@pytest.mark.parametrize("arguments", [["calls"], ["watch", ".claude/projects"]])
 def test_folder_without_permission_is_not_an_output_error(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".claude" / "projects").mkdir(parents=True)
     (tmp_path / ".claude").chmod(0)
     monkeypatch.chdir(tmp_path)
 
     try:
-        done = run(*words, code=2, env={"CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")})
+        done = run(*arguments, code=2, env={"CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")})
     finally:
         (tmp_path / ".claude").chmod(0o700)
 

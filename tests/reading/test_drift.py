@@ -22,12 +22,12 @@ def examined(data: bytes, name: str = "s.jsonl", *, roundtrip: bool = False) -> 
     return check(BytesSource(data, name), roundtrip=roundtrip)
 
 
-def finding_codes(found: DiagnosticReport) -> list[tuple[str, int]]:
-    return [(each.code, each.count) for each in found.findings]
+def finding_codes(result: DiagnosticReport) -> list[tuple[str, int]]:
+    return [(each.code, each.count) for each in result.findings]
 
 
-def about(found: DiagnosticReport, code: str) -> list[str]:
-    output = [each.explanation for each in found.findings if each.code == code]
+def about(result: DiagnosticReport, code: str) -> list[str]:
+    output = [each.explanation for each in result.findings if each.code == code]
     return [text.rpartition(" (")[2].removesuffix(")") for text in output]
 
 

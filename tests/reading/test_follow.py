@@ -137,8 +137,8 @@ def take(updates: list[FollowUpdate], spans: dict[str, Span]) -> None:
         spans[update.span.id] = update.span
 
 
-def same(found: list[Span], wanted: list[Span]) -> bool:
-    return sorted(map(str, map(everything, found))) == sorted(map(str, map(everything, wanted)))
+def same(result: list[Span], wanted: list[Span]) -> bool:
+    return sorted(map(str, map(everything, result))) == sorted(map(str, map(everything, wanted)))
 
 
 def test_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from toolspan.testing.claude_results import Body
 MISSING = "File does not exist."
 
 
-def rows_of(story: TranscriptBuilder) -> list[CallRow]:
-    return [make_call_row(span, "s.jsonl") for span in read(BytesSource(story.data(), "s.jsonl")).spans]
+def rows_of(builder: TranscriptBuilder) -> list[CallRow]:
+    return [make_call_row(span, "s.jsonl") for span in read(BytesSource(builder.data(), "s.jsonl")).spans]
 
 
 def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:

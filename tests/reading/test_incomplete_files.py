@@ -89,15 +89,15 @@ def test_parent_call_of_a_subagent_is_found_by_event_item_or_output(form: str) -
 
 @requirement("codex.states")
 @pytest.mark.parametrize(
-    ("words", "state", "kind"),
+    ("text", "state", "kind"),
     [
         ("Script failed\nWall time 0.1 seconds\nOutput:\nReferenceError", "failed", "unknown"),
         ("Script completed\nWall time 0.1 seconds\nOutput:\nfine", "succeeded", None),
     ],
 )
-def test_script_header_decides_how_the_script_ended(words: str, state: str, kind: str | None) -> None:
+def test_script_header_decides_how_the_script_ended(text: str, state: str, kind: str | None) -> None:
     rollout = RolloutBuilder()
-    rollout.output(rollout.call("exec", "await tools.run()"), words, custom=True)
+    rollout.output(rollout.call("exec", "await tools.run()"), text, custom=True)
     (span,) = toolspan.read(BytesSource(rollout.data(), "rollout-x.jsonl")).spans
 
     assert (span.state, span.error_kind) == (state, kind)

@@ -29,9 +29,9 @@ Table = dict[tuple[str, str | None], list[tuple[str, str, Said]]]
 """By state and kind of error: which tools of which clients said what."""
 
 
-def only(story: TranscriptBuilder, tmp_path: Path) -> Span:
+def only(builder: TranscriptBuilder, tmp_path: Path) -> Span:
     path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data())
+    path.write_bytes(builder.data())
     (span,) = toolspan.read(path).spans
     return span
 
@@ -274,16 +274,16 @@ def rejected(prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool)
     return builder.interrupt() if stop else builder.result(call, claude_results.rejected()).prompt("why?")
 
 
-def nothing(story: TranscriptBuilder, call: str) -> None:
+def nothing(builder: TranscriptBuilder, call: str) -> None:
     pass
 
 
-def ticks(story: TranscriptBuilder, call: str) -> None:
-    story.progress(call, "bash_progress", output="1", elapsedTimeSeconds=3)
+def ticks(builder: TranscriptBuilder, call: str) -> None:
+    builder.progress(call, "bash_progress", output="1", elapsedTimeSeconds=3)
 
 
-def pre_hook(story: TranscriptBuilder, call: str) -> None:
-    story.hook(call, "PreToolUse", command="x.sh")
+def pre_hook(builder: TranscriptBuilder, call: str) -> None:
+    builder.hook(call, "PreToolUse", command="x.sh")
 
 
 @requirement("verdict.interrupt-or-denial")

@@ -118,7 +118,7 @@ def test_compaction_record_needs_no_details() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "text"),
     [
         ({"content": "Overloaded"}, "Overloaded"),
         ({"error": "busy"}, "busy"),
@@ -128,8 +128,8 @@ def test_compaction_record_needs_no_details() -> None:
         ({}, "API error"),
     ],
 )
-def test_model_error_is_shown_with_its_details(fields: dict[str, object], words: str) -> None:
-    assert claude_messages(line("system", subtype="api_error", **fields)) == [("error", words)]
+def test_model_error_is_shown_with_its_details(fields: dict[str, object], text: str) -> None:
+    assert claude_messages(line("system", subtype="api_error", **fields)) == [("error", text)]
 
 
 def test_what_somebody_typed_as_a_local_command_is_a_command() -> None:

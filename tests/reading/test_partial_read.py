@@ -27,13 +27,13 @@ def test_a_file_read_in_parts_equals_the_whole(original: Path, tmp_path: Path) -
     expected = read(path)
     token = partial_reads.set({str(path): partial})
     try:
-        found = read(path)
+        result = read(path)
         again = read(path)
     finally:
         partial_reads.reset(token)
-    assert found.reader is not again.reader
-    assert found.findings == expected.findings == again.findings
-    summaries = [summarize_transcript(one, one.spans) for one in (found, expected, again)]
+    assert result.reader is not again.reader
+    assert result.findings == expected.findings == again.findings
+    summaries = [summarize_transcript(one, one.spans) for one in (result, expected, again)]
     assert summaries[0] == summaries[1] == summaries[2]
 
 

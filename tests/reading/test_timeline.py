@@ -30,8 +30,8 @@ from toolspan.testing import TranscriptBuilder, claude_results
 DONE = claude_results.ran("done")
 
 
-def strand_of(story: TranscriptBuilder) -> AgentTimeline:
-    return build_timeline([read_content(read(BytesSource(story.data())))])
+def strand_of(builder: TranscriptBuilder) -> AgentTimeline:
+    return build_timeline([read_content(read(BytesSource(builder.data())))])
 
 
 def strand_in(folder: Path) -> AgentTimeline:
@@ -375,13 +375,13 @@ def test_calls_that_ended_in_another_order_did_not_wait() -> None:
     assert group.concurrency == 2
 
 
-def ask(story: TranscriptBuilder, name: str) -> TranscriptBuilder:
-    return story.result(story.call("Bash", {"command": "ls"}, id=name), claude_results.ran("x"))
+def ask(builder: TranscriptBuilder, name: str) -> TranscriptBuilder:
+    return builder.result(builder.call("Bash", {"command": "ls"}, id=name), claude_results.ran("x"))
 
 
-def branches(story: TranscriptBuilder, tmp_path: Path) -> dict[str, str]:
+def branches(builder: TranscriptBuilder, tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data())
+    path.write_bytes(builder.data())
     return {span.id: span.branch for span in toolspan.read(path).spans}
 
 

@@ -18,8 +18,8 @@ def call(name: str, tool: str, **fields: object) -> dict[str, object]:
     return {"type": "tool_use", "id": name, "name": tool, "input": fields}
 
 
-def pending_call(tool: str, given: Mapping[str, object] | None = None) -> Call:
-    shelf = LiveBodyStore(given or {})
+def pending_call(tool: str, tool_input: Mapping[str, object] | None = None) -> Call:
+    shelf = LiveBodyStore(tool_input or {})
     return Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
 
 

@@ -63,7 +63,7 @@ class MuteError(Exception):
 
 
 @dataclass
-class Stage:
+class ScheduleRun:
     schedule: Schedule
     events: list[LiveEvent] = field(default_factory=list)
     gates: dict[str, anyio.Event] = field(default_factory=dict)
@@ -127,28 +127,28 @@ def is_exclusive(plan: Plan) -> bool:
 # The tools
 
 
-def tools_of(stage: Stage) -> list[Tool]:
+def tools_of(progress: ScheduleRun) -> list[Tool]:
     async def run(value: object, ctx: ToolContext) -> Output | ToolFailure:
         call_id = str(ctx.call.id)
-        plan = stage.plan(call_id)
-        stage.entered.append(call_id)
+        plan = progress.plan(call_id)
+        progress.entered.append(call_id)
         alone = is_exclusive(plan)
-        beside = [item for item in stage.inside if not stage.is_over(item)]  # or left to itself
-        if beside and (alone or any(stage.inside[item] for item in beside)):
-            stage.wrong.append(f"{call_id} runs beside {sorted(beside)}")
-        stage.inside[call_id] = alone
+        beside = [item for item in progress.inside if not progress.is_over(item)]  # or left to itself
+        if beside and (alone or any(progress.inside[item] for item in beside)):
+            progress.wrong.append(f"{call_id} runs beside {sorted(beside)}")
+        progress.inside[call_id] = alone
         try:
             _show(ctx, plan)
-            await _flow(stage, plan, ctx)
-            if not stage.is_over(call_id) and not stage.is_left(call_id):
-                stage.returned.add(call_id)
+            await _flow(progress, plan, ctx)
+            if not progress.is_over(call_id) and not progress.is_left(call_id):
+                progress.returned.add(call_id)
             return _outcome(plan, call_id)
         finally:
-            del stage.inside[call_id]
+            del progress.inside[call_id]
 
     async def validate(value: object, ctx: ToolContext) -> Refusal | None:
         call_id = str(ctx.call.id)
-        match stage.plan(call_id).veto:
+        match progress.plan(call_id).veto:
             case "refuses":
                 return Refusal("not like this")
             case "tells":
@@ -156,7 +156,7 @@ def tools_of(stage: Stage) -> list[Tool]:
             case "crashes":
                 raise ValueError("the check fell over")
             case "waits" | "ignores" | "none" as way:
-                await stage.say_nothing(call_id, way)
+                await progress.say_nothing(call_id, way)
         return None
 
     def overlaps(value: Mapping[str, object]) -> bool:
@@ -198,17 +198,17 @@ def _show(ctx: ToolContext, plan: Plan) -> None:
             pass
 
 
-async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
+async def _flow(progress: ScheduleRun, plan: Plan, ctx: ToolContext) -> None:
     call_id = str(ctx.call.id)
     match plan.flow:
         case "at once":
             return
         case "gate":
-            await stage.gate(call_id)
+            await progress.gate(call_id)
         case "news":
             ctx.progress("other", step=1)
             ctx.progress("other", step=2)
-            await stage.gate(call_id)
+            await progress.gate(call_id)
             ctx.progress("other", step=3)
         case "hang":
             await anyio.sleep_forever()
@@ -220,9 +220,9 @@ async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
                     await anyio.lowlevel.checkpoint()
         case "swallows":
             with anyio.CancelScope(shield=True):
-                await stage.gate(call_id)
+                await progress.gate(call_id)
         case "ignores":
-            await stage.ignore(call_id)
+            await progress.ignore(call_id)
         case "never":
             while True:
                 with suppress(asyncio.CancelledError):
@@ -325,33 +325,33 @@ def _modify(plan: Plan, call_id: str):  # type: ignore[no-untyped-def]  # as too
 # What stands around the calls
 
 
-def hooks_of(stage: Stage) -> Hooks:
+def hooks_of(progress: ScheduleRun) -> Hooks:
     hooks = Hooks()
 
     async def before(call: Call) -> PreToolDecision | Allow | Deny | Ask | None:
-        return await _before(stage, str(call.id))
+        return await _before(progress, str(call.id))
 
     async def after(call: Call, moment: ToolHookEvent) -> HookEffects | str | None:
-        return await _after(stage, str(call.id))
+        return await _after(progress, str(call.id))
 
     async def mute(*of: object) -> None:
         await anyio.lowlevel.checkpoint()
 
-    if stage.schedule.hooks:
+    if progress.schedule.hooks:
         hooks.pre_tool_use()(before)
         hooks.post_tool_use()(after)
         hooks.post_tool_use_failure()(after)
         hooks.post_tool_batch()(mute)
-    if stage.schedule.hooks > 1:
+    if progress.schedule.hooks > 1:
         hooks.pre_tool_use()(mute)
         hooks.post_tool_use()(mute)
     return hooks
 
 
 async def _before(  # noqa: PLR0912 - a table
-    stage: Stage, call_id: str
+    progress: ScheduleRun, call_id: str
 ) -> PreToolDecision | Allow | Deny | Ask | None:
-    match stage.plan(call_id).before:
+    match progress.plan(call_id).before:
         case "allows":
             return Allow("fine")
         case "denies":
@@ -377,16 +377,16 @@ async def _before(  # noqa: PLR0912 - a table
         case "odd tells":
             return PreToolDecision(contexts=cast("tuple[str, ...]", (7,)))
         case "cancels":
-            stage.asked_to_end.add(call_id)
-            assert stage.batch is not None
-            stage.batch.cancel(CallId(call_id))
+            progress.asked_to_end.add(call_id)
+            assert progress.batch is not None
+            progress.batch.cancel(CallId(call_id))
         case "waits" | "stray cancel" | "ignores" | "none" as way:
-            await stage.say_nothing(call_id, way)
+            await progress.say_nothing(call_id, way)
     return None
 
 
-async def _after(stage: Stage, call_id: str) -> HookEffects | str | None:
-    match stage.plan(call_id).after:
+async def _after(progress: ScheduleRun, call_id: str) -> HookEffects | str | None:
+    match progress.plan(call_id).after:
         case "crashes":
             raise RuntimeError("the hook fell over")
         case "garbage":
@@ -402,14 +402,14 @@ async def _after(stage: Stage, call_id: str) -> HookEffects | str | None:
         case "stops":
             return HookEffects(stop="enough")
         case "waits" | "stray cancel" | "ignores" | "none" as way:
-            await stage.say_nothing(call_id, way)
+            await progress.say_nothing(call_id, way)
     return None
 
 
-def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as users write it
+def policy_of(progress: ScheduleRun):  # type: ignore[no-untyped-def]  # a policy, as users write it
     async def policy(question: PermissionRequest) -> Allow | Deny | Ask | None:
         call_id = str(question.call.id)
-        match stage.plan(call_id).policy:
+        match progress.plan(call_id).policy:
             case "allows":
                 return Allow()
             case "denies":
@@ -427,16 +427,16 @@ def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as use
             case "bad input":
                 return Allow(input={"n": "x"})
             case "waits" | "stray cancel" | "ignores" | "none" as way:
-                await stage.say_nothing(call_id, way)
+                await progress.say_nothing(call_id, way)
         return None
 
     return policy
 
 
-def approver_of(stage: Stage):  # type: ignore[no-untyped-def]  # an approver, as users write it
+def approver_of(progress: ScheduleRun):  # type: ignore[no-untyped-def]  # an approver, as users write it
     async def approve(question: PermissionRequest, ask: Ask) -> Allow | Deny:
         call_id = str(question.call.id)
-        match stage.plan(call_id).approver:
+        match progress.plan(call_id).approver:
             case "denies":
                 return Deny(None, "user_reject", stop=True)
             case "words":
@@ -446,10 +446,10 @@ def approver_of(stage: Stage):  # type: ignore[no-untyped-def]  # an approver, a
             case "garbage":
                 return cast("Allow", Ask())
             case "waits, denies":
-                await stage.gate(call_id)
+                await progress.gate(call_id)
                 return Deny(None, "user_reject")
             case "waits" | "ignores" as way:
-                await stage.say_nothing(call_id, way)
+                await progress.say_nothing(call_id, way)
             case "allows":
                 pass
         return Allow(None, "user_temporary")
@@ -457,7 +457,7 @@ def approver_of(stage: Stage):  # type: ignore[no-untyped-def]  # an approver, a
     return approve
 
 
-def runner_of(stage: Stage) -> Runner:
+def runner_of(progress: ScheduleRun) -> Runner:
     async def crashes(event: LiveEvent) -> None:
         raise RuntimeError("the sink fell over")
 
@@ -470,19 +470,19 @@ def runner_of(stage: Stage) -> Runner:
     def crashes_directly(event: LiveEvent) -> None:
         raise RuntimeError("the watcher fell over")
 
-    kinds = stage.schedule.sinks
+    kinds = progress.schedule.sinks
     waiting = {"crashes": crashes, "slow": slow, "cancels itself": cancels_itself}
-    direct = [stage.events.append]
+    direct = [progress.events.append]
     if "crashes directly" in kinds:
-        direct = [crashes_directly, stage.events.append, crashes_directly]
+        direct = [crashes_directly, progress.events.append, crashes_directly]
     client = profile()
-    offer = replace(client.availability, siblings=stage.schedule.siblings, max_concurrent=stage.schedule.cap)
+    offer = replace(client.availability, siblings=progress.schedule.siblings, max_concurrent=progress.schedule.cap)
     return Runner(
-        tools_of(stage),
+        tools_of(progress),
         profile=replace(client, availability=offer),
-        hooks=hooks_of(stage),
-        policies=[policy_of(stage)] if stage.schedule.policies else [],
-        approver=approver_of(stage),
+        hooks=hooks_of(progress),
+        policies=[policy_of(progress)] if progress.schedule.policies else [],
+        approver=approver_of(progress),
         sinks=[waiting[kind] for kind in kinds if kind in waiting],
         direct=direct,
         grace=GRACE,
@@ -509,70 +509,70 @@ def block_of(position: int, plan: Plan) -> dict[str, object]:
     return {"type": "tool_use", "id": name_of(position), "name": plan.tool, "input": fields}
 
 
-async def play(schedule: Schedule) -> Stage:
+async def play(schedule: Schedule) -> ScheduleRun:
     """Play a schedule to its end, whatever way it ends."""
-    stage = Stage(schedule)
+    progress = ScheduleRun(schedule)
     for position in range(len(schedule.plans)):
-        stage.gates[name_of(position)] = anyio.Event()
+        progress.gates[name_of(position)] = anyio.Event()
     around = asyncio.all_tasks()
     if schedule.host == "task":
-        task = asyncio.create_task(_perform(stage))
+        task = asyncio.create_task(_perform(progress))
         await asyncio.wait([task], timeout=PATIENCE)
         if not task.done():
-            stage.wrong.append("stuck")
+            progress.wrong.append("stuck")
             task.cancel()
         elif not task.cancelled() and task.exception() is not None:
-            stage.wrong.append(f"raised {task.exception()!r}")
+            progress.wrong.append(f"raised {task.exception()!r}")
     else:
         with anyio.move_on_after(PATIENCE) as limit:
             try:
-                await _perform(stage)
+                await _perform(progress)
             except Exception as error:  # noqa: BLE001 - to be told with the schedule
-                stage.wrong.append(f"raised {error!r}")
+                progress.wrong.append(f"raised {error!r}")
         if limit.cancelled_caught:
-            stage.wrong.append("stuck")
-    await _let_tasks_of_hooks_end(stage)
-    stage.left = [repr(task) for task in asyncio.all_tasks() - around if not task.done()]
-    return stage
+            progress.wrong.append("stuck")
+    await _let_tasks_of_hooks_end(progress)
+    progress.left = [repr(task) for task in asyncio.all_tasks() - around if not task.done()]
+    return progress
 
 
-async def _perform(stage: Stage) -> None:
-    runner = runner_of(stage)
-    stage.runner = runner
+async def _perform(progress: ScheduleRun) -> None:
+    runner = runner_of(progress)
+    progress.runner = runner
     driver = cast("asyncio.Task[None]", asyncio.current_task())
     try:
         async with anyio.create_task_group() as hands:
             with anyio.CancelScope() as host:
                 async with runner, runner.batch() as batch:
-                    stage.batch = batch
-                    end = host.cancel if stage.schedule.host == "scope" else driver.cancel
-                    own, others = _shared_out(stage.schedule)
-                    await _take_steps(stage, batch, own, end)
-                    if stage.schedule.drains:
-                        hands.start_soon(_help, stage, batch, others, end)
+                    progress.batch = batch
+                    end = host.cancel if progress.schedule.host == "scope" else driver.cancel
+                    own, others = _shared_out(progress.schedule)
+                    await _take_steps(progress, batch, own, end)
+                    if progress.schedule.drains:
+                        hands.start_soon(_help, progress, batch, others, end)
                         await batch.drain()
                     else:
-                        _open_all(stage, batch)
+                        _open_all(progress, batch)
                         async for finished in batch.remaining():
-                            _take(stage, [finished])
+                            _take(progress, [finished])
     finally:
-        _look_around(stage, runner)
+        _look_around(progress, runner)
 
 
-async def _let_tasks_of_hooks_end(stage: Stage) -> None:
-    for gate in stage.gates.values():
+async def _let_tasks_of_hooks_end(progress: ScheduleRun) -> None:
+    for gate in progress.gates.values():
         gate.set()
     for _ in range(5):
         await anyio.lowlevel.checkpoint()
 
 
-def _look_around(stage: Stage, runner: Runner) -> None:
-    batch = stage.batch
+def _look_around(progress: ScheduleRun, runner: Runner) -> None:
+    batch = progress.batch
     assert batch is not None
-    stage.results = batch.results
-    stage.trail = cast("tuple[str, ...]", runner.context.values.get("trail", ()))
+    progress.results = batch.results
+    progress.trail = cast("tuple[str, ...]", runner.context.values.get("trail", ()))
     if runner.in_progress or batch.in_progress:
-        stage.wrong.append(f"still in progress: {batch.in_progress}")
+        progress.wrong.append(f"still in progress: {batch.in_progress}")
 
 
 def _shared_out(schedule: Schedule) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
@@ -582,42 +582,42 @@ def _shared_out(schedule: Schedule) -> tuple[tuple[Step, ...], tuple[Step, ...]]
     return schedule.steps[: last + 1], schedule.steps[last + 1 :]
 
 
-async def _help(stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]) -> None:
-    await _take_steps(stage, batch, steps, end)
-    _open_all(stage, batch)
+async def _help(progress: ScheduleRun, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]) -> None:
+    await _take_steps(progress, batch, steps, end)
+    _open_all(progress, batch)
 
 
-async def _take_steps(stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]) -> None:
+async def _take_steps(progress: ScheduleRun, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]) -> None:
     for step in steps:
-        _take_step(stage, batch, step, end)
+        _take_step(progress, batch, step, end)
         for _ in range(step.breaths):
             await anyio.lowlevel.checkpoint()
 
 
-def _take_step(stage: Stage, batch: Batch, step: Step, end: Callable[[], object]) -> None:
+def _take_step(progress: ScheduleRun, batch: Batch, step: Step, end: Callable[[], object]) -> None:
     call_id = name_of(step.call)
     match step.act:
         case "add":
-            plan = stage.schedule.plans[step.call]
-            if not _add(stage.schedule, batch, block_of(step.call, plan), cut=plan.cut):
-                stage.wrong.append(f"{call_id} was not accepted")
-            stage.accepted.append(call_id)
+            plan = progress.schedule.plans[step.call]
+            if not _add(progress.schedule, batch, block_of(step.call, plan), cut=plan.cut):
+                progress.wrong.append(f"{call_id} was not accepted")
+            progress.accepted.append(call_id)
         case "again":
-            if batch.add(block_of(step.call, stage.schedule.plans[step.call])):
-                stage.wrong.append(f"{call_id} was accepted twice")
+            if batch.add(block_of(step.call, progress.schedule.plans[step.call])):
+                progress.wrong.append(f"{call_id} was accepted twice")
         case "release":
-            stage.gates[call_id].set()
+            progress.gates[call_id].set()
         case "cancel":
-            stage.asked_to_end.add(call_id)
+            progress.asked_to_end.add(call_id)
             batch.cancel(CallId(call_id))
         case "cancel all":
-            stage.asked_to_end.update(stage.accepted)
+            progress.asked_to_end.update(progress.accepted)
             batch.cancel()
         case "take":
-            _take(stage, batch.completed())
+            _take(progress, batch.completed())
         case "host":
-            _let_stubborn_ones_end(stage)
-            stage.asked_to_end.update(stage.accepted)
+            _let_stubborn_ones_end(progress)
+            progress.asked_to_end.update(progress.accepted)
             end()
         case "wait":
             pass
@@ -632,40 +632,40 @@ def _add(schedule: Schedule, batch: Batch, block: dict[str, object], *, cut: boo
     return job is not None
 
 
-def _take(stage: Stage, finished: list[Finished]) -> None:
+def _take(progress: ScheduleRun, finished: list[Finished]) -> None:
     ids = [str(item.call_id) for item in finished]
-    if ids != sorted(ids, key=stage.accepted.index):
-        stage.wrong.append(f"handed out in the order {ids}")
-    stage.handed += ids
+    if ids != sorted(ids, key=progress.accepted.index):
+        progress.wrong.append(f"handed out in the order {ids}")
+    progress.handed += ids
 
 
-def _let_stubborn_ones_end(stage: Stage) -> None:
-    for position, plan in enumerate(stage.schedule.plans):
+def _let_stubborn_ones_end(progress: ScheduleRun) -> None:
+    for position, plan in enumerate(progress.schedule.plans):
         if plan.tool == "block":
-            stage.gates[name_of(position)].set()
+            progress.gates[name_of(position)].set()
 
 
-def _open_all(stage: Stage, batch: Batch) -> None:
-    for gate in stage.gates.values():
+def _open_all(progress: ScheduleRun, batch: Batch) -> None:
+    for gate in progress.gates.values():
         gate.set()
-    for call_id in stage.accepted:
-        plan = stage.plan(call_id)
+    for call_id in progress.accepted:
+        plan = progress.plan(call_id)
         if plan.flow in ENDLESS and plan.tool != "limited":
-            stage.asked_to_end.add(call_id)
+            progress.asked_to_end.add(call_id)
             batch.cancel(CallId(call_id))
 
 
 # Judging
 
 
-def faults(stage: Stage) -> list[str]:
+def faults(progress: ScheduleRun) -> list[str]:
     return [
-        *stage.wrong,
-        *(f"a task was left: {task}" for task in stage.left),
-        *_event_faults(stage),
-        *_order_faults(stage),
-        *_result_faults(stage),
-        *_state_faults(stage),
+        *progress.wrong,
+        *(f"a task was left: {task}" for task in progress.left),
+        *_event_faults(progress),
+        *_order_faults(progress),
+        *_result_faults(progress),
+        *_state_faults(progress),
     ]
 
 
@@ -688,10 +688,10 @@ def _call_id(event: LiveEvent) -> str | None:
             return None
 
 
-def _event_faults(stage: Stage) -> list[str]:
+def _event_faults(progress: ScheduleRun) -> list[str]:
     result: list[str] = []
-    for call_id in stage.accepted:
-        own = [event for event in stage.events if _call_id(event) == call_id]
+    for call_id in progress.accepted:
+        own = [event for event in progress.events if _call_id(event) == call_id]
         kinds = [type(event) for event in own]
         if kinds.count(live.Requested) != 1 or kinds.count(Finished) != 1:
             result.append(f"{call_id}: {kinds.count(live.Requested)} requested,"
@@ -700,77 +700,77 @@ def _event_faults(stage: Stage) -> list[str]:
             result.append(f"{call_id}: events in the order {[kind.__name__ for kind in kinds]}")
         if kinds.count(live.PermissionRequested) > kinds.count(live.Decided):
             result.append(f"{call_id}: asked, and the answer was not told")
-        if kinds.count(live.Started) != stage.entered.count(call_id):
+        if kinds.count(live.Started) != progress.entered.count(call_id):
             result.append(f"{call_id}: {kinds.count(live.Started)} started, but the tool"
-                         f" {stage.entered.count(call_id)}")  # fmt: skip
-    again = sum(step.act == "again" for step in stage.schedule.steps)
-    output = sum(isinstance(event, live.Duplicate) for event in stage.events)
-    if stage.schedule.host == "none" and again != output:
+                         f" {progress.entered.count(call_id)}")  # fmt: skip
+    again = sum(step.act == "again" for step in progress.schedule.steps)
+    output = sum(isinstance(event, live.Duplicate) for event in progress.events)
+    if progress.schedule.host == "none" and again != output:
         result.append(f"{again} duplicates, {output} told of")
-    left = Counter(event.call_id for event in _faulted(stage, "is left to itself"))
-    ended = _faulted(stage, "ended after everybody") + _faulted(stage, "closed with the runner")
+    left = Counter(event.call_id for event in _faulted(progress, "is left to itself"))
+    ended = _faulted(progress, "ended after everybody") + _faulted(progress, "closed with the runner")
     if left != Counter(event.call_id for event in ended):
         result.append(f"left to itself: {left}, ended: {ended}")
-    crashed = sum(isinstance(event, live.Faulted) and event.where == "context modifier" for event in stage.events)
-    bad = sum(stage.plan(item).modify in ("crashes", "garbage") for item in _modifying(stage))
+    crashed = sum(isinstance(event, live.Faulted) and event.where == "context modifier" for event in progress.events)
+    bad = sum(progress.plan(item).modify in ("crashes", "garbage") for item in _modifying(progress))
     if crashed != bad:
         result.append(f"{bad} modifiers fell over, {crashed} told of")
     return result
 
 
-def _faulted(stage: Stage, words: str) -> list[live.Faulted]:
-    return [event for event in stage.events if isinstance(event, live.Faulted) and words in event.reason]
+def _faulted(progress: ScheduleRun, text: str) -> list[live.Faulted]:
+    return [event for event in progress.events if isinstance(event, live.Faulted) and text in event.reason]
 
 
-def _modifying(stage: Stage) -> list[str]:
+def _modifying(progress: ScheduleRun) -> list[str]:
     giving = ("text", "blank", "surrogates", "huge", "failure")
-    return [item for item in stage.accepted
-            if item in stage.returned and stage.plan(item).outcome in giving]  # fmt: skip
+    return [item for item in progress.accepted
+            if item in progress.returned and progress.plan(item).outcome in giving]  # fmt: skip
 
 
-def _order_faults(stage: Stage) -> list[str]:
+def _order_faults(progress: ScheduleRun) -> list[str]:
     result: list[str] = []
     begun: list[str] = []
     done: set[str] = set()
-    for event in stage.events:
+    for event in progress.events:
         call_id = _call_id(event)
         if isinstance(event, Finished):
             done.add(str(call_id))
         elif isinstance(event, live.Started):
             begun.append(str(call_id))
-            result += _overtaken(stage, str(call_id), done)
-    cap = stage.schedule.cap
-    if cap == 1 and begun != sorted(begun, key=stage.accepted.index):
+            result += _overtaken(progress, str(call_id), done)
+    cap = progress.schedule.cap
+    if cap == 1 and begun != sorted(begun, key=progress.accepted.index):
         result.append(f"started in the order {begun}")
     return result
 
 
-def _overtaken(stage: Stage, call_id: str, done: set[str]) -> list[str]:
-    before = stage.accepted[: stage.accepted.index(call_id)]
-    alone = is_exclusive(stage.plan(call_id))
+def _overtaken(progress: ScheduleRun, call_id: str, done: set[str]) -> list[str]:
+    before = progress.accepted[: progress.accepted.index(call_id)]
+    alone = is_exclusive(progress.plan(call_id))
     open_ones = [open_one for open_one in before if open_one not in done]
     if alone and open_ones:
         return [f"{call_id} is exclusive and started before the end of {open_ones}"]
-    barriers = [open_one for open_one in open_ones if is_exclusive(stage.plan(open_one))]
+    barriers = [open_one for open_one in open_ones if is_exclusive(progress.plan(open_one))]
     return [f"{call_id} overtook {barriers}"] if barriers else []
 
 
-def _result_faults(stage: Stage) -> list[str]:
+def _result_faults(progress: ScheduleRun) -> list[str]:
     result: list[str] = []
-    ids = [str(item.call_id) for item in stage.results]
-    if ids != stage.accepted:
-        result.append(f"results of {ids}, accepted {stage.accepted}")
-    undisturbed = stage.schedule.host == "none" and not stage.schedule.drains
-    if undisturbed and sorted(stage.handed) != sorted(stage.accepted):
-        result.append(f"handed out {stage.handed}")
-    for finished in stage.results:
+    ids = [str(item.call_id) for item in progress.results]
+    if ids != progress.accepted:
+        result.append(f"results of {ids}, accepted {progress.accepted}")
+    undisturbed = progress.schedule.host == "none" and not progress.schedule.drains
+    if undisturbed and sorted(progress.handed) != sorted(progress.accepted):
+        result.append(f"handed out {progress.handed}")
+    for finished in progress.results:
         result += _unsendable(finished)
     calls: list[dict[str, object]] = [
         {"type": "tool_use", "id": name_of(n), "name": plan.tool, "input": {}}
-        for n, plan in enumerate(stage.schedule.plans)
-        if name_of(n) in stage.accepted
+        for n, plan in enumerate(progress.schedule.plans)
+        if name_of(n) in progress.accepted
     ]
-    answers = [_answer(item) for item in stage.results]
+    answers = [_answer(item) for item in progress.results]
     history = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": calls},
@@ -813,56 +813,56 @@ _PERSON_REFUSES = ("denies", "words", "crashes", "garbage", "waits, denies")
 _REFUSED = frozenset({"cancelled", "denied", "blocked_by_hook", "failed"})
 
 
-def _state_faults(stage: Stage) -> list[str]:
+def _state_faults(progress: ScheduleRun) -> list[str]:
     result: list[str] = []
-    for finished in stage.results:
-        call_id, plan = str(finished.call_id), stage.plan(str(finished.call_id))
+    for finished in progress.results:
+        call_id, plan = str(finished.call_id), progress.plan(str(finished.call_id))
         state = finished.span.state
-        if call_id not in stage.entered and state not in _REFUSED:
+        if call_id not in progress.entered and state not in _REFUSED:
             result.append(f"{call_id} is {state} though its tool never ran")
-        if call_id in stage.entered:
-            result += [f"{call_id} ran though {why}" for why in _reasons_not_to(stage, plan)]
-        if call_id in stage.entered and plan.tool == "block" and call_id not in stage.returned:
+        if call_id in progress.entered:
+            result += [f"{call_id} ran though {why}" for why in _reasons_not_to(progress, plan)]
+        if call_id in progress.entered and plan.tool == "block" and call_id not in progress.returned:
             result.append(f"{call_id} was interrupted though it may not be")
-        if call_id in stage.returned and plan.outcome in _GOOD and state != "succeeded":
+        if call_id in progress.returned and plan.outcome in _GOOD and state != "succeeded":
             result.append(f"{call_id} is {state}, but its tool gave {plan.outcome}")
-        if call_id in stage.returned and plan.outcome not in _GOOD and state == "succeeded":
+        if call_id in progress.returned and plan.outcome not in _GOOD and state == "succeeded":
             result.append(f"{call_id} succeeded, but its tool gave {plan.outcome}")
         if (
-            call_id in stage.entered
+            call_id in progress.entered
             and plan.tool == "limited"
-            and call_id not in stage.asked_to_end
-            and call_id not in stage.returned
+            and call_id not in progress.asked_to_end
+            and call_id not in progress.returned
         ):
             result += [f"{call_id} is {state}, not timed out"] if state not in (
                 "timed_out", "interrupted", "cancelled") else []  # fmt: skip
-        result += _wrong_words(stage, finished, plan)
-    marked = [item for item in _modifying(stage) if stage.plan(item).modify == "marks"]
-    if stage.trail != tuple(marked):
-        result.append(f"modifiers of {marked} came as {stage.trail}")
+        result += _wrong_words(progress, finished, plan)
+    marked = [item for item in _modifying(progress) if progress.plan(item).modify == "marks"]
+    if progress.trail != tuple(marked):
+        result.append(f"modifiers of {marked} came as {progress.trail}")
     return result
 
 
-def _reasons_not_to(stage: Stage, plan: Plan) -> list[str]:
+def _reasons_not_to(progress: ScheduleRun, plan: Plan) -> list[str]:
     reasons = {
         "there is no such tool": plan.tool in ("missing", "off"),
         "its input does not fit": plan.input not in ("good", "surrogate"),
         "it was cut": plan.cut,
         "the tool refused": plan.veto in ("refuses", "tells", "crashes"),
     }
-    if stage.schedule.hooks:
+    if progress.schedule.hooks:
         reasons["a hook refused"] = plan.before in _HOOK_REFUSES
-    if stage.schedule.policies:
+    if progress.schedule.policies:
         reasons["a policy refused"] = plan.policy in _POLICY_REFUSES
         if plan.policy == "asks":
             reasons["a person refused"] = plan.approver in _PERSON_REFUSES
     return [reason for reason, holds in reasons.items() if holds]
 
 
-def _wrong_words(stage: Stage, finished: Finished, plan: Plan) -> list[str]:
+def _wrong_words(progress: ScheduleRun, finished: Finished, plan: Plan) -> list[str]:
     call_id = str(finished.call_id)
-    hooked = stage.schedule.hooks and plan.after == "replaces"
-    if call_id not in stage.returned or hooked:
+    hooked = progress.schedule.hooks and plan.after == "replaces"
+    if call_id not in progress.returned or hooked:
         return []
     expected = {"text": f"did {call_id}", "tool error": "said so", "failure": "it failed"}
     text = expected.get(plan.outcome)

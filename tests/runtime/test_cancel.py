@@ -52,10 +52,10 @@ async def quick() -> str:
 
 
 @asynccontextmanager
-async def at_work(told: EventLog) -> AsyncIterator[tuple[Runner, Batch]]:
+async def at_work(output: EventLog) -> AsyncIterator[tuple[Runner, Batch]]:
     running = endless()
     with anyio.fail_after(5):
-        async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
+        async with Runner([running.tool, quick], direct=[output]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
             batch.add(call("b", "quick"))
             await running.inside.wait()

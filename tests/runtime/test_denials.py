@@ -251,7 +251,7 @@ async def test_unknown_tool_is_reported_with_similar_names(version: str, name: s
 
 
 def vetoing(outcome: Refusal | Exception | None) -> Tool:
-    async def check(given: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    async def check(tool_input: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

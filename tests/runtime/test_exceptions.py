@@ -16,6 +16,7 @@ from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from toolspan import Hooks, Permissions, Runner, Session, ToolContext, ToolspanError, read, tool
 from toolspan.errors import BadCall, BadTool
+from toolspan.runtime.tool import Tool
 from toolspan.testing import check_history
 from toolspan.types.events import LiveEvent, Progressed
 from toolspan.types.span import Call
@@ -250,27 +251,32 @@ async def test_sink_exception_without_a_message_is_harmless(where: str) -> None:
 
 @requirement("tools.options")
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [({"aliases": "ls"}, "must be a tuple of names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")],
 )
-def test_option_of_the_wrong_type_is_refused(options: dict[str, object], words: str) -> None:
+def test_option_of_the_wrong_type_is_refused(options: dict[str, object], text: str) -> None:
     async def listing() -> str:
         """List."""
         return ""
 
-    with pytest.raises(BadTool, match=words):
+    with pytest.raises(BadTool, match=text):
         tool(**options)(listing)  # type: ignore[call-overload]
 
 
-@requirement("run.keyboard-interrupt")
-async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() -> None:
-    running = anyio.Event()
-
+def waiting_tool(running: anyio.Event) -> Tool:
     @tool(concurrent=True)
     async def wait() -> str:
         running.set()
         await anyio.sleep_forever()
         return "never"
+
+    return wait
+
+
+@requirement("run.keyboard-interrupt")
+async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() -> None:
+    running = anyio.Event()
+    wait = waiting_tool(running)
 
     @tool(concurrent=True)
     async def press() -> str:
@@ -296,12 +302,7 @@ async def test_session_and_transcript_have_every_result_after_a_keyboard_interru
     where: str, state: str, tmp_path: Path
 ) -> None:
     running = anyio.Event()
-
-    @tool(concurrent=True)
-    async def wait() -> str:
-        running.set()
-        await anyio.sleep_forever()
-        return "never"
+    wait = waiting_tool(running)
 
     @tool(concurrent=True)
     async def press() -> str:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 GRACE = 0.05
 
 
-class Stubborn:
+class IgnoresCancellation:
     def __init__(self) -> None:
         self.inside = anyio.Event()
         self.gate = anyio.Event()
@@ -89,7 +89,7 @@ WAYS = ("swallow", "swallow_all", "shield", "sleep")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("who", ["one", "all"])
 async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrupted(way: str, who: str) -> None:
-    stubborn, output = Stubborn(), EventLog()
+    stubborn, output = IgnoresCancellation(), EventLog()
     with anyio.fail_after(10):
         async with Runner([stubborn.tool(way), quick], direct=[output]) as runner:
             async with runner.batch() as batch:
@@ -118,7 +118,7 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
 @requirement("cancel.stubborn")
 @pytest.mark.parametrize("way", WAYS)
 async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
-    stubborn = Stubborn()
+    stubborn = IgnoresCancellation()
     with anyio.fail_after(10):
         async with Runner([stubborn.tool(way, timeout=0.001)]) as runner:
             (finished,) = await runner.finish([call("a", "stubborn")])
@@ -133,7 +133,7 @@ async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("host", ["scope", "task"])
 async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, host: str) -> None:
-    stubborn, output = Stubborn(), EventLog()
+    stubborn, output = IgnoresCancellation(), EventLog()
 
     async def run() -> None:
         runner = Runner([stubborn.tool(way), quick], direct=[output], grace=GRACE)
@@ -149,7 +149,7 @@ async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, 
 
 @requirement("cancel.stubborn")
 async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() -> None:
-    stubborn = Stubborn()
+    stubborn = IgnoresCancellation()
     ended: list[str] = []
 
     @tool(name="stubborn", grace=0.6)
@@ -176,7 +176,7 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
 
 @requirement("cancel.stubborn")
 async def test_abandoned_task_is_closed_with_the_runner() -> None:
-    stubborn, output = Stubborn(), EventLog()
+    stubborn, output = IgnoresCancellation(), EventLog()
     around = asyncio.all_tasks()
     with anyio.fail_after(10):
         async with Runner([stubborn.tool()], direct=[output], grace=GRACE) as runner, runner.batch() as batch:
@@ -191,7 +191,7 @@ async def test_abandoned_task_is_closed_with_the_runner() -> None:
 
 @requirement("cancel.stubborn")
 async def test_tool_that_stops_within_the_grace_keeps_its_result() -> None:
-    stubborn = Stubborn()
+    stubborn = IgnoresCancellation()
     with anyio.fail_after(10):
         async with Runner([stubborn.tool("shield")]) as runner, runner.batch() as batch:
             batch.add(call("a", "stubborn"))
@@ -205,7 +205,7 @@ async def test_tool_that_stops_within_the_grace_keeps_its_result() -> None:
 
 @requirement("cancel.stubborn")
 async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
-    stubborn, output = Stubborn(), EventLog()
+    stubborn, output = IgnoresCancellation(), EventLog()
     ran: list[str] = []
 
     @tool
@@ -293,7 +293,7 @@ async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
 
 @requirement("cancel.stubborn")
 async def test_tool_is_abandoned_at_once_without_a_grace() -> None:
-    stubborn = Stubborn()
+    stubborn = IgnoresCancellation()
 
     @tool(name="stubborn", grace=0)
     async def hasty() -> str:
@@ -314,7 +314,7 @@ async def test_tool_is_abandoned_at_once_without_a_grace() -> None:
     assert finished.span.state == "interrupted"
 
 
-def hooked(stubborn: Stubborn, point: str) -> Hooks:
+def hooked(stubborn: IgnoresCancellation, point: str) -> Hooks:
     hooks = Hooks()
 
     async def handler(*about: object) -> None:
@@ -327,7 +327,7 @@ def hooked(stubborn: Stubborn, point: str) -> Hooks:
 @requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("what", ["before", "after", "permission", "policy", "fallback", "approver", "check"])
 async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(what: str) -> None:
-    stubborn, output = Stubborn(), EventLog()
+    stubborn, output = IgnoresCancellation(), EventLog()
 
     async def policy(question: PermissionRequest) -> Decision | None:
         await stubborn.swallow()
@@ -337,7 +337,7 @@ async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(wha
         await stubborn.swallow()
         return Allow()
 
-    async def check(given: object, ctx: ToolContext) -> None:
+    async def check(value: object, ctx: ToolContext) -> None:
         await stubborn.swallow()
 
     @tool(validate_input=check)
@@ -371,7 +371,7 @@ async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(wha
 
 @requirement("cancel.stubborn-beside")
 async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_more() -> None:
-    stubborn, output = Stubborn(), EventLog()
+    stubborn, output = IgnoresCancellation(), EventLog()
     refused: list[BaseException] = []
 
     class Recovery:
@@ -404,7 +404,7 @@ async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_
 @requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("what", ["batch hook", "sink"])
 async def test_runner_can_be_left_though_a_hook_or_sink_ignores_cancellation(what: str) -> None:
-    stubborn = Stubborn()
+    stubborn = IgnoresCancellation()
 
     async def sink(event: LiveEvent) -> None:
         await stubborn.swallow()
@@ -425,7 +425,7 @@ async def test_runner_can_be_left_though_a_hook_or_sink_ignores_cancellation(wha
 async def test_session_can_be_left_though_a_session_hook_ignores_cancellation(
     point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stubborn, hooks = Stubborn(), Hooks()
+    stubborn, hooks = IgnoresCancellation(), Hooks()
     monkeypatch.setattr("toolspan.runtime.runner.PROCESS_GRACE", GRACE)
     monkeypatch.setattr("toolspan.runtime.runner.GRACE", GRACE)
 
@@ -456,7 +456,7 @@ async def test_session_can_be_left_though_a_session_hook_ignores_cancellation(
 @requirement("cancel.stubborn")
 def test_program_ends_though_a_tool_never_does() -> None:
     async def main() -> str:
-        stubborn = Stubborn()
+        stubborn = IgnoresCancellation()
         runner = Runner([stubborn.tool(timeout=0.001)], grace=GRACE)
         (finished,) = await runner.finish([call("a", "stubborn")])
         return finished.span.state

@@ -144,9 +144,9 @@ def test_preview_is_the_beginning(text: str) -> None:
 
 
 @requirement("limits.preview")
-@pytest.mark.parametrize(("size", "words"), [(1024, "1KB"), (108_851, "106.3KB"), (3 * 1024 * 1024, "3MB")])
-def test_sizes_are_formatted(size: int, words: str) -> None:
-    assert format_size(size) == words
+@pytest.mark.parametrize(("size", "text"), [(1024, "1KB"), (108_851, "106.3KB"), (3 * 1024 * 1024, "3MB")])
+def test_sizes_are_formatted(size: int, text: str) -> None:
+    assert format_size(size) == text
 
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -55,7 +55,7 @@ async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
 
 @requirement("consent.updates")
 @pytest.mark.parametrize(
-    ("update", "words"),
+    ("update", "text"),
     [
         (
             {"type": "addRules", "behavior": "allow", "destination": "userSettings"},
@@ -67,10 +67,10 @@ async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
         ({}, "None: not done"),
     ],
 )
-async def test_refused_permission_update_is_reported(update: Mapping[str, object], words: str) -> None:
+async def test_refused_permission_update_is_reported(update: Mapping[str, object], text: str) -> None:
     runner = Runner([halve])
 
-    assert apply_permission_updates([update], runner.runner_context) == [words]
+    assert apply_permission_updates([update], runner.runner_context) == [text]
     assert (runner.runner_context.policies, dict(runner.context.values)) == ((), {})
 
 
@@ -152,7 +152,7 @@ async def test_tool_in_a_thread_can_query_and_report() -> None:
 
 @requirement("tools.bad-definitions")
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({"colour": "red"}, "has no option 'colour'"),
         ({"grace": -1}, "must not be negative"),
@@ -160,12 +160,12 @@ async def test_tool_in_a_thread_can_query_and_report() -> None:
         ({"interrupt": "maybe"}, "`cancel` or `block`"),
     ],
 )
-async def test_invalid_option_is_refused_at_once(options: ToolOptions, words: str) -> None:
+async def test_invalid_option_is_refused_at_once(options: ToolOptions, text: str) -> None:
     async def look() -> str:
         """Look."""
         return ""
 
-    with pytest.raises(BadTool, match=words):
+    with pytest.raises(BadTool, match=text):
         tool(**options)(look)
 
 

@@ -298,7 +298,7 @@ def plan(
 
 @requirement("tools.same-sentences")
 @pytest.mark.parametrize(
-    ("given", "lines"),
+    ("tool_input", "lines"),
     [
         (
             {"steps": [{}], "x": 1},
@@ -346,8 +346,8 @@ def plan(
         ),
     ],
 )
-def test_validation_errors_read_like_those_of_built_in_tools(given: dict[str, object], lines: list[str]) -> None:
-    assert complaint(plan, **given) == lines
+def test_validation_errors_read_like_those_of_built_in_tools(tool_input: dict[str, object], lines: list[str]) -> None:
+    assert complaint(plan, **tool_input) == lines
 
 
 @requirement("tools.same-sentences")
@@ -581,11 +581,11 @@ async def test_awaitable_returned_by_a_sync_function_is_awaited() -> None:
 @requirement("tools.validate-input")
 @pytest.mark.parametrize("objection", ["Not today", Refusal("Not today")])
 async def test_tool_may_refuse_an_input_before_the_approver_is_asked(objection: str | Refusal) -> None:
-    def sync_check(given: Mapping[str, object], ctx: ToolContext) -> str | Refusal | None:
-        return objection if given["day"] == "sunday" and ctx.call.tool == "work" else None
+    def sync_check(tool_input: Mapping[str, object], ctx: ToolContext) -> str | Refusal | None:
+        return objection if tool_input["day"] == "sunday" and ctx.call.tool == "work" else None
 
-    async def async_check(given: Mapping[str, object], ctx: ToolContext) -> str | Refusal | None:
-        return sync_check(given, ctx)
+    async def async_check(tool_input: Mapping[str, object], ctx: ToolContext) -> str | Refusal | None:
+        return sync_check(tool_input, ctx)
 
     for check in (sync_check, async_check):
 

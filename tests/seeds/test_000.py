@@ -166,19 +166,19 @@ TOOLS: list[tuple[str, Object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "given", "answer"), TOOLS)
+@pytest.mark.parametrize(("name", "tool_input", "answer"), TOOLS)
 async def test_tool_takes_the_inputs_of_the_table(
-    name: str, given: Object, answer: str, prices: Path, tmp_path: Path
+    name: str, tool_input: Object, answer: str, prices: Path, tmp_path: Path
 ) -> None:
     for key in ("file_path", "path"):
-        if key in given:
-            given = {**given, key: str(tmp_path / given[key])}
+        if key in tool_input:
+            tool_input = {**tool_input, key: str(tmp_path / tool_input[key])}
     look = call("Read", "toolu_0", file_path=str(prices))
-    played = await play(tmp_path, [look], [call(name, **given)])
+    played = await play(tmp_path, [look], [call(name, **tool_input)])
 
     assert played.span().state == "succeeded"
     assert answer in played.results[-1]["content"]
-    assert played.read_span().call.arguments.items() >= given.items()
+    assert played.read_span().call.arguments.items() >= tool_input.items()
 
 
 async def test_command_has_a_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:

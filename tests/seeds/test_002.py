@@ -41,25 +41,25 @@ def record(played: Played, id: str = "toolu_1") -> object:
     return result
 
 
-def has_shape(found: object, name: str) -> bool:
-    return _fits(found, json.loads((SAMPLES / f"{name}.json").read_bytes()))
+def has_shape(result: object, name: str) -> bool:
+    return _fits(result, json.loads((SAMPLES / f"{name}.json").read_bytes()))
 
 
-def _fits(found: object, shape: object) -> bool:
+def _fits(result: object, shape: object) -> bool:
     if isinstance(shape, Mapping):
-        return isinstance(found, Mapping) and all(
-            key in found and _fits(found[key], value) for key, value in shape.items()
+        return isinstance(result, Mapping) and all(
+            key in result and _fits(result[key], value) for key, value in shape.items()
         )
     if isinstance(shape, list):
-        return isinstance(found, list)
+        return isinstance(result, list)
     if isinstance(shape, bool) or shape is None:
-        return type(found) is type(shape)
-    return isinstance(found, int | float) if isinstance(shape, int | float) else isinstance(found, str)
+        return type(result) is type(shape)
+    return isinstance(result, int | float) if isinstance(shape, int | float) else isinstance(result, str)
 
 
-def both(name: str, given: Object, text: str, **fields: object) -> object:
+def both(name: str, tool_input: Object, text: str, **fields: object) -> object:
     span = span_of(
-        {"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields
+        {"type": "tool_use", "name": name, "input": tool_input}, {"type": "tool_result", "content": text}, **fields
     )
     return result_of(span).structured
 

@@ -445,11 +445,11 @@ LOOKUP: list[tuple[str, ErrorKind, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "kind", "solution"), LOOKUP)
-def test_error_has_a_cause_and_a_solution(words: str, kind: ErrorKind, solution: str) -> None:
+@pytest.mark.parametrize(("text", "kind", "solution"), LOOKUP)
+def test_error_has_a_cause_and_a_solution(text: str, kind: ErrorKind, solution: str) -> None:
     span = span_of(
         {"type": "tool_use", "name": "Edit", "input": {"file_path": "f"}},
-        {"type": "tool_result", "content": f"<tool_use_error>{words}</tool_use_error>", "is_error": True},
+        {"type": "tool_result", "content": f"<tool_use_error>{text}</tool_use_error>", "is_error": True},
     )
 
     assert span.error_kind == kind

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.anyio
 SCHEMA: Mapping[str, object] = {"type": "object", "properties": {"word": {"type": "string"}}}
 
 
-def parse(given: Mapping[str, object]) -> Valid | Invalid:
-    return Valid(dict(given), dict(given))
+def parse(tool_input: Mapping[str, object]) -> Valid | Invalid:
+    return Valid(dict(tool_input), dict(tool_input))
 
 
 @tool
@@ -219,9 +219,9 @@ async def test_steps_before_a_tool_come_in_order() -> None:
     log: list[str] = []
     hooks = Hooks()
 
-    def noted(given: Mapping[str, object]) -> Valid | Invalid:
+    def noted(tool_input: Mapping[str, object]) -> Valid | Invalid:
         log.append("schema")
-        return parse(given)
+        return parse(tool_input)
 
     async def run(value: object, ctx: ToolContext) -> Output:
         log.append("run")

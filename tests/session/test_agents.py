@@ -18,10 +18,10 @@ from toolspan.session.subagents.definitions import (
 from toolspan.testing import ScriptedModel
 
 
-def write(folder: Path, name: str, front: str, words: str = "You help.") -> Path:
+def write(folder: Path, name: str, front: str, text: str = "You help.") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.md"
-    path.write_text(f"---\n{front}\n---\n{words}\n")
+    path.write_text(f"---\n{front}\n---\n{text}\n")
     return path
 
 

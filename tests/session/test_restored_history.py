@@ -153,9 +153,9 @@ def test_conversation_can_be_forked_at_any_record(tmp_path: Path) -> None:
 
 
 @requirement("past.rewind")
-@pytest.mark.parametrize(("word", "told"), [("x", "no records"), ("u", "2 records")])
-def test_unknown_or_ambiguous_record_id_is_refused(word: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("word", "output"), [("x", "no records"), ("u", "2 records")])
+def test_unknown_or_ambiguous_record_id_is_refused(word: str, output: str, tmp_path: Path) -> None:
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
 
-    with pytest.raises(NotFound, match=told):
+    with pytest.raises(NotFound, match=output):
         load_history(path, until=word)

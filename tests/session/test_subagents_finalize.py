@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
@@ -67,7 +67,6 @@ def parts_of(job: Job, name: str) -> dict[str, list[object]]:
 
 
 @requirement("subagents.settled")
-@settings(max_examples=25, deadline=None)
 @given(job=jobs, moment=st.integers(0, 60))
 def test_every_call_of_every_subagent_is_finalized_once(job: Job, moment: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

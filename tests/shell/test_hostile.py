@@ -14,7 +14,7 @@ import pytest
 from tests.requirement import requirement
 
 _ENTRIES = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8"))
-_CLASSES = {name: entry["lines"] for name, entry in _ENTRIES.items()}
+_CLASSES = {name: entry["lines"] for name, entry in _ENTRIES.items() if "deny" not in entry}
 _HOSTILE_NAMES = ["-delete", "-exec", "--pre=sh", "-oout", "plain.txt"]
 
 
@@ -41,7 +41,7 @@ def repository(tmp_path: Path) -> Path:
     return project
 
 
-def lines_that_ran(lines: list[str], repository: Path) -> list[str]:
+def lines_that_ran(lines: list[str], repository: Path, mode: str = "default") -> list[str]:
     """Pass the lines to `toolspan exec` and return those that were not refused."""
     calls = [
         {"type": "tool_use", "id": f"toolu_{at}", "name": "Bash", "input": {"command": line, "description": "x"}}
@@ -49,7 +49,7 @@ def lines_that_ran(lines: list[str], repository: Path) -> list[str]:
     ]
     messages = [json.dumps({"type": "assistant", "message": {"content": [call]}}) for call in calls]
     run = subprocess.run(
-        [sys.executable, "-m", "toolspan", "exec", "--transcript", "none"],
+        [sys.executable, "-m", "toolspan", "exec", "--transcript", "none", "--permission-mode", mode],
         input="\n".join(messages) + "\n",
         capture_output=True,
         text=True,
@@ -83,15 +83,17 @@ def test_every_hostile_line_is_asked_about(repository: Path) -> None:
     assert all_files(repository.parent) == before
 
 
+@pytest.mark.parametrize("name", [name for name, entry in _ENTRIES.items() if len(entry) > 1])
 @requirement("permission.hostile-lines")
-def test_rules_for_programs_do_not_cover_hostile_uses_of_them(repository: Path) -> None:
-    entry = _ENTRIES["despite rules"]
+def test_rules_and_modes_do_not_cover_hostile_uses(name: str, repository: Path) -> None:
+    entry = _ENTRIES[name]
+    rules = {"allow": entry.get("rules", []), "deny": entry.get("deny", [])}
     settings = repository.parent / ".claude/settings.json"
     settings.parent.mkdir()
-    settings.write_text(json.dumps({"permissions": {"allow": entry["rules"]}}), encoding="utf-8")
+    settings.write_text(json.dumps({"permissions": rules}), encoding="utf-8")
     before = all_files(repository.parent)
 
-    assert lines_that_ran([*entry["lines"], "ls", "git status"], repository) == ["ls", "git status"]
+    assert lines_that_ran([*entry["lines"], "pwd"], repository, entry.get("mode", "default")) == ["pwd"]
     assert all_files(repository.parent) == before
 
 

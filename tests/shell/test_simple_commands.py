@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.shell.programs import find_simple_commands
+from toolspan.shell.program import find_plain_programs
+from toolspan.shell.programs import find_programs_in_tree, find_simple_commands
 from toolspan.shell.words import Redirect, ShellWord
 
 
@@ -86,3 +87,24 @@ def test_a_line_with_more_than_simple_commands_gives_none(line: str) -> None:
 @given(st.text(alphabet="ab $(){}[]'\"`\\;&|<>#\n\t~*!=12-é\0\ud800", max_size=40))
 def test_every_text_gets_an_answer(line: str) -> None:
     assert all(not command.nested for command in find_simple_commands(line))
+
+
+_WORDS = st.sampled_from([
+    "ls", "-la", "a.txt", "..", ".", "/", "2", "12", "+x", "--", "-", "%1", "a%", "@a", "a,b", ":", "'a b'", '""',
+    "'(x)'", '"a>b"', "'*'", "done", "in", "time", "if", "export", "exec", "--a=b", "a=b", "'x=y'", "'a|b'",
+    "ünï", "2>&1", "*.py", "a?", "*", "src/*/x",
+])  # fmt: skip
+
+
+@requirement("shell.simple-commands")
+@given(
+    st.lists(st.tuples(st.lists(_WORDS, min_size=1, max_size=4), st.sampled_from([" && ", " || ", " | ", "; ", "\n"])))
+)
+def test_plain_lines_need_no_tree(commands: list[tuple[list[str], str]]) -> None:
+    line = "".join(" ".join(words) + operator for words, operator in commands) + "ls"
+
+    programs = find_plain_programs(line)
+
+    if programs is not None:
+        found = find_programs_in_tree(line)
+        assert (tuple(programs), (), ()) == (found.programs, found.uncertainties, found.unclear), line

@@ -19,21 +19,21 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="n
 def soaked(tmp_path: Path, calls: int) -> dict[str, Any]:
     command = [sys.executable, str(SOAK), "--calls", str(calls), "--json", "-"]
     done = subprocess.run([*command, "--scratch", str(tmp_path)], check=True, capture_output=True, timeout=3600)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @requirement("session.soak")
 def test_a_thousand_calls_of_every_outcome_leave_nothing_behind(tmp_path: Path) -> None:
-    found = soaked(tmp_path, 1_000)
-    assert found["problems"] == []
-    assert found["settled"] == 1_000
+    result = soaked(tmp_path, 1_000)
+    assert result["problems"] == []
+    assert result["settled"] == 1_000
 
 
 @requirement("session.soak")
 @pytest.mark.slow
 def test_memory_stays_flat_over_a_hundred_thousand_calls(tmp_path: Path) -> None:
-    found = soaked(tmp_path, 100_000)
-    assert found["problems"] == []
-    assert found["settled"] == 100_000
-    assert found["slope_kb"] < 256
+    result = soaked(tmp_path, 100_000)
+    assert result["problems"] == []
+    assert result["settled"] == 100_000
+    assert result["slope_kb"] < 256

@@ -39,24 +39,24 @@ class Client:
         )
         self._ids = count()
 
-    async def call(self, tool: str, **given: object) -> Finished:
+    async def call(self, tool: str, **fields: object) -> Finished:
         """Run one call and return its result."""
-        return (await self.calls((tool, given)))[0]
+        return (await self.calls((tool, fields)))[0]
 
     async def calls(self, *wanted: tuple[str, Mapping[str, object]]) -> list[Finished]:
         """Run several calls of one message."""
         with anyio.fail_after(30):
             return await self.runner.finish([self.block(*one) for one in wanted])
 
-    def block(self, tool: str, given: Mapping[str, object]) -> dict[str, object]:
+    def block(self, tool: str, tool_input: Mapping[str, object]) -> dict[str, object]:
         number = next(self._ids)
-        return {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": dict(given)}
+        return {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": dict(tool_input)}
 
-    async def text(self, tool: str, **given: object) -> str:
-        return str((await self.call(tool, **given)).content)
+    async def text(self, tool: str, **fields: object) -> str:
+        return str((await self.call(tool, **fields)).content)
 
-    async def record(self, tool: str, **given: object) -> Any:
-        return (await self.call(tool, **given)).structured
+    async def record(self, tool: str, **fields: object) -> Any:
+        return (await self.call(tool, **fields)).structured
 
 
 @asynccontextmanager

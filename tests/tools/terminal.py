@@ -53,8 +53,8 @@ class Terminal:
         return str((await self.run(command, **more)).content)
 
     def block(self, command: str, **more: object) -> dict[str, object]:
-        given = {"command": command, **more}
-        return {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": "Bash", "input": given}
+        tool_input = {"command": command, **more}
+        return {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": "Bash", "input": tool_input}
 
     def task(self, finished: Finished) -> CommandTask:
         result = finished.span.result

@@ -55,10 +55,10 @@ def test_the_inputs_are_those_of_the_client(version: str, keys: set[str]) -> Non
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.325"])
 async def test_without_a_model_a_call_fails(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
-        told = await tools.call("Task", description="d", prompt="p", subagent_type="general-purpose")
+        output = await tools.call("Task", description="d", prompt="p", subagent_type="general-purpose")
 
-    assert (told.span.state, told.span.error_kind) == ("failed", "internal")
-    assert "no model here to run a subagent with" in str(told.content)
+    assert (output.span.state, output.span.error_kind) == ("failed", "internal")
+    assert "no model here to run a subagent with" in str(output.content)
 
 
 @requirement("subagents.no-model")
@@ -66,15 +66,15 @@ async def test_without_a_model_no_message_can_be_sent(tmp_path: Path) -> None:
     made = Box(tmp_path, [send_message_tool(profile())])
     async with opened(made) as tools:
         empty = await tools.call("SendMessage", to="a1", message="  ")
-        told = await tools.call("SendMessage", to="a1", message="Hello?")
+        output = await tools.call("SendMessage", to="a1", message="Hello?")
 
     assert empty.span.error_kind == "invalid_input"
-    assert "no model here" in str(told.content)
+    assert "no model here" in str(output.content)
 
 
 @requirement("subagents.tool")
 async def test_an_agent_without_a_prompt_is_not_started(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.325")) as tools:
-        told = await tools.call("Agent", description="d", prompt=" \n")
+        output = await tools.call("Agent", description="d", prompt=" \n")
 
-    assert (told.span.state, told.span.error_kind) == ("failed", "invalid_input")
+    assert (output.span.state, output.span.error_kind) == ("failed", "invalid_input")

@@ -36,7 +36,7 @@ def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
 
 @requirement("ask-tool.answers")
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "output"),
     [
         (
             "2.1.325",
@@ -48,19 +48,19 @@ def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
         ),
     ],
 )
-async def test_the_answers_of_the_user_are_returned(tmp_path: Path, version: str, told: str) -> None:
+async def test_the_answers_of_the_user_are_returned(tmp_path: Path, version: str, output: str) -> None:
     tools = [ask_tool(profile(version))]
     box = Box(tmp_path, tools, version=version, approver=person)
 
     done = await box.call("AskUserQuestion", questions=[WHICH])
 
-    assert done.content == told
+    assert done.content == output
     assert record(done) == {"questions": [WHICH], "answers": {"Which?": "B"}}
 
 
 @requirement("ask-tool.answers")
 async def test_a_user_can_approve_without_an_answer(tmp_path: Path) -> None:
-    for version, told in (
+    for version, output in (
         ("2.1.325", "The user did not answer the questions."),
         ("2.1.80", "User has answered your questions: . You can now continue with the user's answers in mind."),
     ):
@@ -68,7 +68,7 @@ async def test_a_user_can_approve_without_an_answer(tmp_path: Path) -> None:
 
         done = await box.call("AskUserQuestion", questions=[WHICH])
 
-        assert done.content == told
+        assert done.content == output
         assert record(done)["answers"] == {}
 
 

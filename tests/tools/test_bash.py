@@ -170,49 +170,43 @@ async def test_a_command_can_see_that_an_agent_runs_it(tmp_path: Path) -> None:
 
 @requirement("bash.folder-survives")
 @pytest.mark.parametrize(
-    "command",
+    ("folder", "command"),
     [
-        "cd sub",
-        "cd sub && pwd",
-        "cd sub; exec 3>&1; true",
-        "trap 'echo bye' EXIT; cd sub",
-        "pushd sub",
-        "pwd() { echo /; }; cd sub",
+        ("project/sub", "cd sub"),
+        ("project/sub", "cd sub && pwd"),
+        ("project/sub", "cd sub; exec 3>&1; true"),
+        ("project/sub", "trap 'echo bye' EXIT; cd sub"),
+        ("project/sub", "pushd sub"),
+        ("project/sub", "pwd() { echo /; }; cd sub"),
+        ("project", "cd sub; exit 0"),
+        ("project", "cd sub; exit 3"),
+        ("project", "cd sub; false"),
+        ("project", "cd sub\nif then"),
+        ("project", "cd sub; set -u; : $nothing"),
     ],
 )
-async def test_the_folder_a_command_ends_in_is_where_the_next_one_starts(tmp_path: Path, command: str) -> None:
+async def test_the_next_command_starts_in_the_folder_where_a_successful_one_ended(
+    tmp_path: Path, folder: str, command: str
+) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
         await shell.run(command)
 
-        assert await shell.text("pwd") == f"{tmp_path}/project/sub"
-
-
-@requirement("bash.folder-survives")
-@pytest.mark.parametrize(
-    "command",
-    ["cd sub; exit 0", "cd sub; exit 3", "cd sub; false", "cd sub\nif then", "cd sub; set -u; : $nothing"],
-)
-async def test_a_command_that_fails_or_exits_does_not_change_the_folder(tmp_path: Path, command: str) -> None:
-    async with terminal(tmp_path) as shell:
-        (shell.workspace.project / "sub").mkdir()
-        await shell.run(command)
-
-        assert await shell.text("pwd") == f"{tmp_path}/project"
+        assert await shell.text("pwd") == f"{tmp_path}/{folder}"
 
 
 @requirement("bash.folder-survives")
 async def test_a_command_that_removes_its_own_folder_fails(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
-        told = await shell.text("cd sub; rmdir ../sub; echo gone")
+        output = await shell.text("cd sub; rmdir ../sub; echo gone")
 
-    assert told.startswith("Exit code 1\ngone\npwd: error retrieving current directory: ")
+    assert output.startswith("Exit code 1\ngone\npwd: error retrieving current directory: ")
 
 
 @requirement("bash.folder-survives")
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "output"),
     [
         ("cd sub; exec echo replaced", "replaced"),
         ("cd sub; kill -9 $$", "Exit code 1"),
@@ -221,12 +215,12 @@ async def test_a_command_that_removes_its_own_folder_fails(tmp_path: Path) -> No
     ],
 )
 async def test_learning_the_final_folder_changes_neither_exit_code_nor_output(
-    tmp_path: Path, command: str, told: str
+    tmp_path: Path, command: str, output: str
 ) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
 
-        assert await shell.text(command) == told
+        assert await shell.text(command) == output
         assert await shell.text("pwd") == f"{tmp_path}/project"
 
 
@@ -423,7 +417,7 @@ async def test_without_a_background_every_command_is_ended_by_its_timeout(tmp_pa
 
 @requirement("bash.timeout-limits")
 @pytest.mark.parametrize(
-    ("given", "environment"),
+    ("tool_input", "environment"),
     [
         ({}, {"BASH_DEFAULT_TIMEOUT_MS": "200"}),
         ({"timeout": 0}, {"BASH_DEFAULT_TIMEOUT_MS": "200"}),
@@ -431,10 +425,10 @@ async def test_without_a_background_every_command_is_ended_by_its_timeout(tmp_pa
     ],
 )
 async def test_timeouts_have_a_default_and_a_maximum(
-    tmp_path: Path, given: dict[str, object], environment: dict[str, str]
+    tmp_path: Path, tool_input: dict[str, object], environment: dict[str, str]
 ) -> None:
     async with terminal(tmp_path, **environment) as shell:
-        ended = await shell.text("sleep 60", **given)
+        ended = await shell.text("sleep 60", **tool_input)
 
     assert ended == "Exit code 143\nCommand timed out after 0s"
 

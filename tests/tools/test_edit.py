@@ -9,11 +9,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from tests.tools.files import CURRENT, Talk, failed, kind, record, refusal
+from tests.tools.files import CURRENT, ToolCaller, failed, kind, record, refusal
 from tests.tools.test_write import STALE, UNREAD, full_disk
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.schema.issues import Valid
@@ -22,11 +22,11 @@ from toolspan.tools import edit_tool, read_tool, write_tool
 SNIPPET = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n{}"
 
 
-async def seen(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[Talk, Path]:
+async def seen(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[ToolCaller, Path]:
     """A conversation that has read a file with this content."""
     path = folder / "a.txt"
     path.write_bytes(data)
-    talk = Talk(folder, version)
+    talk = ToolCaller(folder, version)
     await talk.read(path)
     return talk, path
 
@@ -55,20 +55,20 @@ async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> N
 @pytest.mark.anyio
 @requirement("edit-tool.replaces")
 @pytest.mark.parametrize(
-    ("version", "words"),
+    ("version", "text"),
     [
         ("2.0.65", "All occurrences of 'x' were successfully replaced with 'y'."),
         ("2.1.80", "All occurrences were successfully replaced."),
         ("2.1.197", "All occurrences were successfully replaced." + CURRENT),
     ],
 )
-async def test_all_occurrences_are_replaced_when_asked_for(tmp_path: Path, version: str, words: str) -> None:
+async def test_all_occurrences_are_replaced_when_asked_for(tmp_path: Path, version: str, text: str) -> None:
     talk, path = await seen(tmp_path, b"x x\nx\n", version)
 
     finished = await talk.edit(path, "x", "y", replace_all=True)
 
     assert path.read_bytes() == b"y y\ny\n"
-    assert finished.content == f"The file {path} has been updated. {words}"
+    assert finished.content == f"The file {path} has been updated. {text}"
 
 
 @pytest.mark.anyio
@@ -88,7 +88,7 @@ async def test_the_oldest_client_shows_the_new_lines_with_four_around(tmp_path: 
 @pytest.mark.anyio
 @requirement("edit-tool.creates")
 async def test_an_empty_old_text_makes_a_new_file(tmp_path: Path) -> None:
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     finished = await talk.edit("d/new.txt", "", "a\n")
     again = await talk.edit("d/new.txt", "", "b\n")
@@ -146,7 +146,7 @@ async def test_an_ambiguous_edit_changes_nothing(tmp_path: Path, old: str, new: 
 async def test_uneditable_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "nb.ipynb").write_text("{}", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     notebook = await talk.edit("nb.ipynb", "a", "b")
     missing = await talk.edit("none.txt", "a", "b")
@@ -165,9 +165,9 @@ async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_p
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
 
-    old = await Talk(tmp_path, "2.1.197").edit(path, "a", "b")
-    careful = await Talk(tmp_path, model="claude-sonnet-4-5").edit(path, "a", "b")
-    free = await Talk(tmp_path).edit(path, "a", "b")
+    old = await ToolCaller(tmp_path, "2.1.197").edit(path, "a", "b")
+    careful = await ToolCaller(tmp_path, model="claude-sonnet-4-5").edit(path, "a", "b")
+    free = await ToolCaller(tmp_path).edit(path, "a", "b")
 
     assert old.content == careful.content == UNREAD
     assert free.content == f"The file {path} has been updated successfully."
@@ -179,7 +179,7 @@ async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_p
 async def test_a_partial_read_allows_edits_but_is_not_a_full_view(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\nc\n")
-    old, new = Talk(tmp_path, "2.1.197"), Talk(tmp_path, model="claude-sonnet-4-5")
+    old, new = ToolCaller(tmp_path, "2.1.197"), ToolCaller(tmp_path, model="claude-sonnet-4-5")
     await old.read(path, limit=1)
     await new.read(path, limit=1)
 
@@ -198,7 +198,7 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
     (tmp_path / "link").symlink_to(path)
-    talk = Talk(tmp_path, "2.1.80")
+    talk = ToolCaller(tmp_path, "2.1.80")
     await talk.read("link")
 
     assert not failed(await talk.edit(path, "a", "b"))
@@ -211,7 +211,7 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
 @requirement("edit-tool.stale")
 async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) -> None:
     old, path = await seen(tmp_path, b"a\n", "2.1.197")
-    new = Talk(tmp_path)
+    new = ToolCaller(tmp_path)
     await new.read(path)
     path.write_bytes(b"a\nmore\n")
 
@@ -269,10 +269,10 @@ async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, te
 @requirement("edit-tool.trims")
 def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
     tool = edit_tool(profile())
-    given = {"file_path": "a.py", "old_string": "x ", "new_string": "a \t\nb  \n c "}
+    tool_input = {"file_path": "a.py", "old_string": "x ", "new_string": "a \t\nb  \n c "}
 
-    code = tool.parse(given)
-    prose = tool.parse({**given, "file_path": "a.md"})
+    code = tool.parse(tool_input)
+    prose = tool.parse({**tool_input, "file_path": "a.md"})
 
     assert isinstance(code, Valid)
     assert isinstance(prose, Valid)
@@ -280,7 +280,7 @@ def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
         ("replace_all", False), ("file_path", "a.py"), ("old_string", "x "),
         ("new_string", "a\nb\n c"),
     ]  # fmt: skip
-    assert prose.recorded["new_string"] == given["new_string"]
+    assert prose.recorded["new_string"] == tool_input["new_string"]
 
 
 @pytest.mark.anyio
@@ -303,7 +303,7 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     path.write_bytes(data)
     path.chmod(0o741)
 
-    finished = await Talk(tmp_path).edit(path, old, new)
+    finished = await ToolCaller(tmp_path).edit(path, old, new)
 
     assert not failed(finished), finished.content
     assert path.read_bytes() == expected
@@ -329,7 +329,7 @@ async def test_an_edit_gives_all_lines_the_ending_that_prevails(
     path = tmp_path / "a.txt"
     path.write_bytes(data)
 
-    finished = await Talk(tmp_path).edit(path, "b", new)
+    finished = await ToolCaller(tmp_path).edit(path, "b", new)
 
     assert not failed(finished), finished.content
     assert path.read_bytes() == expected
@@ -340,7 +340,7 @@ async def test_an_edit_gives_all_lines_the_ending_that_prevails(
 async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\r\nc\n")
-    talk = Talk(tmp_path, "seed")
+    talk = ToolCaller(tmp_path, "seed")
     await talk.read(path)
 
     await talk.edit(path, "b", "B\nX")
@@ -354,7 +354,7 @@ async def test_a_file_with_only_a_byte_order_mark_counts_as_empty(tmp_path: Path
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf\n")
 
-    finished = await Talk(tmp_path).edit(path, "", "x")
+    finished = await ToolCaller(tmp_path).edit(path, "", "x")
 
     assert not failed(finished), finished.content
     assert path.read_bytes() == b"\xef\xbb\xbfx"
@@ -366,13 +366,13 @@ async def test_2_0_65_remembers_ten_files_and_looks_them_up_between_turns(tmp_pa
     paths = [tmp_path / f"f{number:02}.txt" for number in range(14)]
     for path in paths:
         path.write_text("x\n", encoding="utf-8")
-    one_by_one, at_once = Talk(tmp_path, "2.0.65"), Talk(tmp_path, "2.0.65")
+    one_by_one, at_once = ToolCaller(tmp_path, "2.0.65"), ToolCaller(tmp_path, "2.0.65")
 
     for path in paths:
         await one_by_one.read(path)
     await at_once.calls(*(at_once.block("Read", {"file_path": str(path)}) for path in paths))
 
-    async def unread(talk: Talk) -> list[int]:
+    async def unread(talk: ToolCaller) -> list[int]:
         edits = [talk.block("Edit", {"file_path": str(path), "old_string": "?", "new_string": ""}) for path in paths]
         answers = await talk.calls(*edits)
         return [at for at, answer in enumerate(answers) if "has not been read yet" in str(answer.content)]
@@ -387,7 +387,7 @@ async def test_2_0_65_remembers_a_file_by_the_spelling_of_its_path(tmp_path: Pat
     path = tmp_path / "a.txt"
     path.write_text("x\n", encoding="utf-8")
     (tmp_path / "link").symlink_to(path)
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
     await talk.read("a.txt")
 
     for other in (f"{tmp_path}/./a.txt", f"{tmp_path}//a.txt", tmp_path / "link"):
@@ -405,7 +405,7 @@ async def test_a_file_whose_encoding_would_change_is_not_changed(tmp_path: Path,
     path = tmp_path / "a.txt"
     path.write_bytes(data)
 
-    finished = await Talk(tmp_path).edit(path, "a", "b")
+    finished = await ToolCaller(tmp_path).edit(path, "a", "b")
 
     assert "Nothing was written" in str(finished.content)
     assert path.read_bytes() == data
@@ -416,7 +416,7 @@ async def test_a_file_whose_encoding_would_change_is_not_changed(tmp_path: Path,
 async def test_bytes_that_are_not_text_stay_with_an_older_client(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xff\x80 a \xe9\n")
-    talk = Talk(tmp_path, version="2.0.65")
+    talk = ToolCaller(tmp_path, version="2.0.65")
     await talk.read(path)
 
     assert not failed(await talk.edit(path, "a", "é"))
@@ -428,7 +428,6 @@ _CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 
 @requirement("edit-tool.exact")
-@settings(max_examples=60)
 @given(
     before=_CONTENT,
     after=_CONTENT,
@@ -441,7 +440,7 @@ def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes,
     async def edit(folder: Path) -> bytes:
         path = folder / "a.txt"
         path.write_bytes(data)
-        assert not failed(await Talk(folder).edit(path, old, new, replace_all=True))
+        assert not failed(await ToolCaller(folder).edit(path, old, new, replace_all=True))
         return path.read_bytes()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -471,7 +470,7 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xff\xfea\0b")
 
-    finished = await Talk(tmp_path).edit(path, "a", "b")
+    finished = await ToolCaller(tmp_path).edit(path, "a", "b")
 
     assert "UTF-16" in str(finished.content)
     assert path.read_bytes() == b"\xff\xfea\0b"
@@ -480,7 +479,7 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
 @pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> None:
-    made = await Talk(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
+    made = await ToolCaller(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
 
     assert str(made.content).endswith(":\n     1→\n     2→\n     3→")
 
@@ -490,7 +489,7 @@ async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> N
 async def test_2_0_65_fills_a_blank_file_only_if_it_was_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n", encoding="utf-8")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
 
     assert str((await talk.edit(path, "", "x")).content).startswith("File has been unexpectedly modified.")
     await talk.read(path)
@@ -500,6 +499,6 @@ async def test_2_0_65_fills_a_blank_file_only_if_it_was_read(tmp_path: Path) -> 
 @pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_a_name_that_is_too_long_is_reported_with_the_system_error(tmp_path: Path) -> None:
-    finished = await Talk(tmp_path).edit(tmp_path / ("x" * 300), "a", "b")
+    finished = await ToolCaller(tmp_path).edit(tmp_path / ("x" * 300), "a", "b")
 
     assert "Error calling tool (Edit): ENAMETOOLONG: name too long, stat" in str(finished.content)

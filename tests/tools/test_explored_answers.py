@@ -78,7 +78,8 @@ async def test_files_of_blanks_are_read_and_filled_as_the_newest_client_does_it(
 async def test_tasks_without_an_id_and_with_an_unknown_status_are_refused(tmp_path: Path) -> None:
     async with client(tmp_path, "TaskStop", "TaskUpdate") as talk:
         stopped = [
-            await talk.text("TaskStop", **given) for given in ({"shell_id": ""}, {"task_id": "", "shell_id": "x"})
+            await talk.text("TaskStop", **tool_input)
+            for tool_input in ({"shell_id": ""}, {"task_id": "", "shell_id": "x"})
         ]
         updated = await talk.text("TaskUpdate", taskId="1", status="bogus", bogus=1)
 
@@ -94,10 +95,10 @@ async def test_a_text_that_is_not_in_a_changed_file_is_answered_with_the_change(
         fill(tmp_path, {"read.txt": "1\n1\n2\n3\n", "written.txt": "1\n1\n2\n3\n"})
         edits = [("read.txt", "no"), ("read.txt", "1"), ("written.txt", "no")]
         answers = [await talk.text("Edit", file_path=name, old_string=old, new_string="x") for name, old in edits]
-        found = await talk.record("Edit", file_path="read.txt", old_string="2", new_string="x")
+        result = await talk.record("Edit", file_path="read.txt", old_string="2", new_string="x")
 
     assert ["File has been modified since read" in answer for answer in answers] == [True, True, False]
-    assert found["staleRecovered"] is True
+    assert result["staleRecovered"] is True
 
 
 async def test_a_formatter_that_rewrites_files_that_were_read_is_reported(tmp_path: Path) -> None:
@@ -153,11 +154,11 @@ async def test_the_oldest_client_takes_some_exit_codes_for_its_own_doing(tmp_pat
     ],
 )  # fmt: skip
 async def test_a_broken_notebook_is_described_in_the_words_of_the_engine(text: str, jsc: str, v8: str) -> None:
-    with pytest.raises(json.JSONDecodeError) as found:
+    with pytest.raises(json.JSONDecodeError) as result:
         json.loads(text)
 
-    assert explain_for_jsc(found.value) == jsc
-    assert explain_for_v8(found.value) == v8
+    assert explain_for_jsc(result.value) == jsc
+    assert explain_for_v8(result.value) == v8
 
 
 async def test_files_that_are_no_notebooks_are_refused(tmp_path: Path) -> None:
@@ -238,9 +239,9 @@ async def test_a_pattern_may_repeat_the_name_of_the_folder(tmp_path: Path) -> No
     fill(tmp_path, {"src/a.txt": "", "src/sub/b.txt": ""})
     async with client(tmp_path, "Glob") as talk:
         patterns = ("src/*", "sub/*", "src/sub/*", "no/*")
-        found = [(await talk.record("Glob", pattern=pattern, path="src"))["filenames"] for pattern in patterns]
+        result = [(await talk.record("Glob", pattern=pattern, path="src"))["filenames"] for pattern in patterns]
 
-    assert found == [["src/a.txt"], ["src/sub/b.txt"], ["src/sub/b.txt"], []]
+    assert result == [["src/a.txt"], ["src/sub/b.txt"], ["src/sub/b.txt"], []]
 
 
 async def test_a_file_that_was_read_with_a_slash_at_its_end_is_another_file(tmp_path: Path) -> None:

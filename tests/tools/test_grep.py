@@ -48,8 +48,8 @@ async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_ar
     fill(tmp_path, FILES)
     async with client(tmp_path, "Grep") as talk:
 
-        async def lines(**given: object) -> list[str]:
-            text = await talk.text("Grep", output_mode="content", **given)
+        async def lines(**fields: object) -> list[str]:
+            text = await talk.text("Grep", output_mode="content", **fields)
             return sorted(text.split("\n"))
 
         assert await lines(pattern="TODO") == ["src/a.py:2:# TODO one", "src/b.py:1:TODO two", "src/b.py:2:TODO three"]
@@ -87,9 +87,9 @@ async def test_matches_are_counted_per_file_and_in_total(tmp_path: Path) -> None
         one = await talk.text("Grep", pattern="one", output_mode="count")
         none = await talk.text("Grep", pattern="zzz", output_mode="count")
 
-    counts, told = str(finished.content).split("\n\n")
+    counts, output = str(finished.content).split("\n\n")
     assert sorted(counts.split("\n")) == ["src/a.py:1", "src/b.py:2"]
-    assert told == "Found 3 total occurrences across 2 files."
+    assert output == "Found 3 total occurrences across 2 files."
     assert one == "src/a.py:1\n\nFound 1 total occurrence across 1 file."
     assert none == "No matches found\n\nFound 0 total occurrences across 0 files."
 
@@ -100,7 +100,7 @@ ROWS = {"rows": "".join(f"row {number}\n" for number in range(400))}
 @pytest.mark.anyio
 @requirement("grep-tool.limit")
 @pytest.mark.parametrize(
-    ("version", "given", "first", "lines", "footer"),
+    ("version", "tool_input", "first", "lines", "footer"),
     [
         ("2.1.325", {}, 0, 250, "limit: 250"),
         ("2.1.325", {"head_limit": 0}, 0, 400, ""),
@@ -113,15 +113,15 @@ ROWS = {"rows": "".join(f"row {number}\n" for number in range(400))}
     ],
 )
 async def test_the_limit_bounds_the_number_of_lines(
-    tmp_path: Path, version: str, given: dict[str, object], first: int, lines: int, footer: str
+    tmp_path: Path, version: str, tool_input: dict[str, object], first: int, lines: int, footer: str
 ) -> None:
     fill(tmp_path, ROWS)
     async with client(tmp_path, "Grep", version=version) as talk:
-        finished = await talk.call("Grep", pattern="row", output_mode="content", **given)
+        finished = await talk.call("Grep", pattern="row", output_mode="content", **tool_input)
 
     content = "\n".join(f"rows:{at + 1}:row {at}" for at in range(first, first + lines))
-    told = f"\n\n[Showing results with pagination = {footer}]" if footer else ""
-    assert finished.content == content + told
+    output = f"\n\n[Showing results with pagination = {footer}]" if footer else ""
+    assert finished.content == content + output
     record = finished.structured
     assert isinstance(record, dict)
     assert (record["content"], record["numLines"]) == (content, lines)
@@ -171,7 +171,7 @@ async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
 @pytest.mark.anyio
 @requirement("grep-tool.refuses")
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("tool_input", "error"),
     [
         ({"pattern": "("}, "rg: regex parse error:\n    (?:()\n    ^\nerror: unclosed group"),
         ({"pattern": "x", "type": "nosuch"}, "rg: unrecognized file type: nosuch"),
@@ -179,12 +179,12 @@ async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
     ],
 )
 async def test_arguments_that_ripgrep_rejects_are_an_error_in_the_newest_client(
-    tmp_path: Path, given: dict[str, object], error: str
+    tmp_path: Path, tool_input: dict[str, object], error: str
 ) -> None:
     async with client(tmp_path, "Grep") as talk:
-        finished = await talk.call("Grep", **given)
+        finished = await talk.call("Grep", **tool_input)
     async with client(tmp_path, "Grep", version="2.1.80") as talk:
-        assert await talk.text("Grep", **given) == "No files found"
+        assert await talk.text("Grep", **tool_input) == "No files found"
 
     head = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n"
     assert str(finished.content).startswith(head + error)
@@ -247,7 +247,7 @@ async def test_odd_names_and_bytes_are_returned_unchanged(tmp_path: Path) -> Non
 
 @pytest.mark.anyio
 @requirement("grep-tool.odd-files")
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 async def test_an_unreadable_folder_hides_only_its_own_content(tmp_path: Path) -> None:
     fill(tmp_path, {"open/a": "word\n", "shut/b": "word\n"})
     (tmp_path / "shut").chmod(0)
@@ -288,9 +288,9 @@ async def test_a_client_without_totals_stops_when_it_has_enough(tmp_path: Path) 
         file.write(b"needle\n" * 100_000)
         file.truncate(1 << 42)
     async with client(tmp_path, "Grep", version="2.1.197") as talk:
-        given = {"pattern": "needle", "path": "endless", "output_mode": "content"}
+        tool_input = {"pattern": "needle", "path": "endless", "output_mode": "content"}
         with anyio.fail_after(20):
-            text = await talk.text("Grep", head_limit=2, **given)
+            text = await talk.text("Grep", head_limit=2, **tool_input)
 
     assert text == "1:needle\n2:needle\n\n[Showing results with pagination = limit: 2]"
 
@@ -321,15 +321,15 @@ async def test_several_searches_of_one_message_each_have_their_own_result(tmp_pa
 def test_records_do_not_depend_on_how_the_output_is_split(records: list[tuple[bytes, bytes]], size: int) -> None:
     data = b"".join(name + b"\0" + line + b"\n" for name, line in records)
     cutter = RecordSplitter()
-    found = [one for at in range(0, len(data), size) for one in cutter.split_output(data[at : at + size])]
+    result = [one for at in range(0, len(data), size) for one in cutter.split_output(data[at : at + size])]
 
-    assert found == [RipgrepRecord(*one) for one in records]
+    assert result == [RipgrepRecord(*one) for one in records]
 
 
 @requirement("grep-tool.limit")
 def test_a_limit_means_what_the_client_version_makes_of_it() -> None:
-    def reach(version: str, **given: object) -> int | None:
-        return GrepOptions.parse({"pattern": "x", **given}, profile(version).search).needed_count
+    def reach(version: str, **fields: object) -> int | None:
+        return GrepOptions.parse({"pattern": "x", **fields}, profile(version).search).needed_count
 
     assert [reach("2.1.325"), reach("2.1.80")] == [250, None]
     assert [reach("2.1.197", head_limit=0), reach("2.0.65", head_limit=0)] == [None, 0]

@@ -14,9 +14,9 @@ from toolspan.tools.ls import MAX_ENTRIES
 NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
 
 
-async def tree(folder: Path, **given: object) -> str:
+async def tree(folder: Path, **fields: object) -> str:
     async with client(folder, "LS", version="seed", home=folder.parent) as talk:
-        text = await talk.text("LS", path=str(folder), **given)
+        text = await talk.text("LS", path=str(folder), **fields)
     assert text.endswith(NOTE)
     return text.removesuffix(NOTE)
 

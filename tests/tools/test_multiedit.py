@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
@@ -112,7 +112,6 @@ async def test_an_empty_first_text_makes_a_new_file(tmp_path: Path) -> None:
 
 
 @requirement("multiedit-tool.atomic")
-@settings(max_examples=40)
 @given(
     st.binary(max_size=30).map(lambda data: data.replace(b"\0", b"")),
     st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "\n", "é"]), st.sampled_from(["", "a", "b\n"]))).filter(bool),

@@ -44,9 +44,9 @@ def written(book: dict[str, Any] = BOOK, indent: int | str | None = 1, end: str 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The notebook."""
-    found = tmp_path / "n.ipynb"
-    found.write_text(written(), encoding="utf-8")
-    return found
+    result = tmp_path / "n.ipynb"
+    result.write_text(written(), encoding="utf-8")
+    return result
 
 
 def cell_id(finished: Finished) -> str:
@@ -54,9 +54,9 @@ def cell_id(finished: Finished) -> str:
     return str(record["cell_id"])
 
 
-async def edited(talk: Client, path: Path, **given: object) -> Finished:
+async def edited(talk: Client, path: Path, **fields: object) -> Finished:
     await talk.call("Read", file_path=str(path))
-    return await talk.call("NotebookEdit", notebook_path=str(path), **given)
+    return await talk.call("NotebookEdit", notebook_path=str(path), **fields)
 
 
 @pytest.mark.anyio
@@ -144,7 +144,7 @@ async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Pa
 @pytest.mark.anyio
 @requirement("notebook-tool.refuses")
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("tool_input", "text"),
     [
         ({}, "Cell ID must be specified when not inserting a new cell."),
         ({"cell_id": "zz"}, 'Cell with ID "zz" not found in notebook.'),
@@ -153,10 +153,10 @@ async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Pa
     ],
 )
 async def test_a_cell_that_is_not_there_is_refused(
-    tmp_path: Path, path: Path, given: dict[str, object], text: str
+    tmp_path: Path, path: Path, tool_input: dict[str, object], text: str
 ) -> None:
     async with client(tmp_path) as talk:
-        finished = await edited(talk, path, new_source="x", **given)
+        finished = await edited(talk, path, new_source="x", **tool_input)
 
     assert finished.content == refusal(text)
     assert path.read_text(encoding="utf-8") == written()
@@ -167,15 +167,15 @@ async def test_a_cell_that_is_not_there_is_refused(
 async def test_newer_clients_require_a_read_and_older_ones_a_file(tmp_path: Path, path: Path) -> None:
     (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")
     (tmp_path / "list.ipynb").write_text("[]", encoding="utf-8")
-    given = {"cell_id": "c1", "new_source": "x"}
+    tool_input = {"cell_id": "c1", "new_source": "x"}
     async with client(tmp_path) as talk:
-        unread = await talk.text("NotebookEdit", notebook_path=str(path), **given)
-        text = await talk.text("NotebookEdit", notebook_path="f.txt", **given)
+        unread = await talk.text("NotebookEdit", notebook_path=str(path), **tool_input)
+        text = await talk.text("NotebookEdit", notebook_path="f.txt", **tool_input)
     async with client(tmp_path, version="2.0.65") as talk:
-        missing = await talk.text("NotebookEdit", notebook_path="no.ipynb", **given)
-        bad = await talk.text("NotebookEdit", notebook_path="bad.ipynb", **given)
-        listed = await talk.text("NotebookEdit", notebook_path="list.ipynb", **given)
-        done = await talk.call("NotebookEdit", notebook_path=str(path), **given)
+        missing = await talk.text("NotebookEdit", notebook_path="no.ipynb", **tool_input)
+        bad = await talk.text("NotebookEdit", notebook_path="bad.ipynb", **tool_input)
+        listed = await talk.text("NotebookEdit", notebook_path="list.ipynb", **tool_input)
+        done = await talk.call("NotebookEdit", notebook_path=str(path), **tool_input)
 
     assert unread.startswith("<tool_use_error>File has not been read yet.")
     assert text.startswith("<tool_use_error>File must be a Jupyter notebook (.ipynb file).")

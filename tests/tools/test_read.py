@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.tools.files import Talk, failed, kind, record, refusal
+from tests.tools.files import ToolCaller, failed, kind, record, refusal
 from toolspan.runtime.context import FileState, FileStates
 from toolspan.runtime.profiles import profile
 from toolspan.tools import coding_tools
@@ -34,7 +34,7 @@ async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, ver
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\n")
 
-    finished = await Talk(tmp_path, version).read(path)
+    finished = await ToolCaller(tmp_path, version).read(path)
 
     assert finished.content == NUMBERED[version]
     assert record(finished) == {
@@ -45,7 +45,7 @@ async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, ver
 
 @requirement("read-tool.ranges")
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("tool_input", "text"),
     [
         ({"offset": 2}, "2\tb\n3\tc"),
         ({"limit": 1}, "1\ta"),
@@ -58,17 +58,17 @@ async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, ver
         )),
     ],
 )  # fmt: skip
-async def test_a_range_shows_its_lines_and_no_others(tmp_path: Path, given: dict[str, object], text: str) -> None:
+async def test_a_range_shows_its_lines_and_no_others(tmp_path: Path, tool_input: dict[str, object], text: str) -> None:
     (tmp_path / "a.txt").write_text("a\nb\nc", encoding="utf-8")
 
-    assert (await Talk(tmp_path).read("a.txt", **given)).content == text
+    assert (await ToolCaller(tmp_path).read("a.txt", **tool_input)).content == text
 
 
 @requirement("read-tool.ranges")
 async def test_the_oldest_client_counts_a_negative_offset_from_the_end(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\nb\nc", encoding="utf-8")
 
-    finished = await Talk(tmp_path, "2.0.65").read("a.txt", offset=-1)
+    finished = await ToolCaller(tmp_path, "2.0.65").read("a.txt", offset=-1)
 
     assert finished.content == "    -1→b\n     0→c"
 
@@ -77,7 +77,7 @@ async def test_the_oldest_client_counts_a_negative_offset_from_the_end(tmp_path:
 async def test_a_blank_line_inside_a_file_is_shown_as_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n\nc", encoding="utf-8")
 
-    assert (await Talk(tmp_path).read("a.txt", offset=2, limit=1)).content == "2\t"
+    assert (await ToolCaller(tmp_path).read("a.txt", offset=2, limit=1)).content == "2\t"
 
 
 @requirement("read-tool.ranges")
@@ -87,7 +87,7 @@ async def test_lines_deep_in_a_large_file_are_found(tmp_path: Path) -> None:
         for number in range(1, 400_001):
             file.write(b"line %d\r\n" % number)
 
-    finished = await Talk(tmp_path).read(path, offset=399_999, limit=2)
+    finished = await ToolCaller(tmp_path).read(path, offset=399_999, limit=2)
 
     assert finished.content == "399999\tline 399999\n400000\tline 400000"
     assert record(finished)["file"]["totalLines"] == 400_001
@@ -96,7 +96,7 @@ async def test_lines_deep_in_a_large_file_are_found(tmp_path: Path) -> None:
 @requirement("read-tool.empty")
 async def test_an_empty_file_is_reported_as_empty(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     assert (await talk.read("a.txt")).content == WARNING.format("the contents are empty.")
     assert (await talk.read(os.devnull)).content == WARNING.format("the contents are empty.")
@@ -120,7 +120,7 @@ async def test_text_is_decoded_by_its_mark_and_shown_with_plain_line_ends(
 ) -> None:
     (tmp_path / "a.txt").write_bytes(data)
 
-    finished = await Talk(tmp_path).read("a.txt")
+    finished = await ToolCaller(tmp_path).read("a.txt")
 
     assert record(finished)["file"]["content"] == text
     assert ("not valid text" in str(finished.content)) == (b"\xe9\n" in data)
@@ -130,8 +130,8 @@ async def test_text_is_decoded_by_its_mark_and_shown_with_plain_line_ends(
 async def test_a_missing_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
 
-    new = await Talk(tmp_path).read("config.yml")
-    old = await Talk(tmp_path, "2.0.65").read("config.yml")
+    new = await ToolCaller(tmp_path).read("config.yml")
+    old = await ToolCaller(tmp_path, "2.0.65").read("config.yml")
 
     assert kind(new) == kind(old) == "not_found"
     assert new.content == (
@@ -146,7 +146,7 @@ async def test_devices_and_pipes_are_refused_not_read(tmp_path: Path, version: s
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        talk = Talk(tmp_path, version)
+        talk = ToolCaller(tmp_path, version)
         for path in ("/dev/zero", "/dev/random", tmp_path / "pipe", tmp_path / "socket"):
             finished = await talk.read(path, limit=1)
             assert str(finished.content).startswith(f"<tool_use_error>Cannot read '{path}': this ")
@@ -157,7 +157,7 @@ async def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("pipe")
     os.mkfifo(tmp_path / "pipe")
 
-    assert failed(await Talk(tmp_path).read("link"))
+    assert failed(await ToolCaller(tmp_path).read("link"))
 
 
 @requirement("read-tool.too-large")
@@ -165,7 +165,7 @@ async def test_a_huge_sparse_file_is_refused_by_its_size(tmp_path: Path) -> None
     with (tmp_path / "sparse.txt").open("wb") as file:
         file.write(b"text\n" * 10_000)
         file.truncate(1 << 40)
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     whole = await talk.read("sparse.txt")
     part = await talk.read("sparse.txt", offset=1, limit=5)
@@ -178,7 +178,7 @@ async def test_a_huge_sparse_file_is_refused_by_its_size(tmp_path: Path) -> None
 async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
     path.write_bytes(b"x" * 99 + b"\n" + b"y" * 599_000)
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     whole = await talk.read(path)
     line = await talk.read(path, offset=1, limit=1)
@@ -193,27 +193,27 @@ async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
 
 @requirement("read-tool.binary")
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("name", "data", "text"),
     [("a.exe", b"MZ", "a binary .exe file."), ("a.bin", b"text", "a binary .bin file.")],
 )
-async def test_binary_files_are_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+async def test_binary_files_are_refused(tmp_path: Path, name: str, data: bytes, text: str) -> None:
     (tmp_path / name).write_bytes(data)
 
-    finished = await Talk(tmp_path).read(name)
+    finished = await ToolCaller(tmp_path).read(name)
 
     assert str(finished.content).startswith(
-        f"<tool_use_error>This tool cannot read binary files. The file appears to be {words}"
+        f"<tool_use_error>This tool cannot read binary files. The file appears to be {text}"
     )
 
 
 @requirement("read-tool.faults")
 async def test_a_folder_is_reported_with_the_system_error(tmp_path: Path) -> None:
-    new = await Talk(tmp_path).read(tmp_path)
-    old = await Talk(tmp_path, "2.0.65").read(tmp_path)
+    new = await ToolCaller(tmp_path).read(tmp_path)
+    old = await ToolCaller(tmp_path, "2.0.65").read(tmp_path)
 
     assert new.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
     assert old.content == "EISDIR: illegal operation on a directory, read"
-    with_slash = await Talk(tmp_path).read(f"{tmp_path}/./")
+    with_slash = await ToolCaller(tmp_path).read(f"{tmp_path}/./")
     assert with_slash.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}//'"
 
 
@@ -222,8 +222,8 @@ async def test_a_link_to_itself_is_refused_by_new_clients_and_missing_for_old_on
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
 
-    new = await Talk(tmp_path).read(loop)
-    old = await Talk(tmp_path, "2.0.65").read(loop)
+    new = await ToolCaller(tmp_path).read(loop)
+    old = await ToolCaller(tmp_path, "2.0.65").read(loop)
 
     assert str(new.content).startswith(f"Refusing to read {loop}: where it leads on disk could not be determined")
     assert old.content == "<tool_use_error>File does not exist.</tool_use_error>"
@@ -233,18 +233,18 @@ async def test_a_link_to_itself_is_refused_by_new_clients_and_missing_for_old_on
 async def test_a_carriage_return_before_a_line_ending_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"a\r\r\nb\r\n")
 
-    old = await Talk(tmp_path, "2.0.65").read("a.txt")
+    old = await ToolCaller(tmp_path, "2.0.65").read("a.txt")
 
     assert old.content == "     1→a\n     2→b\n     3→"
 
 
 @requirement("read-tool.faults")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 async def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.touch(mode=0o200)
 
-    finished = await Talk(tmp_path).read(path)
+    finished = await ToolCaller(tmp_path).read(path)
 
     assert finished.content == f"EACCES: permission denied, open '{path}'"
 
@@ -254,7 +254,7 @@ async def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
 async def test_odd_path_names_are_quoted(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x")
 
-    assert (await Talk(tmp_path).read(tmp_path / name)).content == "1\tx"
+    assert (await ToolCaller(tmp_path).read(tmp_path / name)).content == "1\tx"
 
 
 @requirement("read-tool.strange-paths")
@@ -262,7 +262,7 @@ async def test_odd_path_names_are_quoted(tmp_path: Path, name: str) -> None:
 async def test_impossible_file_names_are_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
 
-    finished = await Talk(tmp_path).read(name)
+    finished = await ToolCaller(tmp_path).read(name)
 
     assert failed(finished)
     str(finished.content).encode()
@@ -274,8 +274,8 @@ async def test_the_home_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "a.txt").write_bytes(b"x")
     (tmp_path / "work").mkdir()
 
-    new = await Talk(tmp_path / "work").read("~/a.txt")
-    old = await Talk(tmp_path / "work", "2.0.65").read("~/a.txt")
+    new = await ToolCaller(tmp_path / "work").read("~/a.txt")
+    old = await ToolCaller(tmp_path / "work", "2.0.65").read("~/a.txt")
 
     assert record(new)["file"]["filePath"] == "~/a.txt"
     assert failed(old)
@@ -285,9 +285,9 @@ async def test_the_home_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.
 async def test_one_client_answers_a_repeated_read_with_a_reference(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x")
-    talk = Talk(tmp_path, "2.1.197")
+    talk = ToolCaller(tmp_path, "2.1.197")
 
-    first, again, part = [await talk.read(path, **given) for given in ({}, {"offset": 1}, {"limit": 1})]
+    first, again, part = [await talk.read(path, **tool_input) for tool_input in ({}, {"offset": 1}, {"limit": 1})]
     path.write_bytes(b"y")
     changed = await talk.read(path, limit=1)
 
@@ -310,7 +310,7 @@ async def test_an_image_is_returned_with_its_size(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(data)
     encoded = base64.b64encode(data).decode()
 
-    finished = await Talk(tmp_path).read("a.png")
+    finished = await ToolCaller(tmp_path).read("a.png")
 
     source = {"type": "base64", "data": encoded, "media_type": "image/png"}
     assert finished.content == [{"type": "image", "source": source}]
@@ -323,8 +323,8 @@ async def test_an_image_is_returned_with_its_size(tmp_path: Path) -> None:
 async def test_an_image_suffix_without_image_content_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no image")
 
-    new = await Talk(tmp_path).read("a.png")
-    old = await Talk(tmp_path, "2.1.80").read("a.png")
+    new = await ToolCaller(tmp_path).read("a.png")
+    old = await ToolCaller(tmp_path, "2.1.80").read("a.png")
 
     assert str(new.content).startswith("File has an image extension but its content is not a valid")
     assert "dimensions" not in record(old)["file"]
@@ -338,8 +338,8 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(data).decode()}
     document = {"type": "document", "source": source}
 
-    new = await Talk(tmp_path).read("a.pdf")
-    old = await Talk(tmp_path, "2.1.197").read("a.pdf")
+    new = await ToolCaller(tmp_path).read("a.pdf")
+    old = await ToolCaller(tmp_path, "2.1.197").read("a.pdf")
 
     assert new.content == [{"type": "text", "text": text}, document]
     assert old.content == text
@@ -350,7 +350,7 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
 async def test_a_pdf_suffix_without_pdf_content_is_shown_as_text(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(b"text")
 
-    assert (await Talk(tmp_path).read("b.pdf")).content == "1\ttext"
+    assert (await ToolCaller(tmp_path).read("b.pdf")).content == "1\ttext"
 
 
 @requirement("read-tool.notebooks")
@@ -367,7 +367,7 @@ async def test_a_notebook_is_shown_as_cells_with_outputs(tmp_path: Path) -> None
     ]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
 
-    finished = await Talk(tmp_path).read("a.ipynb")
+    finished = await ToolCaller(tmp_path).read("a.ipynb")
 
     before = (
         '<cell id="m"><cell_type>markdown</cell_type># A\nb</cell id="m">\n'
@@ -387,7 +387,7 @@ async def test_a_notebook_is_shown_as_cells_with_outputs(tmp_path: Path) -> None
 async def test_an_invalid_notebook_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.ipynb").write_text(text, encoding="utf-8")
 
-    assert "Notebook file is not" in str((await Talk(tmp_path).read("a.ipynb")).content)
+    assert "Notebook file is not" in str((await ToolCaller(tmp_path).read("a.ipynb")).content)
 
 
 @requirement("read-tool.off-the-loop")
@@ -401,7 +401,7 @@ async def test_files_are_read_beside_the_event_loop(tmp_path: Path) -> None:
             threads.add(threading.get_ident())
             return super().get(path)
 
-    await Talk(tmp_path, states=Noting()).read(path)
+    await ToolCaller(tmp_path, states=Noting()).read(path)
 
     assert threads
     assert threading.get_ident() not in threads
@@ -427,7 +427,7 @@ def test_the_newest_client_is_the_default() -> None:
 
 @requirement("read-tool.ranges")
 @pytest.mark.parametrize(
-    ("given", "lines"),
+    ("tool_input", "lines"),
     [
         ({"offset": -1}, ["-1→d", "0→"]),
         ({"limit": -2}, ["1→a", "2→b", "3→c"]),
@@ -437,11 +437,11 @@ def test_the_newest_client_is_the_default() -> None:
     ],
 )
 async def test_2_0_65_counts_both_ends_of_a_negative_range_from_the_end(
-    tmp_path: Path, given: dict[str, int], lines: list[str]
+    tmp_path: Path, tool_input: dict[str, int], lines: list[str]
 ) -> None:
     (tmp_path / "a.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
 
-    content = str((await Talk(tmp_path, "2.0.65").read("a.txt", **given)).content)
+    content = str((await ToolCaller(tmp_path, "2.0.65").read("a.txt", **tool_input)).content)
 
     shown = [] if content.startswith("<system-reminder>") else [line.strip() for line in content.split("\n")]
     assert shown == lines
@@ -451,7 +451,7 @@ async def test_2_0_65_counts_both_ends_of_a_negative_range_from_the_end(
 async def test_2_0_65_suggests_nothing_below_a_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
 
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
     for name in ("nodir/../a.py", "a.txt/."):
         missing = await talk.read(f"{tmp_path}/{name}")
         assert missing.content == "<tool_use_error>File does not exist.</tool_use_error>"

@@ -13,7 +13,7 @@ from PIL import Image
 from pypdf import PdfReader, PdfWriter
 
 from tests.requirement import requirement
-from tests.tools.files import Talk, kind, record
+from tests.tools.files import ToolCaller, kind, record
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.tools.files.image import MAX_IMAGE_BYTES
 from toolspan.tools.files.pdf import PageRange
@@ -43,7 +43,7 @@ def shown(finished: Finished) -> Image.Image:
 async def test_an_image_with_a_long_side_is_scaled_down(tmp_path: Path, version: str) -> None:
     save(tmp_path / "big.png", (2400, 1200))
 
-    finished = await Talk(tmp_path, version).read("big.png")
+    finished = await ToolCaller(tmp_path, version).read("big.png")
 
     assert shown(finished).size == (2000, 1000)
     file = record(finished)["file"]
@@ -63,7 +63,7 @@ async def test_an_image_with_a_long_side_is_scaled_down(tmp_path: Path, version:
 
 @requirement("read-tool.scales-images")
 @pytest.mark.parametrize(
-    ("name", "mode", "told"),
+    ("name", "mode", "output"),
     [
         ("a.jpg", "CMYK", "JPEG"),
         ("a.jpeg", "L", "JPEG"),
@@ -74,12 +74,12 @@ async def test_an_image_with_a_long_side_is_scaled_down(tmp_path: Path, version:
         ("a.png", "1", "PNG"),
     ],
 )
-async def test_every_kind_of_image_can_be_scaled(tmp_path: Path, name: str, mode: str, told: str) -> None:
+async def test_every_kind_of_image_can_be_scaled(tmp_path: Path, name: str, mode: str, output: str) -> None:
     save(tmp_path / name, (10, 2500), mode)
 
-    image = shown(await Talk(tmp_path).read(name))
+    image = shown(await ToolCaller(tmp_path).read(name))
 
-    assert (image.format, image.size) == (told, (8, 2000))
+    assert (image.format, image.size) == (output, (8, 2000))
 
 
 @requirement("read-tool.scales-images")
@@ -87,7 +87,7 @@ async def test_an_image_with_too_many_bytes_is_compressed(tmp_path: Path) -> Non
     noise = Image.effect_noise((1400, 1400), 100).convert("RGB")
     noise.save(tmp_path / "noise.png", compress_level=0)
 
-    finished = await Talk(tmp_path).read("noise.png")
+    finished = await ToolCaller(tmp_path).read("noise.png")
 
     data = base64.b64decode(record(finished)["file"]["base64"])
     assert shown(finished).format == "JPEG"
@@ -101,7 +101,7 @@ async def test_an_image_that_cannot_be_decoded_is_reported(tmp_path: Path) -> No
     whole = (tmp_path / "cut.png").read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "bomb.gif").write_bytes(b"GIF89a" + b"\xff\xff\xff\xff" + bytes(20))
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     assert kind(await talk.read("cut.png")) == "invalid_input"
     assert kind(await talk.read("bomb.gif")) == "too_large"
@@ -123,10 +123,10 @@ def widths(data: bytes) -> list[int]:
 @requirement("read-tool.pages")
 async def test_selected_pages_are_returned_as_a_document(tmp_path: Path) -> None:
     document(tmp_path / "a.pdf", 9)
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     some = await talk.read("a.pdf", pages="2-4")
-    old = await Talk(tmp_path, "2.1.80").read("a.pdf", pages="9")
+    old = await ToolCaller(tmp_path, "2.1.80").read("a.pdf", pages="9")
 
     size = (tmp_path / "a.pdf").stat().st_size
     file = record(some)["file"]
@@ -165,7 +165,7 @@ def test_page_ranges_are_parsed(text: str, pages: PageRange | None) -> None:
 async def test_pages_that_cannot_be_fetched_are_reported(tmp_path: Path) -> None:
     document(tmp_path / "a.pdf", 3)
     (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4\nnothing")
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     odd = await talk.read("a.pdf", pages="x")
     many = await talk.read("a.pdf", pages="1-21")
@@ -184,7 +184,7 @@ async def test_pages_that_cannot_be_fetched_are_reported(tmp_path: Path) -> None
 async def test_a_document_with_too_many_pages_must_be_read_in_parts(tmp_path: Path) -> None:
     document(tmp_path / "long.pdf", 101, padding=200 << 10)
     document(tmp_path / "short.pdf", 100, padding=200 << 10)
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     long = await talk.read("long.pdf")
     short = await talk.read("short.pdf")

@@ -95,10 +95,10 @@ async def test_a_long_output_is_cut_to_its_end_with_the_path_of_the_rest(tmp_pat
 async def test_an_older_name_and_input_select_the_same_tool(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.197")) as tools:
         task = await over(tools, "true")
-        found = await tools.call("BashOutput", bash_id=task)
+        result = await tools.call("BashOutput", bash_id=task)
         missing = await tools.call("BashOutput", bash_id="x")
 
-    assert record(found)["retrieval_status"] == "success"
+    assert record(result)["retrieval_status"] == "success"
     assert missing.content == refusal("No task found with ID: x")
 
 
@@ -159,16 +159,16 @@ async def test_the_end_of_a_task_is_reported_once(tmp_path: Path) -> None:
         path = tools.workspace.tasks_folder / f"{task.id}.output"
 
     assert again == ()
-    told = (
+    output = (
         f"<task-notification>\n<task-id>{task.id}</task-id>\n"
         f"<tool-use-id>{ran.call_id}</tool-use-id>\n<output-file>{path}</output-file>\n"
         "<status>failed</status>\n"
         '<summary>Background command "count" failed with exit code 4</summary>\n'
         "</task-notification>"
     )
-    assert format_notification(task, profile("2.1.325")) == told
+    assert format_notification(task, profile("2.1.325")) == output
     assert format_notification(task, profile("2.1.80")) == (
-        f"{told}\nRead the output file to retrieve the result: {path}"
+        f"{output}\nRead the output file to retrieve the result: {path}"
     )
 
 

@@ -70,7 +70,7 @@ async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS, version="2.1.197") as talk:
         await made(talk, "a", "b")
         same = await talk.call("TaskUpdate", taskId="1", subject="a", status="pending")
-        words = await talk.text("TaskUpdate", taskId="1", subject="A", activeForm="x")
+        text = await talk.text("TaskUpdate", taskId="1", subject="A", activeForm="x")
         blocks = await talk.text("TaskUpdate", taskId="1", addBlocks=["2"])
         again = await talk.text("TaskUpdate", taskId="1", addBlocks=["2"])
         await talk.call("TaskUpdate", taskId="1", metadata={"k": 1, "l": 2})
@@ -78,7 +78,7 @@ async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
 
     assert same.content == "Updated task #1 "
     assert same.structured == {"success": True, "taskId": "1", "updatedFields": []}
-    assert (words, blocks) == ("Updated task #1 subject, activeForm", "Updated task #1 blocks")
+    assert (text, blocks) == ("Updated task #1 subject, activeForm", "Updated task #1 blocks")
     assert (again, notes) == ("Updated task #1 ", "Updated task #1 metadata")
 
 

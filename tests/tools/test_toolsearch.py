@@ -30,7 +30,7 @@ def cancel() -> str:
 
 @requirement("toolsearch-tool.finds")
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "result"),
     [
         ("select:webfetch,mcp__shop__list_orders,nothing", ["WebFetch", "mcp__shop__list_orders"]),
         ("order", ["mcp__shop__cancel_order", "mcp__shop__list_orders"]),
@@ -41,14 +41,14 @@ def cancel() -> str:
         ("", []),
     ],
 )
-async def test_deferred_tools_are_found_by_name_and_words(tmp_path: Path, query: str, found: list[str]) -> None:
+async def test_deferred_tools_are_found_by_name_and_words(tmp_path: Path, query: str, result: list[str]) -> None:
     box = Box(tmp_path, [*coding_tools(), orders, cancel])
 
     done = await box.call("ToolSearch", query=query)
 
-    references = [{"type": "tool_reference", "tool_name": name} for name in found]
+    references = [{"type": "tool_reference", "tool_name": name} for name in result]
     assert done.content == (references or "No matching deferred tools found")
-    assert record(done) == {"matches": found, "query": query, "total_deferred_tools": 13}
+    assert record(done) == {"matches": result, "query": query, "total_deferred_tools": 13}
 
 
 @requirement("toolsearch-tool.finds")

@@ -32,9 +32,9 @@ async def test_without_a_model_the_page_is_returned_with_the_prompt(tmp_path: Pa
         done = await Box(tmp_path, [local()]).call("WebFetch", url=here.url + "/", prompt="When?")
 
     assert done.content == (f"Content of {here.url}/, to be read for: When?\n\n# Shop\n\nOpen till **nine**.")
-    told = record(done)
-    assert told.pop("durationMs") >= 0
-    assert told == {"bytes": len(body), "code": 200, "codeText": "OK", "result": done.content, "url": f"{here.url}/"}
+    output = record(done)
+    assert output.pop("durationMs") >= 0
+    assert output == {"bytes": len(body), "code": 200, "codeText": "OK", "result": done.content, "url": f"{here.url}/"}
 
 
 @requirement("webfetch-tool.page")
@@ -133,9 +133,9 @@ async def test_hits_are_returned_as_links_and_excerpts(tmp_path: Path) -> None:
         'Links: [{"title":"One","url":"https://one.test"},{"title":"Two","url":"https://two.test"}]'
         "\n\nOne (https://one.test):\nFirst words."
     )
-    told = record(done)
-    assert told.pop("durationSeconds") >= 0
-    assert told == {
+    output = record(done)
+    assert output.pop("durationSeconds") >= 0
+    assert output == {
         "query": "words",
         "results": [{"tool_use_id": "toolu_0", "content": links}, "One (https://one.test):\nFirst words."],
         "searchCount": 1,
@@ -179,7 +179,7 @@ async def test_the_provider_gets_the_key_and_the_domains() -> None:
 
 @requirement("websearch-tool.provider")
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "output"),
     [
         (401, b"", "refuses the key in TAVILY_API_KEY"),
         (429, b"", "too many searches"),
@@ -187,10 +187,10 @@ async def test_the_provider_gets_the_key_and_the_domains() -> None:
         (200, b"<html>", "no usable answer"),
     ],
 )
-async def test_errors_of_the_provider_are_reported(tmp_path: Path, status: int, body: bytes, told: str) -> None:
+async def test_errors_of_the_provider_are_reported(tmp_path: Path, status: int, body: bytes, output: str) -> None:
     async with site({"/search": HttpResponse(status=status, body=body)}) as here:
         provider = TavilyProvider("k-1", endpoint=f"{here.url}/search")
         box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])
         done = await box.call("WebSearch", query="words")
 
-    assert told in str(done.content)
+    assert output in str(done.content)

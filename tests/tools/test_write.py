@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.tools.files import CURRENT, Talk, failed, kind, record, refusal
+from tests.tools.files import CURRENT, ToolCaller, failed, kind, record, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ STALE = refusal(
 async def test_a_new_file_is_made_with_its_folders(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "a.txt"
 
-    finished = await Talk(tmp_path).write(path, "a\r\nb\n")
+    finished = await ToolCaller(tmp_path).write(path, "a\r\nb\n")
 
     assert path.read_bytes() == b"a\r\nb\n"
     assert finished.content == f"File created successfully at: {path}{CURRENT}"
@@ -43,7 +43,7 @@ async def test_a_new_file_is_made_with_its_folders(tmp_path: Path) -> None:
 async def test_a_new_file_gets_the_mode_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        await Talk(tmp_path).write("a.txt", "")
+        await ToolCaller(tmp_path).write("a.txt", "")
     finally:
         os.umask(before)
 
@@ -54,7 +54,7 @@ async def test_a_new_file_gets_the_mode_of_the_umask(tmp_path: Path) -> None:
 async def test_a_file_that_was_read_gets_its_new_content(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n", encoding="utf-8")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
     await talk.read(path)
 
     finished = await talk.write(path, "one\n2\n")
@@ -76,7 +76,7 @@ async def test_a_file_that_was_read_gets_its_new_content(tmp_path: Path) -> None
 
 @requirement("write-tool.replaces")
 async def test_a_written_file_can_be_written_again_without_a_read(tmp_path: Path) -> None:
-    talk = Talk(tmp_path, "2.1.197")
+    talk = ToolCaller(tmp_path, "2.1.197")
 
     contents = [(await talk.write("a.txt", text)).content for text in ("a", "b", "b")]
 
@@ -102,7 +102,7 @@ async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
 
-    finished = await Talk(tmp_path, version, model).write(path, "new")
+    finished = await ToolCaller(tmp_path, version, model).write(path, "new")
 
     assert path.read_bytes() == (b"old" if refused else b"new")
     assert (finished.content == UNREAD) == refused
@@ -115,7 +115,7 @@ async def test_a_file_that_changed_since_it_was_read_is_kept(tmp_path: Path, ver
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     before = path.stat()
-    talk = Talk(tmp_path, version)
+    talk = ToolCaller(tmp_path, version)
     await talk.read(path)
     path.write_bytes(b"NEW")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -128,7 +128,7 @@ async def test_a_file_that_changed_since_it_was_read_is_kept(tmp_path: Path, ver
 async def test_a_file_that_was_only_touched_has_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
     await talk.read(path)
     os.utime(path, (1, 1))
 
@@ -140,7 +140,7 @@ async def test_mode_and_encoding_of_a_file_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffa\r\nb\r\n".encode("utf-16-le"))
     path.chmod(0o750)
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
     await talk.read(path)
 
     await talk.write(path, "é\nb\n")
@@ -156,7 +156,7 @@ async def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     (tmp_path / "link").symlink_to(target)
     (tmp_path / "new-link").symlink_to("folder/new.txt")
-    talk = Talk(tmp_path, "2.1.80")
+    talk = ToolCaller(tmp_path, "2.1.80")
     await talk.read(target)
 
     await talk.write("link", "new")
@@ -172,8 +172,8 @@ async def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
 async def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
 
-    new = await Talk(tmp_path).write("d", "x")
-    old = await Talk(tmp_path, "2.1.197").write("d", "x")
+    new = await ToolCaller(tmp_path).write("d", "x")
+    old = await ToolCaller(tmp_path, "2.1.197").write("d", "x")
 
     assert str(new.content).startswith("<tool_use_error>d is a directory, not a file.")
     assert old.content == UNREAD
@@ -182,7 +182,7 @@ async def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
 @requirement("write-tool.faults")
 async def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
 
     for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/zero")):
         assert failed(await talk.write(path, "x"))
@@ -193,18 +193,18 @@ async def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
 async def test_a_file_in_place_of_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
 
-    finished = await Talk(tmp_path).write("a/b.txt", "x")
+    finished = await ToolCaller(tmp_path).write("a/b.txt", "x")
 
     assert "Error calling tool (Write): ENOTDIR: not a directory, stat " in str(finished.content)
     assert kind(finished) == "not_found"
 
 
 @requirement("write-tool.faults")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 async def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
-    finished = await Talk(tmp_path).write(tmp_path / "d" / "a.txt", "x")
+    finished = await ToolCaller(tmp_path).write(tmp_path / "d" / "a.txt", "x")
 
     assert finished.content == f"EACCES: permission denied, mkdir '{tmp_path / 'd'}'"
     assert kind(finished) == "permission_os"
@@ -226,7 +226,7 @@ def full_disk(after: int) -> Iterator[None]:
 async def test_a_write_to_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
     await talk.read(path)
 
     with full_disk(after=10_000):
@@ -241,7 +241,7 @@ async def test_a_write_to_a_full_disk_changes_nothing(tmp_path: Path) -> None:
 
 @requirement("write-tool.strange-text")
 async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None:
-    await Talk(tmp_path).write("a.txt", "a\ud800b")
+    await ToolCaller(tmp_path).write("a.txt", "a\ud800b")
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "a\ufffdb"
 
@@ -250,7 +250,7 @@ async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None
 async def test_2_0_65_keeps_the_line_ending_that_prevails(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\r\nb\r\nc\n")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
     await talk.read(path)
 
     await talk.write(path, "x\ny\n")
@@ -262,7 +262,7 @@ async def test_2_0_65_keeps_the_line_ending_that_prevails(tmp_path: Path) -> Non
 async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "missing").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = ToolCaller(tmp_path, "2.0.65")
 
     for name in ("missing", "loop"):
         finished = await talk.write(tmp_path / name, "x\n")
@@ -274,7 +274,7 @@ async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None
 
 @requirement("write-tool.read-first")
 async def test_an_existing_notebook_must_always_be_read_first(tmp_path: Path) -> None:
-    talk = Talk(tmp_path)
+    talk = ToolCaller(tmp_path)
     (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")
 
     assert "has not been read yet" in str((await talk.write("a.ipynb", "x")).content)
@@ -283,6 +283,6 @@ async def test_an_existing_notebook_must_always_be_read_first(tmp_path: Path) ->
 
 @requirement("write-tool.faults")
 async def test_2_0_65_reports_a_name_that_is_too_long_when_it_writes(tmp_path: Path) -> None:
-    finished = await Talk(tmp_path, "2.0.65").write(tmp_path / ("x" * 300), "a")
+    finished = await ToolCaller(tmp_path, "2.0.65").write(tmp_path / ("x" * 300), "a")
 
     assert str(finished.content).startswith("ENAMETOOLONG: name too long")

@@ -55,8 +55,8 @@ class Box:
         )
         self._ids = count()
 
-    async def call(self, tool: str, **given: object) -> Finished:
-        block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": given}
+    async def call(self, tool: str, **fields: object) -> Finished:
+        block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": fields}
         with anyio.fail_after(20):
             return (await self.runner.finish([block]))[0]
 

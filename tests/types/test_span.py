@@ -20,10 +20,10 @@ from toolspan.types.span import Span, is_within, parse_timestamp
 
 def span_with(asked: str, answered: str, body: Body | None = None) -> Span:
     """A call whose two lines were written at these times, as the client spelt them."""
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}), body or claude_results.ran("ok"))
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}), body or claude_results.ran("ok"))
     times = iter(["2026-11-02T09:00:00Z", asked, answered])
-    data = re.sub(rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), story.data())
+    data = re.sub(rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), builder.data())
     (span,) = read(BytesSource(data)).spans
     return span
 
@@ -42,15 +42,15 @@ def span_with(asked: str, answered: str, body: Body | None = None) -> Span:
 def test_a_duration_is_the_time_between_two_lines_if_both_can_be_read(
     asked: str, answered: str, seconds: float | None
 ) -> None:
-    found = span_with(asked, answered).duration
+    result = span_with(asked, answered).duration
 
-    assert (found.total_seconds() if found is not None else None) == seconds
+    assert (result.total_seconds() if result is not None else None) == seconds
 
 
 def test_a_call_without_result_has_no_duration() -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "ls"})
-    (span,) = read(BytesSource(story.data())).spans
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "ls"})
+    (span,) = read(BytesSource(builder.data())).spans
 
     assert (span.duration, span.finished) == (None, None)
 
@@ -60,8 +60,8 @@ def test_a_call_without_result_has_no_duration() -> None:
 def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(reported: str, seconds: float) -> None:
     made = RolloutBuilder()
     call = made.call("exec_command", {"cmd": "make"})
-    words = codex_builder.command_output("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
-    made.output(call, words, after_ms=1000)
+    text = codex_builder.command_output("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
+    made.output(call, text, after_ms=1000)
     (span,) = read(BytesSource(made.data(), "rollout-x.jsonl")).spans
 
     assert span.duration is not None
@@ -109,7 +109,7 @@ def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object)
 
 @requirement("times.edge")
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("2026-11-02T09:00:00Z", datetime(2026, 11, 2, 9, tzinfo=UTC)),
         ("2026-11-02T09:00:00", datetime(2026, 11, 2, 9, tzinfo=UTC)),
@@ -120,8 +120,8 @@ def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object)
         (None, None),
     ],
 )
-def test_a_moment_is_one_that_the_world_has(text: str | None, found: datetime | None) -> None:
-    assert parse_timestamp(text) == found
+def test_a_moment_is_one_that_the_world_has(text: str | None, result: datetime | None) -> None:
+    assert parse_timestamp(text) == result
 
 
 @requirement("time.window-sessions")
@@ -152,6 +152,6 @@ def test_a_duration_in_milliseconds_is_the_duration() -> None:
     assert span_with("some day", "2026-11-02T09:00:00Z").duration_ms is None
 
 
-@pytest.mark.parametrize(("data", "found"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"{", {})])
-def test_an_input_that_is_no_object_is_read_as_an_empty_one(data: bytes, found: dict[str, object]) -> None:
-    assert decode_json_object(data) == found
+@pytest.mark.parametrize(("data", "result"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"{", {})])
+def test_an_input_that_is_no_object_is_read_as_an_empty_one(data: bytes, result: dict[str, object]) -> None:
+    assert decode_json_object(data) == result

@@ -18,7 +18,7 @@ from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
 from toolspan.errors import SourceError
 from toolspan.formats.source import to_path
 from toolspan.reading.causes import background_failure, normalize_line
-from toolspan.reading.parallel import FileSummary, remote_starter, unreadable_summary
+from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read_calls
 from toolspan.types.error_kinds import ADVICE
@@ -67,7 +67,7 @@ def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
-        started_by=remote_starter(transcript),
+        started_by=transcript.agent_origin.starter_call,
         successes=[] if all_calls else transcript.success_keys,
         last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
     )

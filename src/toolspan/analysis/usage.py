@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
-from toolspan.formats.base import AgentOrigin
-from toolspan.formats.registry import format_of_path, get_format, parse_file_name
+from toolspan.formats.registry import get_format, parse_file_name
 from toolspan.formats.source import to_path
 from toolspan.reading.lineage import Lineages, group_sessions
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
@@ -63,22 +62,21 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 
 def file_usage(path: Path | str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
-    from toolspan.reading.transcript import read_requests  # perf: not needed for cached files
+    from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        return transcript_usage(read_requests(to_path(path)))
+        return transcript_usage(read_known(to_path(path)))
     except SourceError as error:
         return FileUsage(file=str(path), info=SessionInfo(), requests={}, problem=str(error))
 
 
 def transcript_usage(transcript: Transcript) -> FileUsage:
     """Return the requests in a transcript."""
-    info, path = transcript.info, to_path(transcript.file)
-    origin = format_of_path(path).agent_origin(path) if info.agent_id else AgentOrigin()
+    origin = transcript.agent_origin
     types, starters = transcript.agent_types, transcript.agent_starters
     return FileUsage(
         file=transcript.file,
-        info=info,
+        info=transcript.info,
         requests=transcript.requests,
         agent=transcript.role or origin.role,
         starter_call=origin.starter_call,
@@ -90,6 +88,10 @@ def transcript_usage(transcript: Transcript) -> FileUsage:
 class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model, counted once, with the session it belongs to."""
 
+    id: str
+    """The id of the message, or `#n` if the client assigned none."""
+    file: str
+    """The file of the copy that counts."""
     at: datetime | None
     model: str
     tokens: Tokens
@@ -118,6 +120,7 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     sessions = sorted(group_sessions(files), key=lambda session: lineages.rank(session.file.file))
     owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
     first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
+    names: dict[str, str] = {}
     more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
     for file in files:
         conversation = _make_conversation(file, agent_types)
@@ -125,6 +128,7 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
             conversation = conversation._replace(session=owners[file.file][1])
         for name, usage in file.requests.items():
             key = f"{file.file}{name}" if name.startswith("#") else name
+            names[key] = name
             if key in first_copies:
                 more_copies.setdefault(key, []).append((conversation, usage))
             else:
@@ -137,7 +141,7 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
             conversation, usage = _join_copies(copies)
             owner = min(owners[copied.file.file] for copied, _ in copies)
             conversation = conversation._replace(session=owner[1])
-        requests.append(_make_request(conversation, usage, key, as_recorded=as_recorded))
+        requests.append(_make_request(conversation, usage, names[key], as_recorded=as_recorded))
     return sorted(requests, key=lambda request: request.at or _LATEST)
 
 
@@ -207,6 +211,8 @@ def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *
         tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
     inline_agent = UNKNOWN if usage.sidechain else MAIN_AGENT
     return UsageRequest(
+        id=name,
+        file=file.file,
         at=parse_timestamp(usage.at),
         model=usage.model or conversation.model,
         tokens=tokens,

@@ -35,6 +35,7 @@ _GROUPS = {
     },
     "Share and scale": {
         "export": "Export sessions as JSON, CSV, Markdown, HTML or traces.",
+        "tables": "Write transcripts as Parquet tables, for SQL and other machines.",
     },
     "Run": {
         "demo": "Run, record and read a short sample session.",

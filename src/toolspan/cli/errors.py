@@ -40,6 +40,7 @@ _INDENT = "\n       "
 @click.command("errors")
 @select.names_argument
 @select.last_option
+@select.tables_option
 @lists.limit_option(15, "groups")
 @lists.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from toolspan.reading.parallel import FileJob, FileSummary
     from toolspan.reading.rows import CallRow
     from toolspan.reading.transcript import Transcript
+    from toolspan.tables import Dataset
     from toolspan.types.session import SessionInfo
 
 
@@ -160,6 +161,33 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
 
 names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+
+
+def tables_option(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `--tables` to a command. Its names are then the sources of the tables."""
+
+    @wraps(command)
+    def with_tables(*args: Any, tables: Path | None, names: tuple[str, ...], **values: Any) -> R:
+        if tables is not None:
+            from toolspan.tables import Dataset
+
+            if names or values.get("last") or values.get("live"):
+                raise click.UsageError("--tables answers from all its transcripts; use filters instead of names")
+            dataset = click.get_current_context().meta[_TABLES_KEY] = Dataset(tables)
+            names = tuple(dataset.manifest.sources)
+        return command(*args, names=names, **values)
+
+    help_text = "Answer from tables that `toolspan tables` wrote."
+    return click.option("--tables", type=click.Path(path_type=Path), metavar="OUT", help=help_text)(with_tables)
+
+
+_TABLES_KEY = "toolspan.tables"
+
+
+def selected_tables() -> Dataset | None:
+    """Return the tables that the user named with `--tables`."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(_TABLES_KEY) if context else None
 
 
 # Find files
@@ -384,6 +412,10 @@ def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
 
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
     """Run a job on each named file. Return the results and whether the files are joined."""
+    if (dataset := selected_tables()) is not None:
+        from toolspan.tables.query import load_results
+
+        return _check_results(load_results(dataset, job)), True
     files, joined = locate_files(names, last=last)
     return read_files(files, job), joined
 
@@ -392,16 +424,20 @@ def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
     """Run a job on each file, warning about files that cannot be read."""
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         results = list(map_files([file.path for file in files], job, advance))
-    for problem in filter(None, (result.problem for result in results)):
-        if len(results) == 1:
-            raise ToolspanError(problem)
+    if len(results) == 1 and results[0].problem:
+        raise ToolspanError(results[0].problem)
     unread = [file for file, result in zip(files, results, strict=True) if result.problem]
     foreign = {foreign_file_problem(str(file.path)) for file in unread}
-    transcripts = [result for result in results if result.problem not in foreign]
-    for problem in filter(None, (result.problem for result in transcripts)):
-        warn(problem)
+    transcripts = _check_results([result for result in results if result.problem not in foreign])
     warn_about_skipped(len(results) - len(transcripts))
     return transcripts
+
+
+def _check_results(results: list[T]) -> list[T]:
+    """Warn about files that could not be read."""
+    for problem in filter(None, (result.problem for result in results)):
+        warn(problem)
+    return results
 
 
 def warn_about_skipped(count: int) -> None:
@@ -471,7 +507,14 @@ def explain_nothing(call_filter: CallFilter, paths: Sequence[str | Path]) -> Non
     from toolspan.reading.history import CallTable
 
     if paths and call_filter != CallFilter():
-        call_table = CallTable(scan_with_cache([to_path(path) for path in paths]))
+        if (dataset := selected_tables()) is not None:
+            from toolspan.reading.parallel import SCAN_JOB
+            from toolspan.tables.query import load_results
+
+            named = set(map(str, paths))
+            call_table = CallTable([file for file in load_results(dataset, SCAN_JOB) if file.file in named])
+        else:
+            call_table = CallTable(scan_with_cache([to_path(path) for path in paths]))
         filter_calls(CallSelection(call_table, is_joined=True), call_filter)
 
 

@@ -49,6 +49,7 @@ _WIDE_COLUMNS = ("agents", "project")
 
 @click.command("sessions")
 @select.names_argument
+@select.tables_option
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
 @click.option("--project", help="Only sessions whose file or working folder contains this text.")
 @click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")

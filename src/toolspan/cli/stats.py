@@ -45,6 +45,7 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @click.command("stats")
 @select.names_argument
 @select.last_option
+@select.tables_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
 @click.option(
     "--by",

@@ -34,6 +34,7 @@ from toolspan.cli.select import (
     last_option,
     names_argument,
     read_selected_files,
+    tables_option,
 )
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
@@ -71,6 +72,7 @@ _SLOW_CALL_MS = 10_000
 @click.command("time")
 @names_argument
 @last_option
+@tables_option
 @click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(min=0),
     help="Show at most this many rows per table; 0 for all.",

@@ -51,6 +51,8 @@ from toolspan.cli.select import (
     names_argument,
     read_files,
     read_filtered_files,
+    selected_tables,
+    tables_option,
 )
 from toolspan.reading.parallel import FileJob
 from toolspan.types.session import Tokens
@@ -78,6 +80,7 @@ _SORT_ALIASES = {
 @click.command("usage")
 @names_argument
 @last_option
+@tables_option
 @click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What a row stands for.")
 @click.option("--context", is_flag=True, help="Show which results fill the context, by tool and by call.")
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
@@ -105,7 +108,7 @@ def command(
         return
     zone = time_zone()
     table = load_prices(prices)
-    if call_filter == CallFilter() and prices is None:
+    if call_filter == CallFilter() and prices is None and selected_tables() is None:
         rows = _all_usage(names, by, table, zone, last=last)
     else:
         files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)

@@ -64,9 +64,6 @@ class TranscriptReader(ABC, Generic[T]):
     def _process_document_fields(self, fields: T) -> None:
         """Process the fields of a document other than its items."""
 
-    def skip_calls(self) -> None:
-        """Collect only what is needed to count requests, if the format can: no calls except of subagents, no tree."""
-
     @abstractmethod
     def line_type(self, view: T) -> str:
         """Return the type under which a line is counted."""

@@ -19,7 +19,7 @@ from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.records import decode_entry
 from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.registry import choose_format, get_format, is_foreign
-from toolspan.formats.source import BytesSource, source_for_path
+from toolspan.formats.source import BytesSource, is_remote, source_for_path
 from toolspan.reading.cache import Cache, CacheKey, compute_file_stamp, default_folder
 from toolspan.reading.parallel import SCAN_JOB
 from toolspan.reading.timeline import starts_turn
@@ -56,6 +56,8 @@ def read_excerpt(path: Path, prefix: str) -> Transcript | None:
     Return None if the file must be read whole: it is small or compressed, another client wrote it, or it is not cached.
     """
     name = str(path)
+    if is_remote(path):
+        return None
     try:
         if path.suffix != ".jsonl" or path.stat().st_size < MIN_BYTES or name in (partial_reads.get() or {}):
             return None

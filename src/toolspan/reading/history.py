@@ -155,7 +155,7 @@ class CallTable:
             if not agent_id:
                 continue
             starter = file.started_by
-            if not is_remote(file.file):
+            if starter is None and not is_remote(file.file):  # it may have been written later
                 starter = format_of_path(file.file).agent_origin(Path(file.file)).starter_call
             if starter:
                 starters[file.info.session_id, agent_id] = starter

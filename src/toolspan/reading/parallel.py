@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.remote import RemotePath
-from toolspan.formats.source import is_remote, to_path
+from toolspan.formats.source import to_path
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
@@ -288,7 +288,7 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     started: dict[str, str] = {}
     started_by: str | None = None
-    """The call that started this subagent, for objects; side files on disk are read again each time."""
+    """The call that started the subagent that wrote the file, if it was recorded beside it when the file was read."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     last_batch: str | None = None
@@ -325,16 +325,9 @@ def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileS
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
-        started_by=remote_starter(transcript),
+        started_by=transcript.agent_origin.starter_call,
         last_batch=next((row.batch for row in reversed(rows) if row.branch == "active"), None),
     )
-
-
-def remote_starter(transcript: Transcript) -> str | None:
-    """Return the call that started a subagent whose transcript is an object, for `FileSummary.started_by`."""
-    if not transcript.info.agent_id or not is_remote(transcript.file):
-        return None
-    return transcript.format.agent_origin(to_path(transcript.file)).starter_call
 
 
 def unreadable_summary(path: Path | str, error: SourceError) -> FileSummary:

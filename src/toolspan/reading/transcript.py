@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import TranscriptContent, TranscriptFormat
+from toolspan.formats.base import AgentOrigin, TranscriptContent, TranscriptFormat
 from toolspan.formats.jsonl import JsonLine, read_chunks
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
@@ -50,14 +50,6 @@ def read_calls(path: Path) -> Transcript:
     Raise SourceError if the file cannot be opened or read, or another program wrote it.
     """
     return _read_source(source_for_path(path), calls_only=True, known_only=True)
-
-
-def read_requests(path: Path) -> Transcript:
-    """Read a transcript for its requests: calls may be missing, except those that start subagents.
-
-    Raise SourceError if the file cannot be opened or read, or another program wrote it.
-    """
-    return _read_source(source_for_path(path), known_only=True, requests_only=True)
 
 
 def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) -> TranscriptContent:
@@ -148,9 +140,7 @@ def _continue_partial_read(source: Source) -> Transcript | None:
     return None if partial is None else partial.finish()
 
 
-def _read_source(
-    source: Source, *, calls_only: bool = False, known_only: bool = False, requests_only: bool = False
-) -> Transcript:  # fmt: skip
+def _read_source(source: Source, *, calls_only: bool = False, known_only: bool = False) -> Transcript:
     if (transcript := _continue_partial_read(source)) is not None:
         return transcript
     transcript_format = format_of_path(source.name)
@@ -162,8 +152,6 @@ def _read_source(
                     raise SourceError(foreign_file_problem(source.name))
                 transcript_format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
                 reader = transcript_format.make_reader(source, chunk, calls_only=calls_only)
-                if requests_only:
-                    reader.skip_calls()
             reader.add_chunk(chunk)
     except SourceError as error:
         if reader is None:
@@ -221,6 +209,12 @@ class Transcript:
     def agent_starters(self) -> dict[str, str]:
         """Ids of the calls that started subagents, by agent id."""
         return self.reader.pairing.agent_starters
+
+    @property
+    def agent_origin(self) -> AgentOrigin:
+        """Facts about the subagent that wrote the file, from the file beside it."""
+        path = to_path(self.file)
+        return format_of_path(path).agent_origin(path) if self.info.agent_id else AgentOrigin()
 
     @property
     def agent_types(self) -> dict[str, str]:

@@ -175,8 +175,9 @@ class Batch:
         paths = None
         if tool is not None and isinstance(pending.parsed, Valid):
             # A single call has no other to overlap with, so whether it may is decided only when a second one waits.
-            is_fixed = isinstance(tool.concurrent, bool)
-            overlaps = tool.concurrent if is_fixed else partial(tool.may_overlap, pending.parsed.value)
+            overlaps = partial(tool.may_overlap, pending.parsed.value)
+            if isinstance(tool.concurrent, bool):
+                overlaps = tool.concurrent
             if tool.paths is not None:
                 with suppress(Exception):  # a function of the tool; without paths the call is exclusive
                     paths = tool.paths(pending.parsed.value)
@@ -420,15 +421,8 @@ class Batch:
                 self._loop.call_soon_threadsafe(self.progress, call_id, kind, data)
             return
         pending = self.find_call(call_id)
-        if pending is None or pending.finished is not None:
-            return
-        now = self.context.clock()
-        event = Progressed(call_id=call_id, kind=kind, data=data, at=now)
-        if now - pending.progress_sent_at < PROGRESS_INTERVAL:
-            pending.held_progress = event  # only the latest is held
-            return
-        pending.progress_sent_at, pending.held_progress = now, None
-        self.context.emit(event)
+        if pending is not None and pending.finished is None:
+            report_progress(pending, kind, data, self.context.clock(), self.context.emit)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
         """Return what the policies decide on a further call, without asking an approver."""
@@ -514,6 +508,18 @@ class _RecoveryRunner:
         finished = await run_call(pending, batch.context, batch)
         batch.apply_modifier(pending)
         return finished
+
+
+def report_progress(
+    pending: PendingCall, kind: str, data: Mapping[str, object], now: float, emit: Callable[[LiveEvent], None]
+) -> None:
+    """Emit progress, or hold it if other progress was emitted shortly before. Only the latest is held."""
+    event = Progressed(call_id=pending.call.id, kind=kind, data=data, at=now)
+    if now - pending.progress_sent_at < PROGRESS_INTERVAL:
+        pending.held_progress = event
+        return
+    pending.progress_sent_at, pending.held_progress = now, None
+    emit(event)
 
 
 def report_due_events(pending: PendingCall, now: float, emit: Callable[[LiveEvent], None]) -> None:

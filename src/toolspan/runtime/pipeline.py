@@ -220,7 +220,7 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
         content = sanitized or context.profile.refusals.no_output.format(name=tool.name) or sanitized
         structured = None if output.structured is None else sanitize_json(output.structured)
         answer = None if output.structured_output is None else sanitize_json(output.structured_output)
-        companions = tuple(filter(None, map(sanitize_content, output.companions)))
+        companions = tuple(companion for companion in map(sanitize_content, output.companions) if companion)
         extra_keys = {key: sanitize_json(value) for key, value in (output.beside or {}).items()}
     except (UnfitOutputError, RecursionError) as error:
         return tool_error_outcome(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))

@@ -8,14 +8,14 @@ reported as an uncertainty, and callers must then assume that the line may run a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from toolspan.shell import syntax
-from toolspan.shell.program import LinePrograms, Program, ProgramBuilder
+from toolspan.shell.program import LinePrograms, Program, ProgramBuilder, find_plain_programs
 from toolspan.shell.words import CharRange, LineTree, Redirect, ShellWord, parse_document_body, parse_word, split_words
 
 if TYPE_CHECKING:
@@ -34,11 +34,19 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))
+    unclear = [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
+    plain_programs = find_plain_programs(line)
+    if plain_programs is not None:
+        return LinePrograms(line, tuple(plain_programs), unclear=tuple(unclear))
+    return find_programs_in_tree(line, unclear)
+
+
+def find_programs_in_tree(line: str, unclear: Sequence[str] = ()) -> LinePrograms:
+    """Return the programs that a line would run, according to its tree."""
     finder = _ProgramFinder(line)
     finder.visit_line()
-    finder.unclear += [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
-    uncertainties, unclear = (tuple(dict.fromkeys(reasons)) for reasons in (finder.uncertainties, finder.unclear))
-    return LinePrograms(line, tuple(finder.programs), uncertainties, finder.has_compounds, unclear)
+    reasons = [tuple(dict.fromkeys(found)) for found in (finder.uncertainties, [*finder.unclear, *unclear])]
+    return LinePrograms(line, tuple(finder.programs), reasons[0], finder.has_compounds, reasons[1])
 
 
 def find_simple_commands(line: str) -> list[Program]:
@@ -76,15 +84,12 @@ class _ProgramFinder:
     def visit_line(self) -> None:
         root = self._root
         if root.has_error:
-            self._add_uncertainty("it does not parse")
+            self.uncertainties.append("it does not parse")
         if not syntax.BREAKS.fullmatch(self._text, 0, self._start(root)):
-            self._add_uncertainty("something stands before it")
+            self.uncertainties.append("something stands before it")
         self._visit_sequence(root)
         if not syntax.BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
-            self._add_uncertainty("something stands behind it")
-
-    def _add_uncertainty(self, reason: str) -> None:
-        self.uncertainties.append(reason)
+            self.uncertainties.append("something stands behind it")
 
     def _source_text(self, node: Node) -> str:
         return self._text[self._start(node) : self._end(node)]
@@ -100,7 +105,7 @@ class _ProgramFinder:
             if kind in syntax.OPERATORS and not self._nested and self.programs:
                 self.programs[-1] = replace(self.programs[-1], ended_by=kind)
             elif node.is_named or kind not in syntax.IGNORED_TOKENS:
-                self._add_uncertainty(f"{kind} is not understood")
+                self.uncertainties.append(f"{kind} is not understood")
                 self._visit_sequence(node)
             return
         if kind not in syntax.SIMPLE_NODES and not self._nested:
@@ -112,7 +117,7 @@ class _ProgramFinder:
             self._group_has_stdin = self._has_stdin
         self._depth += 1
         if self._depth > syntax.MAX_DEPTH:
-            self._add_uncertainty("it is nested very deeply")
+            self.uncertainties.append("it is nested very deeply")
         else:
             visitor(self, node)
         self._depth -= 1
@@ -125,11 +130,11 @@ class _ProgramFinder:
             self._visit_statement(child)
             at = self._end(child)
         if not syntax.BREAKS.fullmatch(self._text, at, self._end(node)):
-            self._add_uncertainty("something stands behind a command")
+            self.uncertainties.append("something stands behind a command")
 
     def _check_between_commands(self, at: int, child: Node) -> None:
         if not syntax.BREAKS.fullmatch(self._text, at, self._start(child)):
-            self._add_uncertainty("something stands between two commands")
+            self.uncertainties.append("something stands between two commands")
 
     def _visit_list(self, node: Node) -> None:
         # The tree of `a | b && c` may have `c` inside the pipeline; for the shell it is outside.
@@ -160,8 +165,10 @@ class _ProgramFinder:
 
     def _visit_comment(self, node: Node) -> None:
         start = self._start(node)
+        if syntax.REDIRECT_AT_END.search(self._text, self._text.rfind("\n", 0, start) + 1, start):
+            self.unclear.append("A comment after a redirect")
         if "\n" in self._source_text(node) or (start and self._text[start - 1] not in " \t\n;&|()"):
-            self._add_uncertainty("a comment begins inside a word")
+            self.uncertainties.append("a comment begins inside a word")
 
     # Simple commands
 
@@ -173,9 +180,9 @@ class _ProgramFinder:
     def _finish_command(self, builder: ProgramBuilder) -> None:
         program = builder.build(has_stdin=self._has_stdin, nested=self._nested)
         if program.words and not program.name:
-            self._add_uncertainty("a command's name is filled in by the shell")
+            self.uncertainties.append("a command's name is filled in by the shell")
         if program.name in syntax.RESERVED_WORDS:
-            self._add_uncertainty(f"{program.name} stands where a command should")
+            self.uncertainties.append(f"{program.name} stands where a command should")
         self.programs.append(program)
 
     def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
@@ -208,11 +215,11 @@ class _ProgramFinder:
         if before is None or before.type in syntax.REDIRECT_NODES or has_blank:
             return
         if child.type not in syntax.REDIRECT_NODES or self._text[start].isdigit() or self._text[start - 1] == "}":
-            self._add_uncertainty("two words touch")
+            self.uncertainties.append("two words touch")
 
     def _check_blanks(self, at: int, child: Node) -> None:
         if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
-            self._add_uncertainty("something stands between two words")
+            self.uncertainties.append("something stands between two words")
 
     def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
         match child.type:
@@ -226,7 +233,7 @@ class _ProgramFinder:
             case "file_redirect" | "heredoc_redirect" | "herestring_redirect":
                 self._add_redirect(child, builder)
             case "subshell":
-                self._add_uncertainty("a group stands where a word should")
+                self.uncertainties.append("a group stands where a word should")
                 self._visit_statement(child)
             case _:
                 self._add_argument(child, builder)
@@ -247,7 +254,7 @@ class _ProgramFinder:
         word = parse_word(self._text, self._start(node), self._end(node), substitutions)
         if word is None:
             evaluates = syntax.EVALUATING_EXPANSION.search(self._source_text(node))
-            self._add_uncertainty(f"{'an expansion' if evaluates else 'a word'} is not understood")
+            self.uncertainties.append(f"{'an expansion' if evaluates else 'a word'} is not understood")
             return syntax.UNKNOWN_WORD
         self.unclear += syntax.find_unclear_parts(self._source_text(node), word, node)
         return word
@@ -264,7 +271,7 @@ class _ProgramFinder:
         source = self._source_text(node)
         matched = re.match(r"([A-Za-z_]\w*)\+?=", source, re.ASCII)
         if matched is None:
-            self._add_uncertainty("an element of an array is set")
+            self.uncertainties.append("an element of an array is set")
             self._visit_substitutions(node)
             builder.variables.append("")
             builder.values.append(syntax.UNKNOWN_WORD)
@@ -290,7 +297,7 @@ class _ProgramFinder:
         return word
 
     def _reject_value(self, node: Node) -> ShellWord:
-        self._add_uncertainty("a value is not understood")
+        self.uncertainties.append("a value is not understood")
         self._visit_substitutions(node)
         return syntax.UNKNOWN_WORD
 
@@ -308,7 +315,7 @@ class _ProgramFinder:
                 word = self._parse_word(child)
                 if word.has_expansion or not re.fullmatch(r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text, re.ASCII):
                     is_name = not word.has_expansion and re.fullmatch(r"[^-\[=][^\[=]*", word.text)
-                    self._add_uncertainty(f"a declar{'ed name' if is_name else 'ation'} is not understood")
+                    self.uncertainties.append(f"a declar{'ed name' if is_name else 'ation'} is not understood")
             builder.words.append(ShellWord(self._source_text(child)))
             builder.sources.append(self._source_text(child))
             at = self._end(child)
@@ -354,10 +361,14 @@ class _ProgramFinder:
         if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")
             if not operator.endswith("-"):  # such as 2>&-
-                self._add_uncertainty("a redirect is not understood")
+                self.uncertainties.append("a redirect is not understood")
         elif kind == "<<<":
             builder.stdin_text, builder.has_stdin = (None if targets[0].has_expansion else targets[0].text, True)
         else:
+            if kind in (">&", "<&") and targets[0].text[:1] == "-":
+                self.unclear.append("A redirect that closes a stream")
+            if not builder.words and ">" in kind and targets[0].text not in ("1", "2", "/dev/null"):
+                self.unclear.append("A redirect before a command")
             builder.redirects.append(Redirect(operator, targets[0]))
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
 
@@ -370,7 +381,7 @@ class _ProgramFinder:
             self._check_blanks(at, child)
             if child.is_named and child.type != "file_descriptor":
                 if targets and at == self._start(child):
-                    self._add_uncertainty("two words touch")
+                    self.uncertainties.append("two words touch")
                 targets.append(self._parse_word(child))
                 if len(targets) > 1:
                     self.unclear.append("A redirect before other words")
@@ -386,7 +397,7 @@ class _ProgramFinder:
         parts = {child.type: child for child in node.children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
         if start is None or end is None or not ("<<" in parts or "<<-" in parts):
-            self._add_uncertainty("a here-document is not understood")
+            self.uncertainties.append("a here-document is not understood")
             self._visit_child_substitutions(node)
             return
         begin = self._text.find("\n", self._end(start)) + 1
@@ -397,7 +408,7 @@ class _ProgramFinder:
         on_line = all(self._end(part) < begin for part in beside) and rest[:1] in syntax.MARK_TERMINATORS
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
-            self._add_uncertainty("a here-document is not understood")
+            self.uncertainties.append("a here-document is not understood")
         builder.has_stdin = True
         literal = re.search(r"['\"\\]", self._source_text(start)) is not None
         if not literal:
@@ -408,7 +419,7 @@ class _ProgramFinder:
     def _parse_mark(self, node: Node) -> ShellWord:
         word = parse_word(self._text, self._start(node), self._end(node))
         if word is None or word.has_expansion:
-            self._add_uncertainty("a here-document is not understood")
+            self.uncertainties.append("a here-document is not understood")
         return word or syntax.UNKNOWN_WORD
 
     def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
@@ -420,7 +431,7 @@ class _ProgramFinder:
             if kind in syntax.HEREDOC_NODES or kind in syntax.COMMAND_SEPARATORS:
                 continue
             if kind == "file_descriptor":
-                self._add_uncertainty("a here-document is not on standard input")
+                self.uncertainties.append("a here-document is not on standard input")
             elif kind == "pipeline":
                 has_stdin, self._has_stdin = self._has_stdin, True
                 self._visit_statement(child)
@@ -440,7 +451,7 @@ class _ProgramFinder:
             self._visit_child_substitutions(body, substitutions)
         word = parse_document_body(self._text, begin, max(stop, begin), substitutions)
         if word is None:
-            self._add_uncertainty("a here-document is not understood")
+            self.uncertainties.append("a here-document is not understood")
         return word.text if word is not None and not word.has_expansion else None
 
     # Substitutions
@@ -465,7 +476,7 @@ class _ProgramFinder:
         source = self._source_text(node)
         ends = source[:1] == "`" == source[-1:] or source[-1:] == ")"
         if not ends or (source[0] == "`" and "\\" in source):
-            self._add_uncertainty("a substitution is not understood")
+            self.uncertainties.append("a substitution is not understood")
         if node.type == "process_substitution" and not self._nested:
             self.has_compounds = True
         has_stdin, nested = self._has_stdin, self._nested
@@ -485,7 +496,7 @@ class _ProgramFinder:
     def _visit_arithmetic(self, node: Node) -> None:
         source = self._source_text(node)
         if not syntax.ARITHMETIC.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
-            self._add_uncertainty("arithmetic is done with names")
+            self.uncertainties.append("arithmetic is done with names")
         self._visit_child_substitutions(node)
 
     # Tests, loops, functions
@@ -505,15 +516,15 @@ class _ProgramFinder:
         words = None if syntax.UNUSUAL_EXPANSION.search(source) else split_words(source)
         words = words if words and words[0].text == "[" else []
         if not words or any(word.text in ("-v", "-R") or (word.has_expansion and "*" in word.text) for word in words):
-            self._add_uncertainty("a test is not understood")
+            self.uncertainties.append("a test is not understood")
         if words:
             self.programs.append(Program((ShellWord("["), *words[1:]), source, nested=self._nested))
 
     def _visit_double_test(self, source: str) -> None:
         if syntax.has_arithmetic(source.split()):
-            self._add_uncertainty("a test does arithmetic with names")
+            self.uncertainties.append("a test does arithmetic with names")
         if re.search(r"\n|;|`", source):
-            self._add_uncertainty("a test is not understood")
+            self.uncertainties.append("a test is not understood")
         words = split_words(source) or []
         if not words:
             self.unclear.append("A test")
@@ -534,7 +545,7 @@ class _ProgramFinder:
                 case _ if child.is_named:
                     builder.loop_values.append(self._parse_word(child))
                 case "select":
-                    self._add_uncertainty("select is not understood")
+                    self.uncertainties.append("select is not understood")
                 case _:
                     pass
 
@@ -542,7 +553,7 @@ class _ProgramFinder:
         for child in node.children:
             is_body = child.type in ("do_group", "compound_statement")
             (self._visit_group if is_body else self._visit_substitutions)(child)
-        self._add_uncertainty("arithmetic is done with names")
+        self.uncertainties.append("arithmetic is done with names")
 
     def _visit_case(self, node: Node) -> None:
         for child in node.children:

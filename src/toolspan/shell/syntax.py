@@ -29,6 +29,7 @@ RESERVED_WORDS = frozenset({
 })  # fmt: skip
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
+REDIRECT_AT_END = re.compile(r"""(?:>|(?<!<)<)&?[ \t]*(?:'[^']*'|"[^"]*"|[^\s;|&<>()])+[ \t]*\Z""")
 HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
 COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
 MARK_TERMINATORS = ("", *" \t;&|<>)")
@@ -72,11 +73,15 @@ BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
-    ("A word that begins with an equals sign", re.compile(r"(?:\A|[\s;&|])=[A-Za-z_]")),
+    ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
+    ("A blank after a backslash", re.compile(r"\\[ \t]")),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
 )
-"""Text that is unclear even in quotes. Some shells replace `=name` by the path of a program."""
+"""Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
+
+perf: The lookbehind follows the first character, so that the regex engine searches for that.
+"""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
 VALUE_UNCERTAINTIES = frozenset({
     "a word is not understood", "a value is not understood", "a declared name is not understood",
@@ -89,14 +94,16 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
     """Yield the names of expansions and escapes in a word whose result is not known before the line runs."""
     if HIDDEN_COMMENT.search(source):
         yield "A line in quotes that looks like a comment"
-    quoted = source[:1] in ("'", '"')
-    if ("\\\n" if quoted else "\\ ") in source:
+    if "\\\n" in source and source[0] in ("'", '"'):
         yield "A blank after a backslash"
+    if source[-1:] == "$" and source[-2:-1] != "\\":
+        yield "A dollar sign alone"
+    if BRACE_PATTERN.search(source) and (word.has_expansion or source[0] not in ("'", '"')):
+        yield "A brace pattern"
+        return
     if not word.has_expansion and "$'" not in source and '$"' not in source:
         return
-    if BRACE_PATTERN.search(source) and word.has_expansion:
-        yield "A brace pattern"
-    elif word.text[:1] == "~" and NAMED_TILDE.match(word.text):
+    if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"
     elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
@@ -166,6 +173,10 @@ def find_closing_line(text: str, begin: int, mark: str, *, tabs: bool) -> int:
     """Return the offset of the line that ends the here-document, or -1 if there is none."""
     at = begin
     while at <= len(text):
+        if not tabs and not text.startswith(mark, at):
+            at = text.find("\n" + mark, at) + 1
+            if not at:
+                break
         end = text.find("\n", at)
         line = text[at : end if end >= 0 else len(text)]
         if (line.lstrip("\t") if tabs else line) == mark:

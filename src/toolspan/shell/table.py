@@ -63,7 +63,7 @@ class Arguments(Struct, frozen=True):
 
     def files(self, *roles: Role) -> tuple[ShellWord, ...]:
         """Return the arguments that have one of the roles."""
-        return tuple(argument.word for argument in self.arguments if argument.role in roles)
+        return tuple([argument.word for argument in self.arguments if argument.role in roles])
 
 
 class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,13 +207,15 @@ _TEST_OPERATORS = frozenset(
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
 _SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
-_SED_SUBSTITUTION = re.compile(r"s/[^/\\\n;]*/[^/\\\n;&]*/[gpiI0-9]*")
+_SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[^/\\;&{}!#])*/[gpiI]*[1-9]?[gpiI]*")
+_SED_FILE = re.compile(r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|s/)[\w./=@%+,:~^-]+", re.ASCII)
+"""Names that the client does not take for commands of sed."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
-    "number": re.compile(r"\d+(?:\.\d+)?[a-z]?"),
+    "number": re.compile(r"\d+"),
     "format": re.compile(r"\+.*", re.DOTALL),
     "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
-    "name": re.compile(r"[\w.+-]+"),
+    "name": re.compile(r"[A-Za-z][\w.+-]*"),
     "topic": re.compile(r"[^/~]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
@@ -228,6 +230,7 @@ class _ArgumentReader:
 
     def __init__(self, spec: ProgramSpec, *, lenient: bool = False) -> None:
         self._spec, self._roles, self._lenient = spec, spec.operands.split(), lenient
+        self._rejects_dashes = spec.closed or not spec.globs
         self.arguments: list[Argument] = []
         self._has_operand = self._is_recursive = False
 
@@ -324,11 +327,15 @@ class _ArgumentReader:
         if form and not form.match(value if value is not None else following[0].text if following else ""):
             return None
         if value is not None:
+            if self._rejects_dashes and value[:1] == "-":
+                return None
             self._add(word, "option")
             self._add(ShellWord(value, has_expansion=word.has_expansion), role)
             return 0
         values = following[: 2 if kind == "pair" else 1]
         if len(values) < (2 if kind == "pair" else 1) or any(map(self._is_uncertain, values)):
+            return None
+        if self._rejects_dashes and any(value_word.text[:1] == "-" for value_word in values):
             return None
         self._add(word, "option")
         for value_word in values:
@@ -336,6 +343,8 @@ class _ArgumentReader:
         return len(values)
 
     def _note_option(self, option: str) -> None:
+        if not (self._spec.pattern_options or self._spec.recursive):
+            return
         if option in _split_options(self._spec.pattern_options, clusters=True):
             first = next((role for role in self._roles if role in ("text", "script")), None)
             if first is not None:
@@ -353,6 +362,8 @@ class _ArgumentReader:
         self._add(word, role)
         if role == "read" and word.text[:1] == "@":  # some programs read options from such a file
             self._add(replace(word, text=word.text[1:]), role)
+        if role == "read" and not self._lenient and not word.has_expansion and ("$" in word.text or "`" in word.text):
+            return False
         return self._fits_role(word, role)
 
     def _fits_role(self, word: ShellWord, role: Role) -> bool:
@@ -363,7 +374,7 @@ class _ArgumentReader:
     def find_rejected(self) -> str | None:
         rejects = self._spec.rejects
         for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
-            if argument.role in ("text", "script") and re.search(rejects, argument.word.text):
+            if argument.role in ("text", "script", "value", "ps") and re.search(rejects, argument.word.text):
                 return argument.word.text
         return None
 
@@ -374,7 +385,7 @@ class _ArgumentReader:
         while at < len(arguments):
             word = arguments[at]
             at += 1
-            kind = self._spec.options.get(word.text) or ("value" if _NEWER.fullmatch(word.text) else None)
+            kind = self._spec.options.get(word.text) or ("read" if _NEWER.fullmatch(word.text) else None)
             if (word.has_expansion and (_GLOB.search(word.text) or in_expression)) or self._is_rejected(word):
                 return word.text
             if word.text[:1] not in ("-", "(", ")", "!", ",", "") or word.text == "-":
@@ -425,6 +436,11 @@ class _ArgumentReader:
         if not scripts or (in_place and not self.files):
             return ""
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
+            names = [word.text for word in self.files]
+            if not (scripts[0].isascii() and scripts[0].isprintable() and all(map(_SED_FILE.fullmatch, names))):
+                return scripts[0]
+            if any(re.fullmatch(r"-\w*z\w*", option) for option in options):
+                return scripts[0]
             # The client asks about substitutions in files, even if they are only printed.
             self.arguments = [
                 Argument(argument.word, "write") if argument.role == "read" else argument for argument in self.arguments

@@ -85,14 +85,19 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
             _write_private(file, msgspec.json.encode(state))
             ready(url, lambda: f"{base}?token={own.make_token()}")
 
+        async def main_loop(self) -> None:
+            await stopped.wait()  # the default looks ten times a second whether it should stop
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - called by uvicorn
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are cut off are no errors
             self.should_exit = True  # the default raises the signal again, which would skip the clean-up
+            loop.call_soon_threadsafe(stopped.set)
             loop.call_soon_threadsafe(answers.close)  # ends the event streams
 
     loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
     config = uvicorn.Config(
-        build_app(answers, own), log_config=None, access_log=False, server_header=False, ws="none",
+        build_app(answers, own), log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
         timeout_graceful_shutdown=_STOP_SECONDS,
     )  # fmt: skip
     try:

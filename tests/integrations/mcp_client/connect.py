@@ -24,7 +24,7 @@ LONG = 30
 """Seconds after which a test is stuck."""
 
 
-class Talk:
+class ToolCaller:
     """A runner with the tools of some servers."""
 
     runner: Runner
@@ -87,7 +87,7 @@ async def talk(
     env: Mapping[str, str] | None = None,
     validate: InputCheck = "none",
     servers: dict[str, object] | None = None,
-) -> AsyncIterator[Talk]:
+) -> AsyncIterator[ToolCaller]:
     log = folder / "log"
     log.touch()
     client = profile(version)
@@ -99,7 +99,7 @@ async def talk(
         validate=validate,
     )
     async with connected:
-        conversation = Talk(connected, log)
+        conversation = ToolCaller(connected, log)
         runner = Runner(connected.tools(), cwd=folder, profile=client, direct=[conversation.take])
         async with runner:
             conversation.runner = runner

@@ -59,7 +59,7 @@ async def test_approver_tool_receives_call_and_input(tmp_path: Path) -> None:
 
 @requirement("mcp.prompt-tool")
 @pytest.mark.parametrize(
-    ("manner", "version", "words"),
+    ("manner", "version", "message"),
     [
         ("bare", "2.1.325", "made"),
         ("change", "2.1.325", "changed"),
@@ -71,9 +71,9 @@ async def test_approver_tool_receives_call_and_input(tmp_path: Path) -> None:
         ("die", "seed", failed("MCP error -32603: failed to evaluate permission: no response received")),
     ],
 )
-async def test_approver_answer_decides(manner: str, version: str, words: str, tmp_path: Path) -> None:
-    assert text(await ask(tmp_path, manner, version)) == words
-    assert (tmp_path / "x").exists() == (words == "made")
+async def test_approver_answer_decides(manner: str, version: str, message: str, tmp_path: Path) -> None:
+    assert text(await ask(tmp_path, manner, version)) == message
+    assert (tmp_path / "x").exists() == (message == "made")
 
 
 @requirement("mcp.prompt-tool")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.explore import mcp_shapes
 from tests.explore.contents import png
-from tests.integrations.mcp_client.connect import LONG, Talk, talk, text
+from tests.integrations.mcp_client.connect import LONG, ToolCaller, talk, text
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client.config import MAX_NAME_CHARS, mcp_tool_name
 from toolspan.types.events import Finished
@@ -122,18 +122,18 @@ async def test_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> No
 
 @requirement("mcp.timeout")
 @pytest.mark.parametrize(
-    ("version", "words"),
+    ("version", "message"),
     [
         ("2.1.325", 'MCP server "chaos" tool "hang" timed out after 1s'),
         ("2.0.65", "MCP error -32001: Request timed out"),
     ],
 )
-async def test_unanswered_call_times_out(version: str, words: str, tmp_path: Path) -> None:
+async def test_unanswered_call_times_out(version: str, message: str, tmp_path: Path) -> None:
     async with talk(tmp_path, version=version, env={"MCP_TOOL_TIMEOUT": "1100"}) as conversation:
         late = await conversation.call("hang")
         await conversation.hears("notifications/cancelled")
 
-        assert (text(late), late.structured) == (words, f"Error: {words}")
+        assert (text(late), late.structured) == (message, f"Error: {message}")
         assert (late.span.state, late.span.error_kind) == ("timed_out", "mcp_timeout")
         assert conversation.health.timeouts == 1
 
@@ -217,10 +217,10 @@ async def test_resources_links_and_audio_become_text(tmp_path: Path) -> None:
     assert mixed.beside["mcpMeta"] == {"resourceLinks": [{"uri": "mem://l", "name": "link"}]}
 
 
-def _saved(words: str, head: str, about: str) -> bytes:
+def _saved(text: str, head: str, about: str) -> bytes:
     start = f"{head}Binary content ({about} bytes) saved to "
-    assert words.startswith(start)
-    return Path(words.removeprefix(start)).read_bytes()
+    assert text.startswith(start)
+    return Path(text.removeprefix(start)).read_bytes()
 
 
 @requirement("mcp.blocks")
@@ -308,12 +308,12 @@ _SERVERS: dict[str, object] = {
 _VERSIONS = ("2.1.325", "2.0.65")
 
 
-async def _give(conversation: Talk, **result: object) -> Finished:
+async def _give(conversation: ToolCaller, **result: object) -> Finished:
     return await conversation.call("mcp__shapes__give", result=result)
 
 
-def _text_block(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def _text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 @pytest.mark.parametrize("version", _VERSIONS)

@@ -23,7 +23,7 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
 
 @requirement("mcp.settles-once")
 @pytest.mark.parametrize(
-    ("tool", "words"),
+    ("tool", "message"),
     [
         ("hang", "timed out after"),
         ("half", "timed out after"),
@@ -38,20 +38,20 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
         ("surrogate", "cut in \ufffd half"),
     ],
 )
-async def test_call_is_finalized_once_and_the_next_one_works(tool: str, words: str, tmp_path: Path) -> None:
-    env = QUICK if "timed out" in words else {}
+async def test_call_is_finalized_once_and_the_next_one_works(tool: str, message: str, tmp_path: Path) -> None:
+    env = QUICK if "timed out" in message else {}
     async with talk(tmp_path, env=env) as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", words="hi")
 
-        assert words in text(bad)
+        assert message in text(bad)
         assert text(good) == '{"words": "hi"}'
         assert set(conversation.finished.values()) == {1}
 
 
 @requirement("mcp.misfit-answer")
 @pytest.mark.parametrize(
-    ("tool", "words"),
+    ("tool", "message"),
     [
         ("null_result", "result: Input should be an object"),
         ("number_result", "result: Input should be an object"),
@@ -60,12 +60,12 @@ async def test_call_is_finalized_once_and_the_next_one_works(tool: str, words: s
         ("no_version", "jsonrpc: Field required"),
     ],
 )
-async def test_invalid_answer_ends_its_call_at_once(tool: str, words: str, tmp_path: Path) -> None:
+async def test_invalid_answer_ends_its_call_at_once(tool: str, message: str, tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:  # nothing here would end within ten minutes
         bad = await conversation.call(tool)
         good = await conversation.call("echo", words="hi")
 
-        assert text(bad).startswith(f"Invalid answer of the server: {words}")
+        assert text(bad).startswith(f"Invalid answer of the server: {message}")
         assert text(good) == '{"words": "hi"}'
         assert conversation.health.errors == {"unreadable": 1}
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.integrations.mcp_client.connect import config
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client import BadServers, McpServers
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, load_servers, read_servers
 
-COMMAND = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+COMMAND = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
 
 
 def run(
@@ -117,7 +119,7 @@ def test_variables_are_expanded_everywhere() -> None:
 
 @requirement("mcp.config-errors")
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "text"),
     [
         ("{", "Input data was truncated"),
         ([], "expected an object whose key `mcpServers` is an object"),
@@ -143,7 +145,7 @@ def test_variables_are_expanded_everywhere() -> None:
         ),
     ],
 )
-def test_configuration_error_names_file_server_and_key(config: object, words: str, tmp_path: Path) -> None:
+def test_configuration_error_names_file_server_and_key(config: object, text: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
 
@@ -151,7 +153,7 @@ def test_configuration_error_names_file_server_and_key(config: object, words: st
         load_servers(file, {})
 
     assert str(output.value).startswith(f"{file}: ")
-    assert words in str(output.value)
+    assert text in str(output.value)
 
 
 @requirement("mcp.config-errors")

@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.integrations.mcp_client.connect import LONG, Talk, talk, text
+from tests.integrations.mcp_client.connect import LONG, ToolCaller, talk, text
 from tests.integrations.mcp_client.web_server import WebServer
 from tests.requirement import requirement
 from toolspan.types.events import Finished
@@ -28,7 +28,7 @@ def web() -> Iterator[WebServer]:
 
 
 @asynccontextmanager
-async def online(folder: Path, web: WebServer, wire: str = "http", **env: str) -> AsyncIterator[Talk]:
+async def online(folder: Path, web: WebServer, wire: str = "http", **env: str) -> AsyncIterator[ToolCaller]:
     address = {"type": wire, "url": web.url + WIRES[wire], "headers": {"X-Key": "${KEY}"}}
     servers: dict[str, object] = {"mcpServers": {"chaos": address}}
     async with talk(folder, servers=servers, env={"KEY": "k", **env}) as conversation:

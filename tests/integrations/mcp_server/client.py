@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,11 +15,12 @@ from mcp.client import Client, ClientRequestContext
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 import toolspan
+from tests.fork_server import TOOLSPAN
 from toolspan.reading.transcript import Transcript
 
 LONG = 60
 """Seconds after which a test is stuck."""
-COMMAND = ["-m", "toolspan", "mcp", "--setting-sources", ""]
+ARGUMENTS = ["mcp", "--setting-sources", ""]
 ERAS = ("legacy", "2026-07-28")
 """The two ways in which clients speak: with a handshake, and without."""
 
@@ -46,8 +46,8 @@ async def client(
     transcript = folder.parent / f"{folder.name}.jsonl"
     place = () if "--transcript" in options else ("--transcript", str(transcript))
     server = StdioServerParameters(
-        command=sys.executable,
-        args=[*COMMAND, *place, *options],
+        command=TOOLSPAN[0],
+        args=[*TOOLSPAN[1:], *ARGUMENTS, *place, *options],
         cwd=folder,
         env={**os.environ, "HOME": str(folder.parent)},
     )

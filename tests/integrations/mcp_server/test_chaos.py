@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,22 +16,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integrations.mcp_server.client import COMMAND, HELLO, LONG, READY, recorded, request, until
+from tests.fork_server import TOOLSPAN
+from tests.integrations.mcp_server.client import ARGUMENTS, HELLO, LONG, READY, recorded, request, until
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
 from toolspan.reading.diagnostics import repair
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 
 FREE = ("--permission-mode", "bypassPermissions")
 
 
 @contextmanager
-def server(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def server(folder: Path, *options: str, command: Sequence[str] = TOOLSPAN) -> Iterator[subprocess.Popen[bytes]]:
     transcript = str(folder.parent / f"{folder.name}.jsonl")
     with subprocess.Popen(
-        [sys.executable, *COMMAND, *FREE, "--transcript", transcript, *options],
+        [*command, *ARGUMENTS, *FREE, "--transcript", transcript, *options],
         cwd=folder,
         env={**os.environ, "HOME": str(folder.parent)},
         stdin=subprocess.PIPE,
@@ -80,7 +81,7 @@ def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> No
 
 
 @requirement("serve.garbage")
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_any_line_can_be_read(line: bytes) -> None:
     _parse_line(line.replace(b"\n", b""))
@@ -226,7 +227,7 @@ async def test_concurrent_calls_get_one_answer_each(folder: Path) -> None:
 
 @requirement("serve.end")
 async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Path) -> None:
-    with server(folder) as process:
+    with server(folder, command=[sys.executable, "-m", "toolspan"]) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo one"))
         say(process, call(2, "Bash", command="echo $$ > pid; exec sleep 1000"))
         await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
@@ -245,7 +246,7 @@ async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Pa
 
 @requirement("serve.recorded")
 def test_two_servers_in_one_folder_record_separate_sessions(folder: Path) -> None:
-    command = [sys.executable, *COMMAND, *FREE]
+    command = [*TOOLSPAN, *ARGUMENTS, *FREE]
     home = {**os.environ, "HOME": str(folder.parent)}
     home.pop("CLAUDE_CONFIG_DIR", None)
     servers = [

@@ -18,7 +18,7 @@ from toolspan.integrations.mcp_server.service import ApprovalForm
 from toolspan.types.decision import Deny
 from toolspan.types.span import Permission
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 
 FREE = ("--permission-mode", "bypassPermissions")
 

@@ -144,15 +144,15 @@ async def test_no_commands_files_and_folders_are_exported_by_default(tmp_path: P
 @pytest.mark.anyio
 async def test_content_is_truncated_per_item_and_per_call() -> None:
     @tool
-    async def talk(words: str, ctx: ToolContext) -> str:
+    async def talk(text: str, ctx: ToolContext) -> str:
         """Talk."""
-        return words
+        return text
 
     watch, hooks = Watch(content=True), Hooks()
     for _ in range(10):
         hooks.pre_tool_use()(lambda _: Deny("no " * 500))
     with anyio.fail_after(LIMIT):
-        await Runner([talk], hooks=hooks, direct=[watch.sink]).run([call("talk", words="x" * 9999)])
+        await Runner([talk], hooks=hooks, direct=[watch.sink]).run([call("talk", text="x" * 9999)])
 
     pieces = [
         str(value)

@@ -67,12 +67,12 @@ async def replayed(
     return result
 
 
-def answered(session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, message: str) -> None:
-    session.result(session.call(tool, given, id=call), message)
+def answered(session: TranscriptBuilder, tool: str, tool_input: Mapping[str, object], call: str, message: str) -> None:
+    session.result(session.call(tool, tool_input, id=call), message)
 
 
-def verdicts(found: dict[str, ReplayOutcome]) -> list[str]:
-    return [item.verdict for item in found.values()]
+def verdicts(result: dict[str, ReplayOutcome]) -> list[str]:
+    return [item.verdict for item in result.values()]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
@@ -147,7 +147,6 @@ class Archive:
 
 
 @requirement("cache.equal")
-@settings(max_examples=40)
 @given(CHANGES)
 def test_cache_never_changes_an_answer(changes: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reading.repair.damage import Turn, calls_in, damaged, harms, recorded, turns, versions
@@ -70,7 +70,6 @@ def is_whole(story: list[Turn]) -> bool:
 
 
 @requirement("past.any-damage")
-@settings(max_examples=150)
 @given(any_damage)
 def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken: Broken) -> None:
     with broken.transcript() as path:
@@ -83,7 +82,6 @@ def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken
 
 
 @requirement("past.any-cut")
-@settings(max_examples=100)
 @given(turns, st.integers(0, 1_000_000), versions)
 def test_transcript_cut_anywhere_is_resumed_with_all_complete_records(
     story: list[Turn], cut: int, version: str
@@ -99,7 +97,6 @@ def test_transcript_cut_anywhere_is_resumed_with_all_complete_records(
 
 
 @requirement("repair.any-damage")
-@settings(max_examples=150)
 @given(any_damage)
 def test_any_damaged_session_is_repaired_without_loss(broken: Broken) -> None:
     with broken.transcript() as path:

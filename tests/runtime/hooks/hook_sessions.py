@@ -6,11 +6,11 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.fork_server import TOOLSPAN
 from tests.runtime.calls import pending_call
 from toolspan.runtime.hooks.configured import Compose, ConfiguredHooks
 from toolspan.runtime.hooks.events import HookEnvironment, ToolHookEvent
@@ -50,7 +50,7 @@ def run_agent(folder: Path, script: object, *options: str) -> subprocess.Complet
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
     return subprocess.run(
         [
-            *(sys.executable, "-m", "toolspan", "run", "-p", "Go.", "--transcript", "none"),
+            *(*TOOLSPAN, "run", "-p", "Go.", "--transcript", "none"),
             *("--permission-mode", "bypassPermissions"),
             *("--model", f"scripted:{folder / 'script.json'}", *options),
         ],

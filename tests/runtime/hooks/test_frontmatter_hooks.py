@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import run_agent
 from toolspan.runtime.hooks import Hooks
@@ -12,6 +14,8 @@ from toolspan.runtime.hooks.events import HookRunner
 from toolspan.runtime.settings import SettingsPaths, build_trust_request
 from toolspan.session.subagents import load_agent_definitions
 from toolspan.testing import say, use
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 AGENT = """\
 ---

@@ -19,7 +19,7 @@ from toolspan.runtime.hooks.load import HookServices
 from toolspan.testing import say, use
 from toolspan.types.decision import Deny
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 
 DENY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
 

@@ -43,7 +43,7 @@ def handlers(block: Mapping[str, object], version: str = VERSION) -> HookRunner:
     return load_hooks(merge_settings([layer], trusted=True), profile(version)).hooks
 
 
-class Talk:
+class ToolCaller:
     """A session in which calls are made one by one."""
 
     def __init__(
@@ -89,7 +89,7 @@ def rows(path: Path) -> list[dict[str, object]]:
 async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
     line = "cat >> told; echo too vague >&2; exit 2"
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
+        talk = ToolCaller(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
         async with talk.session:
             refused = await talk.call("TaskCreate", subject="s", description="d")
             listed = await talk.call("TaskList")
@@ -118,7 +118,7 @@ async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) 
 async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
     block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, handlers(block))
+        talk = ToolCaller(tmp_path, handlers(block))
         async with talk.session:
             await talk.call("TaskCreate", subject="s", description="d")
             moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
@@ -147,7 +147,7 @@ async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path
             seen.append((event.point, event.fields["task_subject"]))
 
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, hooks)
+        talk = ToolCaller(tmp_path, hooks)
         async with talk.session:
             await talk.call("TaskCreate", subject="s", description="d")
             done = await talk.call("TaskUpdate", taskId="1", status="completed")
@@ -177,7 +177,7 @@ async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -
     payloads: list[dict[str, object]] = []
     tools = [*coding_tools(profile()), meet]
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, hooks, tools, "2.1.325")
+        talk = ToolCaller(tmp_path, hooks, tools, "2.1.325")
         async with talk.session:
             results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
 
@@ -193,7 +193,7 @@ async def test_hook_may_allow_the_model_to_retry_a_denied_call(tmp_path: Path) -
     hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.325")
     mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
+        talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
         async with talk.session:
             refused = await talk.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
 
@@ -212,7 +212,7 @@ async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_
         **at("Stop", command("touch stopped")),
     }
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, handlers(block))
+        talk = ToolCaller(tmp_path, handlers(block))
         async with talk.session:
             agent = Agent(talk.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
             first = await agent.prompt("Go.")
@@ -234,7 +234,7 @@ async def test_permission_request_contains_suggested_rules(tmp_path: Path) -> No
     mode = mode_policy("default", refusals=profile("2.1.325").refusals)
     outside = str(tmp_path.parent / "other" / "x")
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
+        talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
         async with talk.session:
             await talk.call("Write", file_path="n.txt", content="x")
             await talk.call("Write", file_path=outside, content="x")
@@ -260,7 +260,7 @@ async def test_changed_file_fires_hooks_before_the_next_call_and_may_set_variabl
     }
     (tmp_path / "far").mkdir()
     with anyio.fail_after(30):
-        talk = Talk(tmp_path, handlers(block))
+        talk = ToolCaller(tmp_path, handlers(block))
         async with talk.session:
             await talk.call("Bash", command="echo export HERE=one > .envrc; echo > other")
             first = await talk.call("Bash", command="echo $HERE")

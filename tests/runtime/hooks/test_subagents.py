@@ -137,14 +137,14 @@ async def test_hook_can_create_the_worktree_of_a_subagent(tmp_path: Path) -> Non
 
 @requirement("hooks.worktree")
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "text"),
     [
         ("echo nope >&2; exit 1", "WorktreeCreate hook failed: echo nope >&2; exit 1: "),
         ("true", "WorktreeCreate hook failed: hook succeeded but returned no worktree path"),
         ("echo /no/such", "WorktreeCreate hook returned a path that is not a directory: /no/such."),
     ],
 )
-async def test_subagent_is_not_started_without_its_worktree(tmp_path: Path, line: str, words: str) -> None:
+async def test_subagent_is_not_started_without_its_worktree(tmp_path: Path, line: str, text: str) -> None:
     play = Play({"Main": [[errand("Left", isolation="worktree")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
     async with troupe(tmp_path, play, version=VERSION, hooks=hooks) as agent:
@@ -152,5 +152,5 @@ async def test_subagent_is_not_started_without_its_worktree(tmp_path: Path, line
         (span,) = agent.session.spans
 
     assert span.state == "failed"
-    assert (span.message or "").startswith(words)
+    assert (span.message or "").startswith(text)
     assert play.spoken["Left"] == 0

@@ -19,7 +19,7 @@ from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermi
     ("command", "free"),
     [
         ("touch x", True), ("mkdir -p a/b", True), ("rm x", True), ("mv a b", True),
-        ("cp a b", True), ("sed -i s/a/b/ x", True), ("echo hi > x", True), ("rmdir a", True),
+        ("cp a b", True), ("sed -i s/a/b/ x.txt", True), ("echo hi > x", True), ("rmdir a", True),
         ("touch x && ls", True), ("touch /tmp/x", False), ("touch ../x", False),
         ("rm -rf *", False), ("touch $x", False), ("sed -i 's/a/b/e' x", False),
         ("echo x > .git/hooks/pre-commit", False), ("touch .bashrc", False),

@@ -11,8 +11,8 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import decided, line, question
 from toolspan.runtime.permissions import Permissions, Rules
-from toolspan.runtime.permissions.commands import expand_braces
 from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.paths import expand_braces
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.tools import read_tool, write_tool

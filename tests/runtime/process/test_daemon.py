@@ -11,7 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -24,7 +27,7 @@ def test_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) 
     command = f"{sys.executable} {HERE / 'daemon.py'} {pid_file}; until [ -e {pid_file} ]; do :; done"
     block = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": command}}
     message = {"type": "assistant", "message": {"role": "assistant", "content": [block]}}
-    program = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+    program = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
     environment = {**os.environ, "CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
 
     done = subprocess.run(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 GUARD = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2"}]}]}}
 CALL = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "echo hi"}}
@@ -33,7 +35,7 @@ class World:
     def toolspan(self, *arguments: str, told: str = "") -> subprocess.CompletedProcess[str]:
         remaining = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE", "XDG"))}
         return subprocess.run(
-            [sys.executable, "-m", "toolspan", *arguments],
+            [*TOOLSPAN, *arguments],
             cwd=self.project,
             env={**remaining, "HOME": str(self.home)},
             input=told,

@@ -18,7 +18,7 @@ from toolspan.types.events import Finished
 CURRENT = " (file state is current in your context — no need to Read it back)"
 
 
-class Talk:
+class ToolCaller:
     """One conversation in a folder, with the file tools of a client version."""
 
     def __init__(
@@ -31,26 +31,26 @@ class Talk:
         self._runner = Runner(tools, cwd=folder, profile=client, workspace=workspace)
         self._ids = count()
 
-    async def call(self, tool: str, **given: object) -> Finished:
+    async def call(self, tool: str, **fields: object) -> Finished:
         with anyio.fail_after(20):
-            return (await self._runner.finish([self.block(tool, given)]))[0]
+            return (await self._runner.finish([self.block(tool, fields)]))[0]
 
     async def calls(self, *blocks: Mapping[str, object]) -> list[Finished]:
         with anyio.fail_after(20):
             return await self._runner.finish(list(blocks))
 
-    def block(self, tool: str, given: Mapping[str, object]) -> dict[str, object]:
+    def block(self, tool: str, tool_input: Mapping[str, object]) -> dict[str, object]:
         number = next(self._ids)
-        return {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": dict(given)}
+        return {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": dict(tool_input)}
 
-    async def read(self, path: Path | str, **given: object) -> Finished:
-        return await self.call("Read", file_path=str(path), **given)
+    async def read(self, path: Path | str, **fields: object) -> Finished:
+        return await self.call("Read", file_path=str(path), **fields)
 
     async def write(self, path: Path | str, content: str) -> Finished:
         return await self.call("Write", file_path=str(path), content=content)
 
-    async def edit(self, path: Path | str, old: str, new: str, **given: object) -> Finished:
-        return await self.call("Edit", file_path=str(path), old_string=old, new_string=new, **given)
+    async def edit(self, path: Path | str, old: str, new: str, **fields: object) -> Finished:
+        return await self.call("Edit", file_path=str(path), old_string=old, new_string=new, **fields)
 
 
 def record(finished: Finished) -> Any:

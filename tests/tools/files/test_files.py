@@ -18,7 +18,7 @@ from toolspan.tools.files.paths import resolve_path
 from toolspan.tools.files.safe_read import FileVersion, LineRange, digest_bytes, read_file, read_line_range
 
 MOST = 1 << 20
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @requirement("disk.windows")
@@ -110,7 +110,7 @@ def test_a_read_only_file_is_replaced_and_stays_read_only(tmp_path: Path) -> Non
 
 
 @requirement("disk.swaps")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_a_file_in_a_read_only_folder_is_written_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir()
@@ -147,7 +147,7 @@ def test_paths_are_made_absolute_and_links_stay(tmp_path: Path) -> None:
 
 @requirement("disk.pictures")
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "result"),
     [
         (b"GIF89a\x03\x00\x02\x00", ImageInfo("image/gif", 3, 2)),
         (b"\xff\xd8\xff\xe0\x00\x04ab\xff\xff\xc0\x00\x11\x08\x00\x02\x00\x03",
@@ -160,8 +160,8 @@ def test_paths_are_made_absolute_and_links_stay(tmp_path: Path) -> None:
         (b"", None),
     ],
 )  # fmt: skip
-def test_the_size_of_an_image_is_read_from_its_header(data: bytes, found: ImageInfo | None) -> None:
-    assert read_image_info(data) == found
+def test_the_size_of_an_image_is_read_from_its_header(data: bytes, result: ImageInfo | None) -> None:
+    assert read_image_info(data) == result
 
 
 @requirement("disk.pictures")

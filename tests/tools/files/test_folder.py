@@ -36,8 +36,8 @@ def switch(folder: Path) -> Path:
 
 
 def files(folder: Path) -> dict[str, str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in found}
+    result = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in result}
 
 
 @requirement("disk.no-detour")

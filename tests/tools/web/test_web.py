@@ -30,9 +30,9 @@ def local(limits: FetchLimits | None = None) -> WebClient:
 
 
 async def page(web: WebClient, url: str) -> WebPage:
-    found = await web.fetch_page(url)
-    assert isinstance(found, WebPage)
-    return found
+    result = await web.fetch_page(url)
+    assert isinstance(result, WebPage)
+    return result
 
 
 @requirement("fetch.public-only")
@@ -170,9 +170,9 @@ async def test_the_host_is_resolved_once_and_requested_by_name() -> None:
 
     async with site({"/a": to("/b"), "/b": html("<p>there</p>")}) as here:
         web = WebClient(allow_private=True, upgrade_to_https=False, resolver=lookup)
-        found = await page(web, f"http://pages.test:{here.port}/a")
+        result = await page(web, f"http://pages.test:{here.port}/a")
 
-    assert found.text == "there"
+    assert result.text == "there"
     assert [one.headers["host"] for one in here.asked] == [f"pages.test:{here.port}"] * 2
 
 
@@ -281,10 +281,10 @@ async def test_each_kind_of_content_is_returned_in_its_own_form() -> None:
         "/png": as_kind("image/png", b"\x89PNG"),
     }
     async with site(pages) as here:
-        found = {path: await page(local(), here.url + path) for path in pages}
+        result = {path: await page(local(), here.url + path) for path in pages}
 
-    assert [one.text for one in found.values()] == ['{"a": 1}', "café", "a\ufffd", None]
-    assert found["/png"].body == b"\x89PNG"
+    assert [one.text for one in result.values()] == ['{"a": 1}', "café", "a\ufffd", None]
+    assert result["/png"].body == b"\x89PNG"
 
 
 @requirement("fetch.markdown")

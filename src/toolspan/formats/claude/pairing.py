@@ -533,20 +533,5 @@ class Pairing(CallPairing[CallBuilder]):
         return refine_exit_status(refined, call, builder.result.exit_code if builder.result else None, output)
 
 
-class AgentPairing(Pairing):
-    """Only the calls that start subagents.
-
-    perf: `usage` needs no others, and takes two thirds of the time without them.
-    """
-
-    def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
-        if block.input and block.input.prompt is not None and tool_kind(block.name or "") == "agent":
-            super()._add_call(block, entry, at)
-
-    def _add_result(self, block: MessageBlock, entry: Entry, at: int) -> None:
-        if block.tool_use_id in self._builders:
-            super()._add_result(block, entry, at)
-
-
 def _fallback_id(at: int) -> str:
     return f"byte-{SourceLocation.packed_offset(at)}"

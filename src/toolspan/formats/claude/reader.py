@@ -18,7 +18,7 @@ from toolspan.formats.base import AgentOrigin, TranscriptContent
 from toolspan.formats.checks import ResumeBehavior, make_finding
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.pairing import AgentPairing, Pairing
+from toolspan.formats.claude.pairing import Pairing
 from toolspan.formats.claude.paths import meta_path, session_folder
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.session_info import SessionInfoCollector
@@ -47,17 +47,11 @@ class ClaudeReader(TranscriptReader[Entry]):
         self.pairing: Pairing = Pairing(source)
         self.session_info: SessionInfoCollector = SessionInfoCollector(calls_only=calls_only)
         self.tree = RecordTree()
-        self._has_tree = True
 
     def _process(self, decoded: Sequence[Entry], places: Sequence[int], number: int) -> None:
         self.session_info.add(decoded)
-        if self._has_tree:
-            self.tree.add(decoded, number)
+        self.tree.add(decoded, number)
         self.pairing.add(decoded, places)
-
-    def skip_calls(self) -> None:
-        self.pairing = AgentPairing(self.source)
-        self._has_tree = False
 
     def branches(self) -> Branches:
         return self.tree.branches()

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.runtime.permissions.paths import PathScope
+from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces, expand_glob, is_ambiguous
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import strip_wrappers
+from toolspan.shell.wrappers import expand_wrappers, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _EVALUATING_BUILTINS = frozenset({
@@ -33,12 +33,9 @@ _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
-_MAX_GLOB_FILES = 1_000
-"""The maximum number of files to which a pattern is expanded."""
-_BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
-"""Innermost braces, which can be expanded independently of enclosing ones."""
-_MAX_BRACES = 20
 _GLOB = re.compile(r"[*?\[]")
+_PLAIN_FILE = re.compile(r"[\w./~=]")
+"""The first character of files that `touch` may change without approval."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
@@ -93,7 +90,7 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
         if not program.words:
             continue
         inner = strip_wrappers(program, through_xargs=False)
-        arguments = read_arguments(inner.name, inner.words[1:])
+        arguments = inner.arguments
         roles = ", ".join(f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
         yield program.text, f"{inner.name} program" + (f", {roles}" if roles else ""), arguments.unknown
 
@@ -101,7 +98,7 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
-        arguments = read_arguments(program.name, program.words[1:])
+        arguments = program.arguments
         changed = arguments.files("write")
         if program.name == "sed" and arguments.unknown is not None:
             changed = tuple(word for word in program.words[2:] if word.text[:1] != "-")
@@ -116,12 +113,15 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    checker = _CommandChecker(scope, allowed, sets_variables=_sets_variables(parsed_line))
+    is_assigning = sets_variables(parsed_line) and (allowed.denies_reading or not _is_number(parsed_line))
+    checker = _CommandChecker(scope, allowed, sets_variables=is_assigning)
     for program in parsed_line.programs:
         checker.check_program(program)
     checker.finish()
-    parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
-    only_sets = _sets_variables(parsed_line) and not any(program.words for program in parsed_line.programs)
+    parts, unclear = checker.parts, next(iter(parsed_line.unclear), None)
+    if is_assigning and not allowed.parents:
+        unclear = "A variable set"
+    only_sets = is_assigning and not any(program.words for program in parsed_line.programs)
     if (parsed_line.uncertainties or unclear or only_sets) and not parts:
         parts = [parsed_line.text]
     needs = None
@@ -149,7 +149,6 @@ class _CommandChecker:
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: AccessedPath | None = None
-        self.unclear: str | None = None
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
@@ -159,7 +158,8 @@ class _CommandChecker:
         """The commands that read files by relative paths."""
 
     def check_program(self, program: Program) -> None:
-        self._record_variables(program)
+        if program.variables:
+            self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
@@ -170,7 +170,7 @@ class _CommandChecker:
         if not program.words:
             if not all(map(_is_free_variable, program.variables)) or len(program.variables) > 1:
                 self._require_approval(" ".join(f"{name}=" for name in program.variables))
-            elif any(">" in redirect.operator for redirect in program.redirects):
+            elif program.redirects:
                 self._require_approval(program.text)
             return
         rule = self._allowed.find_rule(program)
@@ -207,16 +207,30 @@ class _CommandChecker:
     def _check_granted(self, program: Program, inner: Program, pattern: str) -> None:
         """Check a program that a rule allows."""
         if strip_wrappers(program, through_xargs=False).name == "xargs":
-            if inner.name in _XARGS_SCRIPTS and not pattern.startswith("xargs"):
+            if inner.name in _XARGS_SCRIPTS:
                 self._require_approval(program.text)
             if program.name == "xargs" and pattern.startswith("xargs"):
                 return
         if inner.name == "git":
             self._writes.append(program.text)  # another folder may belong to another repository
             if ShellWord("diff") in inner.words[1:4]:
-                for word in filter(_is_outer_path, inner.words[1:]):
+                for word in filter(self._is_outer_path, inner.words[1:]):
                     self._check_read(program, "git", word)
+        if inner.name == "find" and any(word.has_expansion and _GLOB.search(word.text) for word in inner.words):
+            self._require_approval(program.text)  # a file name may be an action
+        if inner.name == "env":
+            self._check_granted_env(program, inner)
         self._check_granted_files(program, inner)
+
+    def _check_granted_env(self, program: Program, env: Program) -> None:
+        """Check the program that `env` runs. A rule for `env` covers it, but not its files elsewhere."""
+        options = itertools.takewhile(lambda word: word.text[:1] == "-" or "=" in word.text, env.words[1:])
+        if any(re.match(r"-(?!i?\Z|u)", word.text) for word in options):
+            self._require_approval(program.text)
+        expanded = expand_wrappers(LinePrograms(env.text, (env,)))
+        programs = [entry.program for entry in expanded.programs if entry.wrappers == ("env",)]
+        for run in programs:
+            self._check_granted_files(program, strip_wrappers(run))
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
         """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
@@ -224,17 +238,18 @@ class _CommandChecker:
             if not self._follow_cd(inner):
                 self._require_approval(program.text)
             return
-        arguments = read_arguments(inner.name, inner.words[1:])
+        arguments = inner.arguments
         if arguments.spec is None or arguments.spec.only:
             return
         if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
             self._require_approval(program.text)
             return
         files = arguments.files("read", "write")
-        self._note_relative_reads(program, arguments)
-        if arguments.unknown is not None and "read*" in arguments.spec.operands:
-            files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
+        self._note_relative_reads(program, inner)
         changed = arguments.files("write")
+        if arguments.unknown is not None and arguments.spec.operands.endswith(("read*", "write*")):
+            files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
+            changed = files if "write*" in arguments.spec.operands else changed
         if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv")):
             self._writes.append(program.text)
         takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
@@ -270,34 +285,43 @@ class _CommandChecker:
             return False
         if inner.name == "cd":
             return self._follow_cd(inner)
-        arguments = read_arguments(inner.name, inner.words[1:])
+        arguments = inner.arguments
         if arguments.unknown is not None or arguments.spec is None:
             return False
         if arguments.spec.bare and (program.variables or not inner.text.startswith(inner.name)):
             return False
-        if inner.name in _REPOSITORY_PROGRAMS and not self._is_in_own_repository():
-            return False
+        if inner.name in _REPOSITORY_PROGRAMS:
+            if not self._is_in_own_repository():
+                return False
+            self._writes.append(program.text)  # a `cd` elsewhere in the line may come first
         changed = arguments.files("write")
         if not changed and "write*" in arguments.spec.operands:
             return arguments.spec.edits and self._allowed.edits
         if changed:
-            plain = inner is program and not program.variables
-            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
-        self._note_relative_reads(program, arguments)
-        refs = filter(_is_outer_path, arguments.files("ref")) if inner.words[1:2] == (ShellWord("diff"),) else ()
-        for word in (*arguments.files("read"), *refs):
+            is_plain = inner is program and not program.variables and _is_plain_edit(program, changed)
+            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and is_plain)
+        self._note_relative_reads(program, inner)
+        words = inner.words[2:] if inner.words[:2] == (ShellWord("git"), ShellWord("diff")) else ()
+        refs = filter(self._is_outer_path, words)
+        for word in (*arguments.files("read"), *_values_taken_for_files(inner, arguments), *refs):
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
         return True
 
-    def _note_relative_reads(self, program: Program, arguments: Arguments) -> None:
-        numbers = [word for word in arguments.files("value") if word.text[:1] == "+"]  # files for the client
-        if any(word.text[:1] not in ("/", "~", "$") for word in (*arguments.files("read"), *numbers)):
+    def _note_relative_reads(self, program: Program, inner: Program) -> None:
+        words = (*inner.arguments.files("read"), *_values_taken_for_files(inner, inner.arguments))
+        if any(word.text[:1] not in ("/", "~", "$") for word in words):
             self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
         """Return whether the current folder certainly belongs to the repository in which the session started."""
         return len(self._scopes) == 1 and self._start_scope.is_own_repository()
+
+    def _is_outer_path(self, word: ShellWord) -> bool:
+        """Return whether an argument of git may be a path outside the repository instead of a revision."""
+        if word.text[:1] in ("/", "~", "$") or "../" in word.text or word.text == "..":
+            return True
+        return self._start_scope.leads_outside(self._start_scope.absolute_path(word.text))
 
     def _check_read(self, program: Program, name: str, word: ShellWord) -> bool:
         paths = self._resolve_paths(word)
@@ -328,7 +352,7 @@ class _CommandChecker:
 
     def _follow_cd(self, program: Program) -> bool:
         """Make the target of `cd` one of the folders that may be current. Return whether it is understood."""
-        arguments = read_arguments(program.name, program.words[1:])
+        arguments = program.arguments
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
         is_second, self._has_moved = self._has_moved, True
         if len(program.words) == 2 and target.text == "-" and not is_second:
@@ -357,7 +381,7 @@ class _CommandChecker:
             return None
         paths: list[str] = []
         for scope in self._scopes or ((self._start_scope,) if text[:1] in ("/", "~") else ()):
-            found = _expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else [text]
+            found = expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else [text]
             if found is None or any(".." in name and not scope.is_unambiguous(name) for name in found):
                 return None
             paths += map(scope.absolute_path, found)
@@ -365,9 +389,10 @@ class _CommandChecker:
 
     def _resolve_target(self, word: ShellWord) -> list[str] | None:
         """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
-        if (word.has_expansion and _GLOB.search(word.text)) or _PARENT_AFTER_SEGMENT.search(word.text):
+        if _GLOB.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text) or "$" in word.text:
             return None
-        return self._resolve_paths(word)
+        paths = self._resolve_paths(word)
+        return None if paths is None or any(map(is_ambiguous, paths)) else paths
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
@@ -418,7 +443,7 @@ class _CommandChecker:
 
     def _check_output_redirect(self, text: str, target: ShellWord) -> None:
         scope = self._start_scope
-        is_plain = bool(target.text) and not target.has_expansion and not _GLOB.search(target.text)
+        is_plain = bool(target.text) and not target.has_expansion and not re.search(r"[*?\[$`]", target.text)
         paths = self._resolve_target(target) if is_plain else None
         self._writes.append(text)
         if paths is None:
@@ -435,12 +460,15 @@ class _CommandChecker:
     def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
         """Look for a rule that denies a file which the program may open."""
         inner = strip_wrappers(program)
-        arguments = read_arguments(program_basename(inner.name), inner.words[1:])
+        arguments = inner.arguments
+        if "/" in inner.name:
+            arguments = read_arguments(program_basename(inner.name), inner.words[1:])
         changed = arguments.files("write")
         words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
         if arguments.unknown is None and arguments.spec is not None:
             words = [*arguments.files("read", "ref", "script", "write")]
             words += arguments.files("stat") if inner.name == "cd" else ()
+            words += _values_taken_for_files(inner, arguments)
             words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
         candidates += [(part, False) for word in words for part in _inner_values(word)]
@@ -468,19 +496,23 @@ class _CommandChecker:
             return []
         paths: list[str] = []
         for scope in self._scopes or (self._start_scope,):
-            for alternative in itertools.islice(expand_braces(text), _MAX_GLOB_FILES) if word.has_expansion else [text]:
+            for alternative in itertools.islice(expand_braces(text), MAX_GLOB_FILES) if word.has_expansion else [text]:
                 paths += scope.possible_paths(alternative)
                 if word.has_expansion and _GLOB.search(alternative):
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
-                    paths += itertools.islice(matches, _MAX_GLOB_FILES)
+                    paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
 
 
-def _sets_variables(parsed_line: LinePrograms) -> bool:
-    """Return whether a line consists of more than one number that is assigned to a variable."""
-    assignments = [program for program in parsed_line.programs if not program.words and program.variables]
-    is_number = all(value.text.isdigit() for program in assignments for value in program.values)
-    return bool(assignments) and (len(parsed_line.programs) > 1 or not is_number)
+def sets_variables(parsed_line: LinePrograms) -> bool:
+    """Return whether a line contains an assignment that is not part of a command."""
+    return any(not program.words and program.variables for program in parsed_line.programs)
+
+
+def _is_number(parsed_line: LinePrograms) -> bool:
+    """Return whether a line only assigns a number to a variable, such as `X=1`."""
+    values = [value for program in parsed_line.programs for value in program.values]
+    return len(parsed_line.programs) == len(values) == 1 and values[0].text.isdigit()
 
 
 def _is_free_variable(name: str) -> bool:
@@ -490,7 +522,7 @@ def _is_free_variable(name: str) -> bool:
 def has_harmless_variables(program: Program) -> bool:
     """Return whether all variables that are set for a program have harmless names and values."""
     pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
-    return all(is_harmless_variable(name, value) for name, value in pairs)
+    return not program.variables or all(is_harmless_variable(name, value) for name, value in pairs)
 
 
 def _is_understood_wrapper(program: Program, length: int) -> bool:
@@ -501,9 +533,12 @@ def _is_understood_wrapper(program: Program, length: int) -> bool:
     return {name, *rest} <= {"builtin", "command", "-p"}
 
 
-def _is_outer_path(word: ShellWord) -> bool:
-    """Return whether an argument of git may be a path outside the repository instead of a revision."""
-    return word.text[:1] in ("/", "~", "$") or "../" in word.text or word.text == ".."
+def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
+    """Return whether a command that changes files is spelled in a way that the client recognises."""
+    if program.name != "touch":
+        return True
+    is_plain = all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
+    return is_plain and program.text.startswith("touch ")
 
 
 def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
@@ -521,6 +556,25 @@ def _searches_folders(program: Program, arguments: Arguments) -> bool:
     return program.name == "rg" or any(re.fullmatch(r"-\w*[rR]\w*|--.*recursive", option) for option in options)
 
 
+_PLAIN_VALUES = frozenset(
+    {"column", "cut", "expand", "fd", "fdfind", "find", "fmt", "fold", "jq", "numfmt", "paste", "pr", "rg", "tac"}
+)
+_GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
+
+
+def _values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:
+    """Return the values of options that the client takes for files, such as the number in `head -n 5`."""
+    if program.name in _PLAIN_VALUES or not (
+        program.name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)
+    ):
+        return []
+    values = [word for word in arguments.files("value") if word in program.words]
+    if program.name not in ("egrep", "fgrep", "grep"):
+        return values
+    is_unusual = any(_GREP_VALUES.fullmatch(word.text) for word in program.words)
+    return [*values, *arguments.files("text")] if is_unusual else []
+
+
 def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
     """Yield the parts of a word that may be a file: `--file=x`, `HEAD:x`, `@x` and `-fx`."""
     for mark in "=:@":
@@ -528,37 +582,6 @@ def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
             yield ShellWord(word.text.rpartition(mark)[2], has_expansion=word.has_expansion)
     if word.text[:1] == "-" and word.text[1:2] != "-" and len(word.text) > 2:
         yield ShellWord(word.text[2:], has_expansion=word.has_expansion)
-
-
-def _expand_glob(text: str, scope: PathScope) -> list[str] | None:
-    """Return the folder of a pattern and the files that match it, or None if they are uncertain."""
-    start = _GLOB.search(text)
-    fixed, rest = (text[: start.start()], text[start.start() :]) if start else (text, "")
-    if ".." in rest or "{" in text:
-        return None
-    folder = fixed.rpartition("/")[0] or ("/" if text[0] == "/" else ".")
-    matches = list(itertools.islice(glob.iglob(scope.absolute_path(text)), _MAX_GLOB_FILES + 1))  # noqa: PTH207 - absolute
-    return [folder, *matches] if len(matches) <= _MAX_GLOB_FILES else None
-
-
-def expand_braces(text: str) -> Iterator[str]:
-    """Yield the strings to which braces expand: `{a,b}c` yields `ac` and `bc`, while `{1..9}` yields a pattern."""
-    if text.count("{") > _MAX_BRACES:
-        text = re.sub(r"\{.*\}", "*", text)
-    match = _BRACES.search(text)
-    if match is None:
-        yield text
-        return
-    for alternative in match[1].split(",") if "," in match[1] else [_range_pattern(match[1])]:
-        yield from expand_braces(text[: match.start()] + alternative + text[match.end() :])
-
-
-def _range_pattern(inner: str) -> str:
-    """Return a pattern that matches the values of `{a..c}` or `{1..9}`."""
-    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
-    if letters is not None:
-        return "[{}-{}]".format(*sorted(letters.groups()))
-    return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"
 
 
 def _is_descriptor(redirect: Redirect) -> bool:

@@ -42,6 +42,7 @@ class PermissionRequest:
     """True if the session has a sandbox and the command would run outside it."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
     """The resolved links, shared by all policies and by the call itself."""
+    _scope: PathScope | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def tool(self) -> str:
@@ -50,15 +51,19 @@ class PermissionRequest:
 
     def path_scope(self) -> PathScope:
         """Return the folders that the call may access."""
-        cwd = _normalize_path(self.cwd)
-        project = cwd if self.project is self.cwd else _normalize_path(self.project)
-        return PathScope(
-            cwd,
-            (project, *map(_normalize_path, self.folders)) if self.folders else (project,),
-            _home_folder,
-            None if self.session_folder is None else str(self.session_folder),
-            self.links,
-        )
+        if self._scope is None:
+            cwd = _normalize_path(self.cwd)
+            project = cwd if self.project is self.cwd else _normalize_path(self.project)
+            scope = PathScope(
+                cwd,
+                (project, *map(_normalize_path, self.folders)) if self.folders else (project,),
+                _home_folder,
+                None if self.session_folder is None else str(self.session_folder),
+                self.links,
+            )
+            object.__setattr__(self, "_scope", scope)
+            return scope
+        return self._scope
 
 
 def _home_folder() -> str:

@@ -13,16 +13,15 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import find_protected_write
+from toolspan.runtime.permissions.commands import find_protected_write, sets_variables
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
-from toolspan.runtime.permissions.paths import is_critical
+from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
 from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import BACKGROUND, find_programs
 from toolspan.shell.syntax import has_open_expansion
-from toolspan.shell.table import read_arguments
 from toolspan.shell.wrappers import SHELLS, TRANSPARENT_WRAPPERS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
@@ -35,7 +34,7 @@ PLAN_REASON = "plan"
 
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
-    r"\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
+    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
 )
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
@@ -177,6 +176,8 @@ class _ModeDecider:
         needs = check.needs
         if needs is None and self.refusals.asks_about:
             needs = self._needs_despite_read_only(command, request)
+        if needs is None and mode == "plan" and sets_variables(find_programs(command)):
+            needs = MissingPermissions(parts=(command,), of=1)
         if needs is None:
             return Allow(None, "config", basis="parts")
         if mode == "plan" and self.refusals.plan_shell:
@@ -235,7 +236,7 @@ def _changes_folder_and_writes(programs: Sequence[Program]) -> bool:
 def _has_unplain_paths(programs: Sequence[Program]) -> bool:
     """Return whether an argument that old clients take for a path contains a sign of a variable, even in quotes."""
     for program in programs:
-        arguments = read_arguments(program.name, program.words[1:])
+        arguments = program.arguments
         words = [argument.word for argument in arguments.arguments if argument.role in ("read", "stat", "value")]
         if arguments.spec is not None and arguments.spec.grammar == "unknown":
             words = list(program.words[1:])
@@ -245,12 +246,12 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
     return False
 
 
-def _has_trailing_dot(request: PermissionRequest, refusals: Refusals) -> bool:
-    """Return whether a name ends in a dot, which some file systems ignore."""
+def _has_ambiguous_name(request: PermissionRequest, refusals: Refusals) -> bool:
+    """Return whether some file systems take a path in the call for another file."""
     if tool_kind(request.tool) == "search":
         name = request.input.get("path")
         return refusals.plain_lines and request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
-    return any(path.endswith(".") for path in paths_of(request))
+    return any(is_ambiguous(path.rstrip()) for path in paths_of(request))
 
 
 def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
@@ -304,7 +305,8 @@ def guard_policy(
         if link_write := _check_link_write(request, planner.refusals):
             return link_write
         now = request.mode or mode
-        if now != "bypassPermissions" and _has_trailing_dot(request, refusals or Refusals()):
+        is_searching = tool_kind(request.tool) == "search" and rules is not None and rules.allows_tool(request.tool)
+        if now != "bypassPermissions" and not is_searching and _has_ambiguous_name(request, planner.refusals):
             return Ask(None, "config", basis="protected")
         if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
             return None

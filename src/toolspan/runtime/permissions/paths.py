@@ -6,10 +6,11 @@ resolve links, and only once per path and decision.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from os import F_OK, access
 from os.path import normpath
 from stat import S_ISLNK, S_ISREG
@@ -33,6 +34,14 @@ _PROTECTED_FILES = frozenset({
 _REPOSITORY_MARKS = ("HEAD", "objects", "refs")
 _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
+MAX_GLOB_FILES = 1_000
+"""The maximum number of files to which a pattern is expanded."""
+_GLOB = re.compile(r"[*?\[]")
+_BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
+"""Innermost braces, which can be expanded independently of enclosing ones."""
+_MAX_BRACES = 20
+_AMBIGUOUS_NAME = re.compile(r"~\d|/\.{3,}(?:/|\Z)|[.\s]\Z|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
+"""Names that some file systems shorten or take for others."""
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
@@ -259,6 +268,11 @@ def _is_in_bare_repository(path: str) -> bool:
     return False
 
 
+def is_ambiguous(path: str) -> bool:
+    """Return whether some file systems take a path for another: `x~1`, `...`, `x.` and names of devices."""
+    return _AMBIGUOUS_NAME.search(path) is not None
+
+
 def is_critical(name: str, scope: PathScope) -> bool:
     """Return whether removing a path could remove a root folder, the home folder or a session folder."""
     bare = name.rstrip("/*") or "/"
@@ -271,3 +285,34 @@ def is_critical(name: str, scope: PathScope) -> bool:
             if end.count("/") <= 1 or any(_is_within(folder, end) for folder in protected):
                 return True
     return False
+
+
+def expand_glob(text: str, scope: PathScope) -> list[str] | None:
+    """Return the folder of a pattern and the files that match it, or None if they are uncertain."""
+    start = _GLOB.search(text)
+    fixed, rest = (text[: start.start()], text[start.start() :]) if start else (text, "")
+    if ".." in rest or "{" in text:
+        return None
+    folder = fixed.rpartition("/")[0] or ("/" if text[0] == "/" else ".")
+    matches = list(itertools.islice(glob.iglob(scope.absolute_path(text)), MAX_GLOB_FILES + 1))  # noqa: PTH207 - absolute
+    return [folder, *matches] if len(matches) <= MAX_GLOB_FILES else None
+
+
+def expand_braces(text: str) -> Iterator[str]:
+    """Yield the strings to which braces expand: `{a,b}c` yields `ac` and `bc`, while `{1..9}` yields a pattern."""
+    if text.count("{") > _MAX_BRACES:
+        text = re.sub(r"\{.*\}", "*", text)
+    match = _BRACES.search(text)
+    if match is None:
+        yield text
+        return
+    for alternative in match[1].split(",") if "," in match[1] else [_range_pattern(match[1])]:
+        yield from expand_braces(text[: match.start()] + alternative + text[match.end() :])
+
+
+def _range_pattern(inner: str) -> str:
+    """Return a pattern that matches the values of `{a..c}` or `{1..9}`."""
+    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
+    if letters is not None:
+        return "[{}-{}]".format(*sorted(letters.groups()))
+    return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"

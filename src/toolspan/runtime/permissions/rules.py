@@ -411,6 +411,8 @@ def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) ->
         return False
     scope = request.path_scope()
     paths = paths_of(request)
+    if not granting:
+        paths = [place for path in paths for place in scope.possible_paths(path)]
     matches = [path_matches(rule, path, scope, granting=granting) for path in paths]
     return bool(matches) and (all(matches) if granting else any(matches))
 

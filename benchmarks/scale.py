@@ -1,0 +1,208 @@
+"""Measure `toolspan tables` on a large archive: both engines, a second run, sizes, memory, and answers from tables.
+
+Generates the archive with the corpus generator, or uses `--archive`. Every step is one process tree, whose wall time,
+CPU time and largest resident process are measured. Targets are about wall times, so run it on a machine that does
+nothing else. Prints Markdown, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed.
+Start at `main`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from promises import Target, machine, missed, ratio_target, table, target_table, write_json
+
+ROOT = Path(__file__).parent.parent
+TOOLSPAN = Path(sys.executable).with_name("toolspan")
+SAMPLE_SECONDS = 0.2
+RAY_FACTOR, INCREMENTAL_FACTOR, MEMORY_FACTOR = 1.25, 0.03, 1.3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured command."""
+
+    name: str
+    megabytes: float
+    wall: float
+    cpu: float
+    """User and system time of the command and all processes below it, Ray's included."""
+    peak_mb: float
+    """The resident size of the largest process that worked on transcripts or tables."""
+
+    @property
+    def speed(self) -> float:
+        """Megabytes of transcripts per second of wall time."""
+        return self.megabytes / self.wall
+
+
+def workers_of(root: psutil.Process) -> Iterator[psutil.Process]:
+    """Yield the processes that do the work: the command, its children and Ray's workers below them."""
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.Error):
+            name = " ".join(process.cmdline()[:3])
+            if "ray/" not in name and "raylet" not in name and "gcs_server" not in name:
+                yield process
+
+
+def measure(name: str, megabytes: float, command: Sequence[str | Path], env: dict[str, str]) -> Run:
+    """Run a command and measure it."""
+    start = time.monotonic()
+    process = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL)
+    peak = 0
+    spent: dict[int, float] = {}
+    done = threading.Event()
+
+    def sample() -> None:
+        nonlocal peak
+        root = psutil.Process(process.pid)
+        while not done.wait(SAMPLE_SECONDS):
+            with suppress(psutil.Error):
+                for child in root.children(recursive=True):
+                    with suppress(psutil.Error):
+                        spent[child.pid] = sum(child.cpu_times()[:2])
+                spent[root.pid] = sum(root.cpu_times()[:2])
+                for worker in workers_of(root):
+                    with suppress(psutil.Error):
+                        peak = max(peak, worker.memory_info().rss - worker.memory_info().shared)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    code = process.wait()
+    wall = time.monotonic() - start
+    done.set()
+    sampler.join()
+    if code:
+        raise SystemExit(f"{name}: {' '.join(map(str, command))} exited with {code}")
+    run = Run(name, megabytes, wall, sum(spent.values()), peak / 1e6)
+    print(f"{name}: {wall:.1f} s, {run.speed:.1f} MB/s", file=sys.stderr)
+    return run
+
+
+def generate(out: Path, size: str, seed: int, generator: Path) -> Path:
+    """Generate an archive unless it is there."""
+    if not (out / "expected-totals.json").exists():
+        command = [sys.executable, generator, "--out", out, "--size", size, "--seed", str(seed)]
+        subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def megabytes(folder: Path) -> float:
+    """Return the size of the files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def digest(out: Path) -> str:
+    """Return a digest of the tables below a folder."""
+    total = hashlib.sha256()
+    for path in sorted(out.rglob("*.parquet")):
+        total.update(str(path.relative_to(out)).encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def main() -> int:
+    """Measure everything once."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="5GB", help="size of the archive (5GB)")
+    parser.add_argument("--archive", type=Path, help="an archive to read instead of generating one")
+    parser.add_argument("--new", type=Path, help="an archive of about 1 %% of its size, for the second run")
+    parser.add_argument("--generator", type=Path, default=ROOT.parent / "shared" / "corpus" / "generate.py")
+    parser.add_argument("--scratch", type=Path, default=ROOT / ".scratch" / "scale")
+    parser.add_argument("--no-ray", action="store_true", help="leave Ray out")
+    parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--enforce", action="store_true")
+    options = parser.parse_args()
+    scratch: Path = options.scratch
+    archive = options.archive or generate(scratch / f"archive-{options.size}", options.size, 7, options.generator)
+    percent = max(1, round(megabytes(archive) / 100))
+    new = options.new or generate(scratch / f"new-{percent}MB", f"{percent}MB", 99, options.generator)
+    small = generate(scratch / f"small-{percent * 10}MB", f"{percent * 10}MB", 5, options.generator)
+    runs, targets, facts = measure_all(archive, new, small, scratch, with_ray=not options.no_ray)
+    print(f"\n{megabytes(archive):,.0f} MB of transcripts, {machine()}\n")
+    rows = ([r.name, f"{r.wall:.1f}", f"{r.speed:.1f}", f"{r.cpu:.1f}", f"{r.peak_mb:.0f}"] for r in runs)
+    print("\n".join(table(["step", "seconds", "MB/s", "CPU seconds", "peak MB"], rows)), "\n")
+    print("\n".join(table(["fact", "value"], facts.items())), "\n")
+    print("\n".join(target_table(targets)))
+    write_json(
+        {"runs": [asdict(run) for run in runs], "facts": facts, "targets": [asdict(t) for t in targets]}, options.json
+    )
+    return 1 if options.enforce and missed(targets) else 0
+
+
+def measure_all(
+    archive: Path, new: Path, small: Path, scratch: Path, *, with_ray: bool
+) -> tuple[list[Run], list[Target], dict[str, str]]:
+    """Run each step once."""
+    env = {**os.environ, "TOOLSPAN_NO_CACHE": "1", "HOME": str(scratch), "RAY_USAGE_STATS_ENABLED": "0"}
+    size = megabytes(archive)
+    for path in archive.rglob("*.jsonl*"):  # the disk cache is warm for all
+        path.read_bytes()
+    runs: dict[str, Run] = {}
+
+    def step(name: str, *words: str | Path, of: float = size, **more: str) -> Run:
+        runs[name] = measure(name, of, [TOOLSPAN, *words], env | more)
+        return runs[name]
+
+    def tables(name: str, source: Path, out: str, *words: str, of: float = size) -> Run:
+        shutil.rmtree(scratch / out, ignore_errors=True)
+        return step(name, "tables", source, "-o", scratch / out, *words, of=of)
+
+    step("errors, all cores", "errors", archive, "--json")
+    local = tables("tables, local, 1 process", archive, "local", "--jobs", "1")
+    tables("tables, local, 2 processes", archive, "local2", "--jobs", "2")
+    tables("tables of a tenth, 2 processes", small, "small", "--jobs", "2", of=megabytes(small))
+    digests = {digest(scratch / "local"), digest(scratch / "local2")}
+    if with_ray:
+        tables("tables, Ray, 1 worker", archive, "ray", "--engine", "ray", "--jobs", "1")
+        tables("tables, Ray, 2 workers", archive, "ray2", "--engine", "ray", "--jobs", "2")
+        digests |= {digest(scratch / "ray"), digest(scratch / "ray2")}
+    added = archive / "new"
+    shutil.copytree(new, added)
+    try:
+        again = step(
+            "second run, 1 % new", "tables", archive, "-o", scratch / "local", "--jobs", "1", of=megabytes(new)
+        )
+    finally:
+        shutil.rmtree(added)
+    cache = {"TOOLSPAN_NO_CACHE": "", "XDG_CACHE_HOME": str(scratch / "cache")}
+    shutil.rmtree(scratch / "cache", ignore_errors=True)
+    step("usage, cold", "usage", archive, "--json", **cache)
+    step("usage, warm", "usage", archive, "--json", **cache)
+    step("usage --tables", "usage", "--tables", scratch / "local2", "--json")
+    step("stats --tables", "stats", "--tables", scratch / "local2", "--json")
+    written = scratch / "local2"
+    table_size = sum(path.stat().st_size for path in written.rglob("*.parquet")) / 1e6
+    ray = runs.get("tables, Ray, 1 worker")
+    whole, part = runs["tables, local, 2 processes"], runs["tables of a tenth, 2 processes"]
+    targets = [
+        ratio_target("Ray with 1 worker to 1 process", RAY_FACTOR, (ray and ray.wall, local.wall), at_most=True),
+        ratio_target("second run to the first", INCREMENTAL_FACTOR, (again.wall, local.wall), at_most=True),
+        ratio_target("memory for all to a tenth", MEMORY_FACTOR, (whole.peak_mb, part.peak_mb), at_most=True),
+        Target("equal tables from every engine", "1", str(len(digests)), len(digests) == 1),
+    ]
+    facts = {
+        "MB/s per core, errors": f"{size / runs['errors, all cores'].cpu:.1f}",
+        "MB/s per core, tables": f"{size / local.cpu:.1f}",
+        "CPU time of Ray with 1 worker": f"{ray.cpu / local.cpu:.2f} × of 1 process" if ray else "not measured",
+        "tables": f"{table_size:.1f} MB, {table_size / size:.2%} of the transcripts",
+        "state for the next run": f"{megabytes(written / '_state'):.1f} MB",
+        "Parquet files": f"{sum(1 for _ in written.rglob('*.parquet')):,}",
+    }
+    return [*runs.values()], targets, facts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

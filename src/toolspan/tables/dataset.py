@@ -1,0 +1,228 @@
+"""The files of a dataset, and the manifest that lists them.
+
+A run writes new files beside the old ones and then replaces `manifest.json`. Readers open only what the manifest
+lists, so a run that is killed leaves the previous dataset whole. The next run removes files that are not listed.
+
+    OUT/manifest.json
+    OUT/calls/dialect=claude/day=2026-11-02/part-0123456789abcdef.parquet
+    OUT/_state/…    facts and links of the source files, for the next run
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from toolspan.errors import SourceError, ToolspanError
+from toolspan.tables.schema import SCHEMA_VERSION, TABLES, import_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MANIFEST = "manifest.json"
+STATE_FOLDER = "_state"
+ROW_GROUP_SIZE = 1 << 16
+_REPEATED_COLUMNS = frozenset({
+    "agent", "batch", "branch", "client", "code", "error_group", "error_kind", "error_program", "kind", "mcp_server",
+    "model", "parent_call", "path", "permission", "project", "prompt", "recorded_model", "recovered_by", "retry",
+    "session", "severity", "state", "tool", "uri", "wait_certainty",
+})  # fmt: skip
+_FILTERED_COLUMNS = frozenset({"at", "id", "requested", "session", "started", "state", "tool", "uri"})
+"""perf: dictionaries and statistics of all columns would double the size of small partitions and of writing them."""
+
+
+class Partition(Struct, frozen=True, kw_only=True, order=True):
+    """One Parquet file: a table's rows of one client and day."""
+
+    table: str
+    dialect: str
+    day: str
+    path: str
+    """The path below the folder of the dataset."""
+    rows: int
+    bytes: int
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition without its content."""
+        return PartitionKey(self.table, self.dialect, self.day)
+
+
+class PartitionKey(NamedTuple):
+    """A partition of a table."""
+
+    table: str
+    dialect: str
+    day: str
+
+    @property
+    def folder(self) -> str:
+        """The folder below that of the dataset."""
+        return f"{self.table}/dialect={self.dialect}/day={self.day}"
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """The content of `manifest.json`."""
+
+    schema_version: int = SCHEMA_VERSION
+    sources: list[str]
+    """The sources as the last run named them."""
+    content: bool = False
+    redacted: bool = False
+    partitions: list[Partition]
+    state: str
+    """The file that lists the source objects, below the folder of the dataset."""
+    state_files: list[str]
+    """Further files in the state folder that the next run needs."""
+
+
+class Dataset:
+    """A folder with tables.
+
+    Raises:
+        SourceError: the folder has no dataset, or one of another version.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        manifest = load_manifest(self.folder)
+        if manifest is None:
+            raise SourceError(f"{folder}: no tables there; `toolspan tables SOURCE -o {folder}` writes them")
+        self.manifest = manifest
+
+    def files(self, table: str) -> list[str]:
+        """Return the paths of a table's Parquet files."""
+        if table not in TABLES:
+            raise ToolspanError(f"no table {table!r}; the tables are {', '.join(TABLES)}")
+        own = (partition for partition in self.manifest.partitions if partition.table == table)
+        return [str(self.folder / partition.path) for partition in own]
+
+    def count_rows(self) -> dict[str, int]:
+        """Return the number of rows of each table."""
+        counts = dict.fromkeys(TABLES, 0)
+        for partition in self.manifest.partitions:
+            counts[partition.table] += partition.rows
+        return counts
+
+
+def load_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder, or None if there is none.
+
+    Raises:
+        SourceError: it cannot be read or has another version.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: not a manifest of tables ({error})") from error
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise SourceError(
+            f"{folder}: tables of schema version {manifest.schema_version}; this toolspan uses {SCHEMA_VERSION}: "
+            "write them to another folder"
+        )
+    return manifest
+
+
+def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partition:
+    """Write the sorted rows of a partition. Equal rows give an equal file with an equal name."""
+    import_pyarrow()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression="zstd",
+        compression_level=3,
+        version="2.6",
+        data_page_version="1.0",
+        use_dictionary=[name for name in table.column_names if name in _REPEATED_COLUMNS],
+        write_statistics=[name for name in table.column_names if name in _FILTERED_COLUMNS],
+        store_schema=False,  # perf: a copy of the schema would be a third of a small file
+    ) as writer:
+        writer.write_table(table, ROW_GROUP_SIZE)
+        writer.add_key_value_metadata(table.schema.metadata)
+    data = sink.getvalue()
+    digest = hashlib.sha256(memoryview(data)).hexdigest()[:16]
+    path = f"{key.folder}/part-{digest}.parquet"
+    write_file(folder / path, data)
+    return Partition(table=key.table, dialect=key.dialect, day=key.day, path=path, rows=table.num_rows, bytes=data.size)
+
+
+def write_file(path: Path, data: bytes | pa.Buffer) -> None:
+    """Write a file whose content its name determines. An interrupted write leaves no file with that name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with temporary.open("wb") as stream:
+        stream.write(memoryview(data))
+    temporary.replace(path)
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Flush files and their folders to the disk. Many at once, because the disk joins their writes."""
+
+    def sync(path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    files = list(paths)
+    folders = {folder for path in files for folder in (path.parent, path.parent.parent)}
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(sync, [*files, *folders]))
+
+
+def replace_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make `manifest` the content of the dataset. All files that it lists must be on the disk."""
+    temporary = folder / f".{MANIFEST}.new"
+    with temporary.open("wb") as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(folder / MANIFEST)
+    sync_files([folder / MANIFEST])
+
+
+def remove_unlisted(folder: Path, manifest: Manifest | None, old: Manifest | None = None) -> None:
+    """Remove files that the manifest does not list: those of the previous dataset and of runs that were killed.
+
+    With `old`, look only at what that manifest lists, which is faster.
+    """
+    listed = {partition.path for partition in manifest.partitions} if manifest else set()
+    listed |= {manifest.state, *manifest.state_files} if manifest else set()
+    if old is not None:
+        paths = [*(partition.path for partition in old.partitions), old.state, *old.state_files]
+        candidates = [folder / path for path in paths if path not in listed]
+    else:
+        roots = [folder / name for name in (*TABLES, STATE_FOLDER)]
+        files = (path for root in roots if root.is_dir() for path in root.rglob("*") if path.is_file())
+        candidates = [path for path in files if path.relative_to(folder).as_posix() not in listed]
+    for path in candidates:
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            path.parent.rmdir()
+
+
+def partitions_by_key(manifest: Manifest | None) -> dict[PartitionKey, Partition]:
+    """Return the partitions of a manifest by their keys."""
+    return {partition.key: partition for partition in manifest.partitions} if manifest else {}
+
+
+def sorted_partitions(partitions: Iterable[Partition]) -> Sequence[Partition]:
+    """Return partitions in the order of the manifest."""
+    order = list(TABLES)
+    return sorted(partitions, key=lambda item: (order.index(item.table), item.dialect, item.day))

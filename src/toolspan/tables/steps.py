@@ -1,0 +1,251 @@
+"""The four steps of a run, as functions that worker processes execute: read, link, merge, write.
+
+Each takes picklable values, writes its result to files and returns a description. Run again, it writes the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import zstandard
+from msgspec import Struct
+
+from toolspan.tables.dataset import STATE_FOLDER, Partition, PartitionKey, write_file, write_partition
+from toolspan.tables.facts import FileFacts, FileHead, ReadOptions, link_keys, read_facts, unreadable_facts
+from toolspan.tables.merge import decode_blob, encode_blob, merge_facts
+from toolspan.tables.schema import arrow_schema, make_arrow_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KEY_SPACE = 1 << 64
+
+
+class ListedObject(NamedTuple):
+    """A source file as it was found."""
+
+    uri: str
+    size: int
+    stamp: str
+    """Changes with the content of the file."""
+    number: int = -1
+    """Identifies this version of the file in the dataset's state."""
+
+
+class SourceObject(Struct, frozen=True, array_like=True):
+    """A source file as the dataset contains it."""
+
+    uri: str
+    size: int
+    stamp: str
+    number: int
+    group: int
+    """The smallest number among the files that it is linked with."""
+    pack: str
+    """The file that contains its facts, at `offset` and `length`."""
+    offset: int
+    length: int
+    is_readable: bool = True
+    started: str = ""
+    """Time of its first record, as recorded."""
+    partitions: tuple[PartitionKey, ...] = ()
+    """The partitions with rows of the file."""
+
+
+# Read
+
+
+def keys_file(pack: str) -> str:
+    """Return the name of the file with the link keys of a pack."""
+    return pack.replace("pack-", "keys-")
+
+
+def read_batch(batch: Sequence[ListedObject], *, folder: str, options: ReadOptions) -> list[SourceObject]:
+    """Read files into one pack of facts."""
+    return _write_pack(((item, read_facts(item.uri, options)) for item in batch), Path(folder))
+
+
+def write_off(item: ListedObject, folder: str) -> list[SourceObject]:
+    """Write a pack for a file that no process survives reading."""
+    problem = f"{item.uri}: a process died while reading this file, perhaps because memory ran out"
+    return _write_pack([(item, unreadable_facts(item.uri, problem))], Path(folder))
+
+
+def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -> list[SourceObject]:
+    import pyarrow as pa
+
+    compress = zstandard.ZstdCompressor().compress
+    data = bytearray()
+    places: list[tuple[ListedObject, int, int, FileHead]] = []
+    keys: list[tuple[int, int]] = []
+    for item, facts in pairs:
+        frame = compress(encode_blob(facts))
+        places.append((item, len(data), len(frame), facts.head))
+        data += frame
+        keys += ((key, item.number) for key in link_keys(facts))
+    keys.sort()
+    # The numbers make the name unique in the dataset: equal files may be read again under other numbers.
+    digest = hashlib.sha256(data + b"".join(b"%d " % item.number for item, *_ in places)).hexdigest()[:24]
+    pack = f"{STATE_FOLDER}/pack-{digest}"
+    write_file(folder / pack, bytes(data))
+    columns = [pa.array([key for key, _ in keys], pa.uint64()), pa.array([number for _, number in keys], pa.int64())]
+    write_arrow(folder / keys_file(pack), pa.table(columns, names=["key", "number"]))
+    return [
+        SourceObject(*item, item.number, pack, offset, length, head.problem is None, head.info.started_at or "")
+        for item, offset, length, head in places
+    ]
+
+
+def write_arrow(path: Path, table: pa.Table) -> None:
+    """Write a table as an Arrow file of one batch, which readers can map into memory."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks(), max(1, table.num_rows))
+    write_file(path, sink.getvalue())
+
+
+def open_arrow(path: Path | str) -> pa.Table:
+    """Map an Arrow file into memory."""
+    import pyarrow as pa
+
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def load_facts(objects: Iterable[SourceObject], folder: Path) -> list[FileFacts]:
+    """Return the facts of objects."""
+    decompress = zstandard.ZstdDecompressor().decompress
+    facts: list[FileFacts] = []
+    for pack, own in groupby(sorted(objects, key=lambda item: (item.pack, item.offset)), lambda item: item.pack):
+        with (folder / pack).open("rb") as stream:
+            for item in own:
+                stream.seek(item.offset)
+                facts.append(decode_blob(decompress(stream.read(item.length)), FileFacts))
+    return facts
+
+
+# Link
+
+
+def link_range(
+    bounds: tuple[int, int], *, paths: Sequence[str], numbers: frozenset[int] | None
+) -> list[tuple[int, int]]:
+    """Return pairs of files that share a key in a range of keys, only of the files in `numbers` if given."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = [_keys_between(open_arrow(path), *bounds) for path in paths]
+    table = pa.concat_tables(parts)
+    if numbers is not None:
+        table = table.filter(pc.is_in(table["number"], value_set=pa.array(sorted(numbers), pa.int64())))
+    table = table.sort_by([("key", "ascending"), ("number", "ascending")]).combine_chunks()
+    if table.num_rows < 2:
+        return []
+    key, number = table["key"].chunk(0), table["number"].chunk(0)
+    last = table.num_rows - 1
+    is_shared = pc.equal(key.slice(1), key.slice(0, last))
+    first, second = number.slice(0, last).filter(is_shared), number.slice(1).filter(is_shared)
+    return sorted(set(zip(first.to_pylist(), second.to_pylist(), strict=True)))
+
+
+def _keys_between(table: pa.Table, low: int, high: int) -> pa.Table:
+    keys = table["key"]
+    start = bisect_left(range(len(keys)), low, key=lambda n: keys[n].as_py())
+    end = len(keys) if high >= _KEY_SPACE else bisect_left(range(len(keys)), high, key=lambda n: keys[n].as_py())
+    return table.slice(start, end - start)
+
+
+# Merge
+
+
+class RowSlice(NamedTuple):
+    """The rows of one partition in an Arrow file."""
+
+    key: PartitionKey
+    path: str
+    start: int
+    rows: int
+
+
+class MergedRows(NamedTuple):
+    """The rows of a batch of linked files."""
+
+    slices: list[RowSlice]
+    partitions: dict[str, set[PartitionKey]]
+    """The partitions of each file."""
+
+
+def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -> MergedRows:
+    """Merge files into rows. The batch contains whole groups of linked files."""
+    name = min(item.number for item in objects)
+    slices: list[RowSlice] = []
+    partitions: dict[str, set[PartitionKey]] = {}
+    for table, rows in merge_facts(load_facts(objects, Path(folder))).items():
+        if not rows:
+            continue
+        path = Path(scratch) / f"{name}-{table}.arrow"
+        arrow = make_arrow_table(table, rows)
+        write_arrow(path, arrow)
+        start = 0
+        pairs = zip(arrow["dialect"].to_pylist(), arrow["day"].to_pylist(), strict=True)
+        for (dialect, day), own in groupby(pairs):
+            count = len(list(own))
+            slices.append(RowSlice(PartitionKey(table, dialect, day), str(path), start, count))
+            start += count
+        for row in rows:
+            partitions.setdefault(row["uri"], set()).add(PartitionKey(table, row["dialect"], row["day"]))
+    return MergedRows(slices, partitions)
+
+
+# Write
+
+
+class WriteTask(NamedTuple):
+    """A partition to write: new rows, and the old file whose remaining rows stay."""
+
+    key: PartitionKey
+    slices: tuple[RowSlice, ...]
+    old: str | None
+
+
+def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> list[Partition]:
+    """Write partitions without the old rows of the files that `dropped` lists. Empty ones are left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    uris = pa.array(decode_blob(Path(dropped).read_bytes(), list[str]), pa.string())
+    opened: dict[str, pa.Table] = {}
+    partitions: list[Partition] = []
+    for task in tasks:
+        schema = arrow_schema(task.key.table)
+        parts = []
+        for part in task.slices:
+            if part.path not in opened:
+                opened[part.path] = open_arrow(part.path)
+            parts.append(opened[part.path].slice(part.start, part.rows).select(schema.names))
+        if task.old is not None:
+            old = pq.ParquetFile(Path(folder) / task.old).read()
+            parts.append(old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris))))
+        rows = pa.concat_tables([part if part.schema.equals(schema) else part.cast(schema) for part in parts])
+        rows = rows.replace_schema_metadata(schema.metadata)
+        if rows.num_rows:
+            rows = rows.take(pc.sort_indices(rows, [("uri", "ascending"), ("position", "ascending")]))
+            partitions.append(write_partition(Path(folder), task.key, rows.combine_chunks()))
+    return partitions
+
+
+def join_keys(paths: Iterable[Path], numbers: Iterable[int]) -> pa.Table:
+    """Return the keys of several files as one table, only of the given file numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.concat_tables([open_arrow(path) for path in paths])
+    table = table.filter(pc.is_in(table["number"], value_set=pa.array(sorted(numbers), pa.int64())))
+    return table.sort_by([("key", "ascending"), ("number", "ascending")])

@@ -1,0 +1,249 @@
+"""`toolspan tables`: the same tables from any order of files, and the same answers as from the transcripts."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import toolspan
+from tests.cli.command import one_row, run
+from tests.reading.test_lineage import VERSIONS, Archive, Kinds
+from tests.requirement import requirement
+from tests.tables.datasets import QUESTIONS, listed_bytes, table_bytes, write_archive, write_edits
+from toolspan.errors import ToolspanError
+from toolspan.export.redact import SecretRedactor
+from toolspan.formats.source import source_for_path
+from toolspan.tables import SCHEMA_VERSION, TABLES, Dataset, write_tables
+
+Sessions = st.lists(
+    st.tuples(
+        Kinds,
+        st.sampled_from(VERSIONS),
+        st.lists(st.sampled_from(["succeeded", "failed", "open"]), max_size=3),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def select(out: Path, query: str) -> list[tuple[object, ...]]:
+    for table in TABLES:
+        query = query.replace(f"{{{table}}}", f"read_parquet({Dataset(out).files(table)!r}, hive_partitioning = true)")
+    return duckdb.connect().execute(query).fetchall()
+
+
+def answers(*words: str | Path) -> dict[str, str]:
+    questions = {name: run(name, *words, "--json").stdout for name in QUESTIONS}
+    filters = ("--since", "2026-11-02T10:30:00Z")
+    return questions | {f"{name} since": run(name, *words, *filters, "--json").stdout for name in ("errors", "time")}
+
+
+@requirement("tables.deterministic")
+@requirement("tables.answers")
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@given(Sessions, st.integers(0, 2**16))
+def test_tables_do_not_depend_on_order_or_history_and_answer_as_transcripts_do(
+    sessions: list[tuple[str, str, list[str], int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, once, grown = (Path(name) / part for part in ("archive", "once", "grown"))
+        folder.mkdir()
+        archive = Archive(folder)
+        for kind, version, fates, agents in sessions:
+            archive.add(kind, version, fates, agents)
+        files = sorted(str(path) for path in folder.rglob("*.jsonl"))
+        assume(files)
+        random.Random(seed).shuffle(files)
+
+        write_tables([folder], once, jobs=1)
+        for count in (len(files) // 2, len(files)):
+            write_tables(files[:count], grown, jobs=1)
+        assert table_bytes(once) == table_bytes(grown)
+        assert answers("--tables", once) == answers(folder)
+
+        Path(files[0]).unlink()
+        write_tables(files[1:], grown, jobs=1)
+        write_tables([folder], Path(name) / "fresh", jobs=1)
+        assert table_bytes(grown) == table_bytes(Path(name) / "fresh")
+
+
+@requirement("tables.deterministic")
+@requirement("tables.sums")
+def test_number_of_processes_changes_nothing_and_sums_equal_the_commands(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "archive", sessions=2)
+    run("tables", folder, "-o", tmp_path / "one", "--jobs", "1")
+    report = one_row(run("tables", folder, "-o", tmp_path / "three", "--jobs", "3", "--json"))
+
+    assert table_bytes(tmp_path / "one") == table_bytes(tmp_path / "three")
+    assert report["unreadable"] == 2
+    stats = one_row(run("stats", folder, "--json"))
+    ((calls, tokens),) = select(
+        tmp_path / "one",
+        "SELECT (SELECT count(*) FROM {calls} WHERE state <> 'orphan_result'), "
+        "(SELECT sum(recorded_input_tokens + output_tokens) FROM {requests})",
+    )
+    assert (calls, tokens) == (stats["calls"], stats["tokens"]["input_tokens"] + stats["tokens"]["output_tokens"])
+    usage = [json.loads(line) for line in run("usage", folder, "--json").stdout.splitlines()]
+    ((cost, requests),) = select(tmp_path / "one", "SELECT sum(cost_usd), count(*) FROM {requests}")
+    assert requests == sum(row["requests"] for row in usage)
+    assert cost == pytest.approx(sum(row["cost_usd"] or 0 for row in usage))
+
+
+@requirement("tables.answers")
+def test_answer_of_a_real_process_prints_nothing_else(tmp_path: Path) -> None:
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
+    write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)
+
+    program = [sys.executable, "-m", "toolspan", "stats", "--tables", str(tmp_path / "out"), "--json"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == (run("stats", tmp_path / "archive", "--json").stdout, "")
+
+
+@requirement("tables.findings")
+def test_unreadable_file_is_a_row_in_findings(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "archive")
+    write_tables([folder], tmp_path / "out", jobs=1)
+
+    found = select(tmp_path / "out", "SELECT uri, code FROM {findings} WHERE severity = 'error' ORDER BY uri")
+
+    assert found == [(f"{folder}/broken.jsonl.zst", "unreadable"), (f"{folder}/other.jsonl", "no_transcript")]
+
+
+@requirement("tables.places")
+def test_place_of_each_call_contains_it(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "archive")
+    (folder / "broken.jsonl.zst").unlink()
+    write_tables([folder], tmp_path / "out", jobs=1)
+
+    places = select(tmp_path / "out", 'SELECT uri, "offset", length, id FROM {calls}')
+
+    assert len(places) == sum(1 for _ in toolspan.history(folder).spans)
+    for uri, offset, length, call in places:
+        assert str(call).encode() in source_for_path(Path(str(uri))).read(offset, length)  # type: ignore[arg-type]
+
+
+@requirement("tables.incremental")
+def test_second_run_reads_new_files_and_writes_their_partitions(tmp_path: Path) -> None:
+    folder, out = write_archive(tmp_path / "archive"), tmp_path / "out"
+    write_tables([folder], out, jobs=1)
+    before = {path: path.stat().st_ino for path in out.rglob("*.parquet")}
+
+    assert write_tables([folder], out, jobs=1).read == 0
+    new = write_edits(folder, "99999999-2222-4000-8000-000000000000")
+    new.write_bytes(new.read_bytes().replace(b"2026-11-02", b"2031-11-02"))
+    report = write_tables([folder], out, jobs=1)
+    kept = {path for path in before if path.exists() and path.stat().st_ino == before[path]}
+
+    assert (report.read, report.bytes_read) == (1, new.stat().st_size)
+    assert kept == before.keys()
+    assert report.partitions_written == len(listed_bytes(out)) - len(before) > 0
+    assert table_bytes(out) == listed_bytes(out)
+
+
+@requirement("tables.content")
+def test_content_and_redaction_are_off_unless_asked_for(tmp_path: Path) -> None:
+    key = "sk-ant-api03-" + "aB3dE5fG7h" * 9
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000", key=key)
+    query = "SELECT input, result FROM {calls} WHERE input IS NOT NULL OR result IS NOT NULL ORDER BY position"
+    out = tmp_path / "out"
+
+    run("tables", tmp_path / "archive", "-o", out)
+    assert select(out, query) == []
+    run("tables", tmp_path / "archive", "-o", out, "--content")
+    first, *_, last = select(out, query)
+    assert json.loads(str(first[0]))["file_path"] == "/w/a.py"
+    assert key in str(last[0])
+    run("tables", tmp_path / "archive", "-o", out, "--content", "--redact")
+    redacted = str(select(out, query)) + str(select(out, "SELECT target, message FROM {calls}"))
+    assert "/w/a.py" in redacted
+    assert not any(key.encode() in path.read_bytes() for path in out.rglob("*") if path.is_file())
+    assert key not in redacted
+
+
+@requirement("tables.schema")
+def test_files_have_the_documented_columns_and_version(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "archive")
+    write_tables([folder], tmp_path / "out", jobs=1)
+
+    for table, columns in TABLES.items():
+        schema = pq.read_schema(Dataset(tmp_path / "out").files(table)[0])
+        assert schema.names == [column.name for column in columns]
+        assert schema.metadata[b"toolspan.schema_version"] == str(SCHEMA_VERSION).encode()
+    days = {part.name for part in (tmp_path / "out" / "findings").glob("*/*")}
+    assert "day=unknown" in days
+
+
+@requirement("tables.errors")
+def test_wrong_folders_and_names_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").touch()
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
+
+    assert "no tables there" in run("errors", "--tables", tmp_path / "none", code=2).output
+    assert "is not empty" in run("tables", tmp_path / "archive", "-o", tmp_path / "full", code=2).output
+    assert "to a folder" in run("tables", tmp_path / "archive", "-o", "s3://bucket/tables", code=2).output
+    assert "no such file" in run("tables", tmp_path / "gone", "-o", tmp_path / "out", code=2).output
+    run("tables", tmp_path / "archive", "-o", tmp_path / "out")
+    assert "use filters" in run("errors", tmp_path / "archive", "--tables", tmp_path / "out", code=2).output
+    assert "needs the transcripts" in run("usage", "--context", "--tables", tmp_path / "out", code=2).output
+    with pytest.raises(ToolspanError, match="no table"):
+        Dataset(tmp_path / "out").files("call")
+
+
+@requirement("tables.redactor")
+def test_texts_outside_the_content_are_redacted_too(tmp_path: Path) -> None:
+    key = "ghp_" + "aB3dE5fG7h1K" * 3
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000", key=key)
+
+    write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1, redactor=SecretRedactor)
+
+    assert all(key not in run(name, "--tables", tmp_path / "out", "--json").stdout for name in QUESTIONS)
+    assert key in run("errors", tmp_path / "archive", "--json").stdout
+
+
+@requirement("tables.objects")
+def test_tables_of_objects_answer_as_the_objects_do(tmp_path: Path) -> None:
+    store = MemoryFileSystem()
+    store.put(str(write_archive(tmp_path / "archive")), "/tables-test", recursive=True)
+    try:
+        report = write_tables(["memory://tables-test"], tmp_path / "out", jobs=1)
+        assert write_tables(["memory://tables-test"], tmp_path / "out", jobs=1).read == 0
+        assert answers("--tables", tmp_path / "out") == answers("memory://tables-test")
+        store.rm("/tables-test/broken.jsonl.zst")
+        assert write_tables(["memory://tables-test"], tmp_path / "out", jobs=1).removed == 1
+    finally:
+        store.rm("/tables-test", recursive=True)
+    assert report.unreadable == 2
+
+
+@requirement("tables.extras")
+@pytest.mark.parametrize(
+    ("module", "words", "extra"),
+    [
+        ("pyarrow", ("tables", "ARCHIVE", "-o", "new"), "toolspan[tables]"),
+        ("ray", ("tables", "ARCHIVE", "-o", "new", "--engine", "ray"), "toolspan[ray]"),
+        ("duckdb", ("errors", "--tables", "OUT"), "toolspan[tables]"),
+    ],
+)
+def test_missing_library_is_reported_with_its_extra(
+    module: str, words: tuple[str, ...], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
+    write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.chdir(tmp_path)
+
+    assert extra in run(*(word.lower() if word.isupper() else word for word in words), code=2).output
