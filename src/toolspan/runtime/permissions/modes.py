@@ -368,7 +368,7 @@ def _check_critical(command: str, request: PermissionRequest, refusals: Refusals
     """Ask about a line that could remove far too much, or that cannot be checked for that."""
     if refusals.open_expansion and has_open_expansion(command):
         return Ask(refusals.open_expansion, "config", basis="critical")
-    removal = _find_critical_removal(command, request) if "rm" in command else None
+    removal = _find_critical_removal(command, request) if "rm" in re.sub(r"[\"'\\]", "", command) else None
     if removal is None:
         return None
     message = f"{removal} could remove far more than is meant, and is always asked about."

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.commands import (
@@ -414,6 +415,9 @@ def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) ->
     if not granting:
         paths = [place for path in paths for place in scope.possible_paths(path)]
     matches = [path_matches(rule, path, scope, granting=granting) for path in paths]
+    if not granting:  # also relative to the added folders
+        scopes = [replace(scope, cwd=folder) for folder in scope.folders[1:]]
+        matches += [path_matches(rule, path, added, granting=False) for added in scopes for path in paths]
     return bool(matches) and (all(matches) if granting else any(matches))
 
 
