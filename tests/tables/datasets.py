@@ -35,6 +35,7 @@ def write_edits(folder: Path, name: str, *, key: str = "") -> Path:
     story.usage(input_tokens=10, output_tokens=5)
     story.result(call, claude_results.edited("/w/a.py", "a\n", "a", "b"), after_ms=4_000)
     call = story.call("mcp__shop__find", {"word": key or "x"}, id=f"{name}-mcp")
+    story.hook(call, "PreToolUse", command="check.sh")
     story.result(call, claude_results.failed("MCP error -32000: Connection closed"), after_ms=500)
     call = story.call("Bash", {"command": f"curl -H 'Authorization: Bearer {key}'"}, id=f"{name}-bash")
     story.result(call, claude_results.rejected(), after_ms=60_000)

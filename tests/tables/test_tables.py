@@ -102,6 +102,15 @@ def test_number_of_processes_changes_nothing_and_sums_equal_the_commands(tmp_pat
 
 
 @requirement("tables.answers")
+@pytest.mark.parametrize("name", ["sample", "generated"])
+def test_answers_about_sessions_of_all_clients_are_the_same(name: str, tmp_path: Path) -> None:
+    folder = toolspan.sample.archive() if name == "sample" else write_archive(tmp_path / "archive")
+    write_tables([folder], tmp_path / "out", jobs=1)
+
+    assert answers("--tables", tmp_path / "out") == answers(folder)
+
+
+@requirement("tables.answers")
 def test_answer_of_a_real_process_prints_nothing_else(tmp_path: Path) -> None:
     write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
     write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)

@@ -147,7 +147,7 @@ def _restore_calls(table: pa.Table, *, places: bool) -> Iterable[CallCopy]:
             file=columns["uri"][n],
             request_bytes=place if fields["request_line"] is not None else None,
             result_bytes=result if result[0] is not None else None,
-            hooks=tuple(HookRow(**hook) for hook in columns["hooks"][n]),
+            hooks=tuple(_restore_hook(hook) for hook in columns["hooks"][n]),
             evidence=tuple((item["rule"], item["text"]) for item in columns["evidence"][n]),
         )
         own = None
@@ -158,6 +158,12 @@ def _restore_calls(table: pa.Table, *, places: bool) -> Iterable[CallCopy]:
             took, wait, certainty, hooks, run = (columns[name][n] for name in _TIME_COLUMNS)
             own = CallPlace(agent, position, took, wait, certainty, hooks, run, pauses)
         yield CallCopy(row, columns["position"][n], own)
+
+
+def _restore_hook(fields: dict[str, Any]) -> HookRow:
+    duration = fields["duration_ms"]  # a float in the table; clients write whole numbers without a fraction
+    whole = duration is not None and duration.is_integer()
+    return HookRow(**{**fields, "duration_ms": int(duration) if whole else duration})
 
 
 def _restore_requests(table: pa.Table) -> Iterable[tuple[str, RequestCopy]]:
