@@ -208,7 +208,9 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
 _SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
 _SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[^/\\;&{}!#])*/[gpiI]*[1-9]?[gpiI]*")
-_SED_FILE = re.compile(r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|s/)[\w./=@%+,:~^-]+", re.ASCII)
+_SED_FILE = re.compile(
+    r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|\d+[A-Za-z]|s\W|s(.).*\1.*\1.*[eEwW]|.*y.)[\w./=@%+,:~^-]+", re.ASCII
+)
 """Names that the client does not take for commands of sed."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {

@@ -250,7 +250,7 @@ class _CommandChecker:
         if arguments.unknown is not None and arguments.spec.operands.endswith(("read*", "write*")):
             files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
             changed = files if "write*" in arguments.spec.operands else changed
-        if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv")):
+        if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv", "sed")):
             self._writes.append(program.text)
         takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
         if (
@@ -428,6 +428,8 @@ class _CommandChecker:
         kind, target = redirect.operator.lstrip("0123456789"), redirect.target
         if _is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
             return
+        if target.text[:1] == "!":  # zsh takes it for an option of the redirect
+            self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):
             if target.text[:1] not in ("/", "~", "$"):
                 self._relative_reads.append(program.text or "< " + target.text)
@@ -538,7 +540,7 @@ def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
     if program.name != "touch":
         return True
     is_plain = all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
-    return is_plain and program.text.startswith("touch ")
+    return is_plain and program.stdin_text is None and program.text.startswith("touch ")
 
 
 def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
