@@ -191,6 +191,8 @@ def result_extras(
     if structured is not None:
         extras["toolUseResult"] = structured
     extras |= beside or {}
+    if not shape.decisions:
+        extras.pop("sandboxed", None)
     if shape.decisions and denial:
         extras["toolDenialKind"] = denial
     elif shape.decisions and decision and decision["decision"] == "accept" and is_command:
