@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.command import rows
@@ -123,10 +125,9 @@ def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None
 @requirement("replay.command")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Path, number: signal.Signals) -> None:
+    seconds = f"600.{uuid.uuid4().int}"
     made = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
-    began = tmp_path / "began"
-    os.mkfifo(began)
-    made.result(made.call("Bash", {"command": f"echo $$ > {began}; sleep 600"}, id="c1"), "")
+    made.result(made.call("Bash", {"command": f"sleep {seconds}"}, id="c1"), "")
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\n".join(made.lines()) + b"\n")
     place = tmp_path / "scratch"
@@ -135,10 +136,14 @@ def test_a_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Pa
         [*TOOLSPAN, "replay", "--bash", str(path)],
         stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
     ) as process:  # fmt: skip
-        shell = int(began.read_text())
+        while not find_processes("sleep", seconds):
+            assert process.poll() is None
         assert list(place.iterdir())
         process.send_signal(number)
         assert process.wait(30) == 128 + number
     assert not list(place.iterdir())
-    with pytest.raises(ProcessLookupError):
-        os.kill(shell, 0)
+    assert find_processes("sleep", seconds) == []
+
+
+def find_processes(*command: str) -> list[int]:
+    return [item.pid for item in psutil.process_iter(["cmdline"]) if item.info["cmdline"] == list(command)]
