@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,25 @@ def test_an_allowed_folder_is_one_place_a_denied_one_is_every_place_of_that_name
     assert isinstance(on_file(allow, "Read", "src/a", tmp_path), Allow)
     assert on_file(allow, "Read", "lib/src/a", tmp_path) is None
     assert isinstance(on_file(deny, "Read", "lib/src/a", tmp_path), Deny)
+
+
+@requirement("permission.paths")
+def test_relative_paths_that_are_allowed_start_at_the_current_folder_too(tmp_path: Path) -> None:
+    def allows(rule: str, path: str) -> bool:
+        request = replace(question("Write", tmp_path, file_path=str(tmp_path / path)), cwd=tmp_path / "src")
+        return isinstance(Rules(allow=[rule])(request), Allow)
+
+    assert not allows("Edit(src/**)", "src/a")
+    assert allows("Edit(src/**)", "src/src/a")
+    assert allows("Edit(/src/**)", "src/a")
+
+
+@requirement("permission.paths")
+def test_relative_paths_are_denied_in_added_folders_too(tmp_path: Path) -> None:
+    project, added = tmp_path / "project", tmp_path / "added"
+    rules, target = Rules(deny=["Read(secret/**)"]), str(added / "secret/key")
+    for request in (question("Read", project, file_path=target), line(f"cat {target}", project)):
+        assert isinstance(rules(replace(request, folders=(added,))), Deny)
 
 
 @requirement("permission.links")

@@ -111,15 +111,25 @@ def is_home_relative(rule: Rule) -> bool:
 def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[str]:
     """Return one pattern that matches the paths of all rules."""
     at_home = any(map(is_home_relative, rules))
-    return _compile_combined(rules, scope.folders[0], scope.cwd, scope.home if at_home else "")
+    return _compile_combined(rules, scope.folders, scope.cwd, scope.home if at_home else "")
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
     """Return whether a rule covers a file. A grant must cover both a link and its target, a denial
     only one of them.
     """
+    if not _covers(rule, path, scope, scope.folders, granting=granting):
+        return False
+    has_anchor = rule.content is None or rule.content.startswith(("/", "~/"))
+    if not granting or has_anchor or scope.cwd == scope.folders[0]:
+        return True
+    # The client starts the pattern at the current folder, the author of the settings at the project: both must match.
+    return _covers(rule, path, scope, (scope.cwd,), granting=True)
+
+
+def _covers(rule: Rule, path: str, scope: PathScope, folders: tuple[str, ...], *, granting: bool) -> bool:
     home = scope.home if is_home_relative(rule) else ""
-    patterns = _rule_patterns(rule, scope.folders[0], scope.cwd, home, granting)
+    patterns = _rule_patterns(rule, folders, scope.cwd, home, granting)
     if _matches_any(patterns, path) is not granting:
         return not granting
     end = scope.links.resolve(path)
@@ -133,8 +143,8 @@ def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _compile_combined(rules: tuple[Rule, ...], project: str, cwd: str, home: str) -> re.Pattern[str]:
-    anchors = _PatternAnchors(project, cwd, home)
+def _compile_combined(rules: tuple[Rule, ...], folders: tuple[str, ...], cwd: str, home: str) -> re.Pattern[str]:
+    anchors = _PatternAnchors(folders, cwd, home)
     patterns = [pattern.pattern for rule in rules for pattern in _anchor_patterns(rule, anchors, granting=False)]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL | re.IGNORECASE)
 
@@ -142,12 +152,12 @@ def _compile_combined(rules: tuple[Rule, ...], project: str, cwd: str, home: str
 @lru_cache(maxsize=512)
 def _rule_patterns(
     rule: Rule,
-    project: str,
+    folders: tuple[str, ...],
     cwd: str,
     home: str,
     granting: bool,  # noqa: FBT001 - for the cache
 ) -> tuple[re.Pattern[str], ...]:
-    anchors = _PatternAnchors(project, cwd, home)
+    anchors = _PatternAnchors(folders, cwd, home)
     patterns = _anchor_patterns(rule, anchors, granting=granting)
     # A denied file is denied in any case, because some file systems ignore the case of names.
     return tuple(
@@ -158,7 +168,8 @@ def _rule_patterns(
 class _PatternAnchors(NamedTuple):
     """The folders at which patterns may start."""
 
-    project: str
+    folders: tuple[str, ...]
+    """The project folder, followed by the added folders."""
     cwd: str
     home: str
     """The home folder; empty if no pattern starts there."""
@@ -167,7 +178,7 @@ class _PatternAnchors(NamedTuple):
 def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) -> list[re.Pattern[str]]:
     """Compile a rule's path pattern for each folder at which it may start."""
     pattern = rule.content or "**"
-    project = anchors.project
+    project = anchors.folders[0]
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
         if pattern.startswith(start):
             return _patterns_below([folder], pattern.removeprefix(start), deep=False)
@@ -178,8 +189,8 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
     body = pattern.removeprefix("./").rstrip("/")
     if granting:
         return _patterns_below([project], body, deep="/" not in body and not here)
-    # A denied folder is denied at any depth.
-    return _patterns_below([project, anchors.cwd], body, deep="/" not in body.removesuffix("/**"))
+    # A denied folder is denied at any depth, also in the added folders.
+    return _patterns_below([*anchors.folders, anchors.cwd], body, deep="/" not in body.removesuffix("/**"))
 
 
 def _patterns_below(folders: list[str], pattern: str, *, deep: bool) -> list[re.Pattern[str]]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.commands import (
@@ -199,7 +198,7 @@ class Rules:
     ) -> AllowedActions:
         """Return what the commands in a line may do without approval, according to these rules and a mode."""
         home = scope.home if self._has_home_rules else ""
-        key = (edits, redirects, parents, scope.cwd, scope.folders[0], home)
+        key = (edits, redirects, parents, scope.cwd, scope.folders, home)
         actions = self._allowed_actions_cache.get(key)
         if actions is None:
             if len(self._allowed_actions_cache) >= _MAX_CACHED_SCOPES:
@@ -415,9 +414,6 @@ def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) ->
     if not granting:
         paths = [place for path in paths for place in scope.possible_paths(path)]
     matches = [path_matches(rule, path, scope, granting=granting) for path in paths]
-    if not granting:  # also relative to the added folders
-        scopes = [replace(scope, cwd=folder) for folder in scope.folders[1:]]
-        matches += [path_matches(rule, path, added, granting=False) for added in scopes for path in paths]
     return bool(matches) and (all(matches) if granting else any(matches))
 
 
