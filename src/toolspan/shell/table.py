@@ -429,7 +429,7 @@ class _ArgumentReader:
 
     def read_sed(self, arguments: Sequence[ShellWord]) -> str | None:
         unknown = self.read(arguments)
-        if unknown is not None:
+        if unknown is not None or self._lenient:
             return unknown
         options = [word.text for word in arguments]
         is_quiet = any(re.fullmatch(r"-[Erz]*n[Erz]*|--quiet|--silent", option) for option in options)
