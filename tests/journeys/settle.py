@@ -46,7 +46,7 @@ def _timeless(line: str) -> str:
     if _CLOCK.match(line) and "❯" not in line:  # it stands there only when a new second began
         line = _CLOCK.sub(" " * 8, line, count=1)
     line = _COUNT.sub("…", _CLOCK.sub("10:00:00", line))
-    bare = re.sub(rf" *{_SPAN}$", "", line)
-    if len(line) == COLUMNS and bare != line:  # at the right edge
-        return f"{bare}{'…':>{COLUMNS - len(bare)}}"
+    edge = re.search(rf" *{_SPAN}((?:  \w{{8}})?)$", line)  # a duration, and the id of a call
+    if len(line) == COLUMNS and edge is not None:
+        return f"{line[: edge.start()]}{'…' + edge[1]:>{COLUMNS - edge.start()}}"
     return re.sub(_SPAN, "…", line)
