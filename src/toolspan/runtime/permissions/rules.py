@@ -134,7 +134,7 @@ class Rules:
     def _build_indexes(self) -> None:
         self._last_check: tuple[object, CommandCheck] | None = None
         self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
-        self._allowed_actions_cache: dict[tuple[bool, bool, bool, str, str, str], AllowedActions] = {}
+        self._allowed_actions_cache: dict[tuple[bool, bool, bool, str, tuple[str, ...], str], AllowedActions] = {}
         self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
         self._denies_all_reading = self.denies_tool("Read")
         self._denies_reading = any(rule.tool in _READ_RULES for rule in self._file_denials)
