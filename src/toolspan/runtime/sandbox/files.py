@@ -168,7 +168,7 @@ def _open_folder(path: Path) -> Iterator[int]:
 def find_git_folders(folder: Path) -> list[Path]:
     """Return the folders outside a linked worktree in which git stores its commits.
 
-    A command may have written the `.git` file, so it is believed only if the repository names this worktree.
+    A command may have written the `.git` file, so it is followed only if the repository names this worktree.
     """
     try:
         link = folder / ".git"

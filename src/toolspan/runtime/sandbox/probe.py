@@ -38,7 +38,7 @@ class SandboxCheck(Struct, frozen=True, kw_only=True):
 
 
 class SandboxReport(Struct, frozen=True, kw_only=True):
-    """What the machine can do. The first back end that works is used."""
+    """The sandboxes and properties of a machine. The first back end that works is used."""
 
     backend: str | None
     backends: tuple[BackendReport, ...]
