@@ -28,8 +28,11 @@ export function apiUrl(path, query = {}) {
 
 async function request(url, options) {
   const response = await fetch(url, { ...options, credentials: "same-origin" });
-  const data = await response.json().catch(() => null);
-  if (!response.ok) throw new ApiError(response.status, data?.error ?? `${response.status} ${response.statusText}`);
+  if (!response.ok) {
+    const problem = await response.json().catch(() => null);
+    throw new ApiError(response.status, problem?.error ?? `${response.status} ${response.statusText}`);
+  }
+  const data = await response.json();
   const warnings = JSON.parse(response.headers.get("X-Toolspan-Warnings") ?? "[]");
   return { data, warnings };
 }
