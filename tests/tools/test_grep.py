@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
+from tests.runtime.process.commands import find_survivors_in
 from tests.tools.client import client, fill, refusal
-from toolspan.runtime.process import find_survivors
 from toolspan.runtime.profiles import profile
 from toolspan.tools.grep import GrepOptions
 from toolspan.tools.ripgrep import RecordSplitter, RipgrepRecord
@@ -275,10 +275,10 @@ async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
                     assert finished.span.state == "interrupted"
 
                 group.start_soon(search)
-                while not find_survivors("toolu_0"):
+                while not find_survivors_in(tmp_path, "toolu_0"):
                     await anyio.lowlevel.checkpoint()
                 talk.runner.cancel()
-        assert not find_survivors("toolu_0")
+        assert not find_survivors_in(tmp_path, "toolu_0")
 
 
 @pytest.mark.anyio

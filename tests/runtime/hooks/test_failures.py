@@ -12,11 +12,11 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.calls import call
 from tests.runtime.hooks.hook_sessions import at, command, hooks, says, tool_event
+from tests.runtime.process.commands import find_survivors_in
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.hooks.handlers import COMMAND_OUTPUT_LIMIT
-from toolspan.runtime.process import find_survivors
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.tool import tool
 from toolspan.types.decision import Allow, Ask, Deny
@@ -122,7 +122,7 @@ async def test_timed_out_handler_is_terminated_with_its_children(tmp_path: Path)
     report = await report_on(tmp_path, hang)
 
     assert (report.timed_out, report.timeout_ms) == (True, 300.0)
-    assert not find_survivors("hook-PreToolUse")
+    assert not find_survivors_in(tmp_path, "hook-PreToolUse")
 
 
 @requirement("hooks.time-limit")
@@ -137,7 +137,7 @@ async def test_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> Non
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
 
-        assert not find_survivors("hook-PreToolUse")
+        assert not find_survivors_in(tmp_path, "hook-PreToolUse")
 
 
 @requirement("hooks.daemons")
@@ -148,9 +148,9 @@ async def test_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_p
         with anyio.fail_after(20):
             before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
         assert [report.text for report in before.reports] == ["words"]
-        assert find_survivors("hook-PreToolUse")
+        assert find_survivors_in(tmp_path, "hook-PreToolUse")
 
-    assert not find_survivors("hook-PreToolUse")
+    assert not find_survivors_in(tmp_path, "hook-PreToolUse")
 
 
 @requirement("hooks.async")

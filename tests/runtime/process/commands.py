@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import psutil
 
-from toolspan.runtime.process import Command
+from toolspan.runtime.process import Command, find_survivors
 
 
 def sh(script: str, **more: object) -> Command:
@@ -60,3 +61,13 @@ def zombies() -> list[int]:
         except psutil.NoSuchProcess:
             continue
     return pids
+
+
+def find_survivors_in(folder: Path, tag: str) -> list[int]:
+    """Return the running processes with this tag that started in a folder; other tests use the same tags."""
+    found = []
+    for pid in find_survivors(tag):
+        with suppress(OSError):  # it ended meanwhile
+            if Path(f"/proc/{pid}/cwd").readlink() == folder:
+                found.append(pid)
+    return found
