@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from tests.seeds.conversation import LATEST, Object, call, play, text
 from tests.seeds.test_samples import SAMPLES, assistant_record, result_of, sample, transcript, user_record
 from tests.session.role_models import Play, troupe
 from toolspan import Deny, Hooks, Rules, tool
-from toolspan.formats import blocks
 from toolspan.formats.claude.work_results import AgentResult
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.permissions.decide import PermissionRequest
@@ -99,38 +97,6 @@ async def test_recorded_call_has_the_fields_of_the_tables(version: str, prices: 
     ]
 
 
-def test_new_request_has_an_id_of_the_known_form() -> None:
-    block = blocks.tool_use("Read", {"file_path": "x"})
-
-    assert re.fullmatch(r"toolu_\w{20,}", block["id"])
-    assert {**block, "id": ""} == call("Read", "", file_path="x")
-
-
-async def test_result_follows_its_request_and_the_next_reply_the_result(prices: Path, tmp_path: Path) -> None:
-    played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST)
-
-    request, result, reply = (line for line in played.lines[1:4])
-    assert (describe_line(request), describe_line(result), describe_line(reply)) == ("tool_use", "tool_result", "text")
-    assert result["parentUuid"] == request["uuid"]
-    assert reply["parentUuid"] == result["uuid"]
-
-
-async def test_lines_of_a_file_are_numbered_with_a_tab_and_no_padding(prices: Path, tmp_path: Path) -> None:
-    played = await play(tmp_path, [call("Read", file_path=str(prices), limit=2)], version=LATEST)
-
-    assert played.results[0]["content"] == "1\ttea,3\n2\tcake,4"
-
-
-async def test_reading_a_missing_file_names_it(tmp_path: Path) -> None:
-    missing = str(tmp_path / "no.csv")
-    played = await play(tmp_path, [call("Read", file_path=missing)])
-
-    (result,) = played.results
-    assert (result["is_error"], f"File not found: {missing}" in result["content"]) == (True, True)
-    assert played.records[0]["toolUseResult"] == f"Error: File not found: {missing}"
-    assert (played.span().error_kind, played.read_span().error_kind) == ("not_found", "not_found")
-
-
 def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
     several = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     first, second = transcript(
@@ -179,15 +145,6 @@ async def test_tool_takes_the_inputs_of_the_table(
     assert played.span().state == "succeeded"
     assert answer in played.results[-1]["content"]
     assert played.read_span().call.arguments.items() >= tool_input.items()
-
-
-async def test_command_has_a_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:
-    late = call("Bash", command="sleep 1000", timeout=50, description="Wait for long")
-    played = await play(tmp_path, [late], version=LATEST)
-
-    assert played.span().state == "timed_out"
-    assert played.read_span().state == "timed_out"
-    assert played.read_span().call.arguments["description"] == "Wait for long"
 
 
 # Hooks
@@ -271,15 +228,6 @@ async def test_calls_of_one_message_are_answered_in_one_message(prices: Path, tm
     assert [span.state for span in played.transcript.spans] == ["succeeded"] * 3
 
 
-async def test_grep_counts_files_and_not_matches(prices: Path, tmp_path: Path) -> None:
-    (tmp_path / "more.csv").write_text("tea,9\ntea,8\n", encoding="utf-8")
-    played = await play(tmp_path, [call("Grep", pattern="tea", glob="*.csv")])
-
-    first, *files = played.results[0]["content"].splitlines()
-    assert first == "Found 2 files"
-    assert {Path(file).name for file in files} == {"prices.csv", "more.csv"}
-
-
 # Pairing
 
 
@@ -325,20 +273,6 @@ def test_pairing_of_the_document_finds_the_same_calls() -> None:
         assert (span.result.text if span.result else None) == pair.get("result")
         assert (span.state == "failed") == pair.get("is_error", False)
     assert result == {}
-
-
-def test_orphan_result_is_not_a_call() -> None:
-    odd = [span.id for span in transcript(*STORY).spans if span.state == "orphan_result"]
-
-    assert odd == ["toolu_never_asked"]
-
-
-def test_call_without_a_result_is_not_completed() -> None:
-    lines = [json.loads(line) for line in (SAMPLES / "session-000.jsonl").read_bytes().splitlines()]
-    recorded = transcript(*(line for line in lines if line["type"] != "user"))
-
-    assert len(recorded.spans) == 5
-    assert {(span.state, span.result) for span in recorded.spans} == {("never_answered", None)}
 
 
 async def test_running_tools_always_get_a_result(tmp_path: Path) -> None:
@@ -404,17 +338,6 @@ def test_messages_have_model_tokens_and_parents() -> None:
     ]
 
 
-def test_user_content_is_a_prompt_or_results() -> None:
-    recorded = transcript(
-        {"type": "user", "message": {"role": "user", "content": "Do it"}},
-        assistant_record(call("Bash", command="x")),
-        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
-    )
-
-    assert [(m.voice, m.text) for m in recorded.messages()] == [("prompt", "Do it")]
-    assert [span.state for span in recorded.spans] == ["succeeded"]
-
-
 def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
     def progress(id: str, **data: object) -> Object:
         return line_of("progress", data=data, toolUseID=f"p_{id}", parentToolUseID=id)
@@ -453,17 +376,6 @@ def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) ->
     assert [(span.id, span.state) for span in recorded.spans] == [("toolu_1", "succeeded")]
     assert recorded.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
     assert recorded.counts.malformed == 3
-
-
-def test_results_may_come_in_any_order() -> None:
-    ids = ("toolu_a", "toolu_b", "toolu_c")
-    results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    recorded = transcript(
-        assistant_record(*(call("Bash", id, command="x") for id in ids)),
-        *(user_record(block) for block in reversed(results)),
-    )
-
-    assert [(span.id, span.result.text) for span in recorded.spans if span.result] == [(id, id) for id in ids]
 
 
 def test_transcript_is_readable_by_its_owner_only(tmp_path: Path) -> None:

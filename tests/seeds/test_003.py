@@ -9,13 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-import toolspan
 from tests.integrations.mcp_client.test_approver import SERVER
 from tests.runtime.edit_tools import editor
 from tests.seeds.conversation import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import assistant_record, result_of, sample, span_of, transcript, user_record
 from toolspan import ADVICE, Permissions, Session, ToolError, coding_tools
-from toolspan.analysis.flows import flows_of
 from toolspan.formats import blocks
 from toolspan.formats.claude.results import ReadText
 from toolspan.integrations.mcp_client import McpServers
@@ -36,16 +34,6 @@ def reads(path: Path) -> Sequence[Object]:
 
 
 # The messages
-
-
-async def test_reply_calls_results_return_and_the_model_continues(prices: Path, tmp_path: Path) -> None:
-    played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Tea is 3.")])
-
-    output = [
-        (message["role"], message["content"][0]["type"])  # type: ignore[index]
-        for message in played.session.messages
-    ]
-    assert output == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
 
 
 async def test_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
@@ -96,12 +84,6 @@ def test_success_may_have_the_flag_or_not() -> None:
 # Tools
 
 
-async def run_sample(folder: Path, path: Path, name: str, **other: object) -> Played:
-    request = sample(f"{name}.json")
-    fields = {**request["input"], **other}
-    return await play(folder, reads(path), [call(request["name"], **fields)])
-
-
 async def test_todos_with_ids_are_accepted_and_answered_with_one_sentence(tmp_path: Path) -> None:
     request = sample("S3-12.json")
     played = await play(tmp_path, [call("TodoWrite", **request["input"])])
@@ -127,14 +109,6 @@ async def test_only_an_invalid_todo_list_is_refused(tmp_path: Path) -> None:
     assert played.span("someday").error_kind == "invalid_input"
 
 
-async def test_read_is_accepted_with_and_without_its_range(prices: Path, tmp_path: Path) -> None:
-    played = await run_sample(tmp_path, prices, "S3-16", file_path=str(prices))
-    whole, sampled = played.results
-
-    assert whole["content"] == sampled["content"]
-    assert whole["content"].splitlines()[:2] == ["     1→tea,3", "     2→cake,4"]
-
-
 async def test_limit_and_offset_select_lines(prices: Path, tmp_path: Path) -> None:
     played = await play(
         tmp_path,
@@ -155,81 +129,6 @@ def test_note_below_the_lines_of_a_file_is_not_one_of_them() -> None:
 
     assert isinstance(seen, ReadText)
     assert (seen.file.content, seen.file.num_lines) == ("package main\n", 2)
-
-
-UPDATED = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n"
-
-
-async def test_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
-    fields = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
-    played = await run_sample(tmp_path, prices, "S3-21", **fields)
-
-    head, lines = UPDATED.format(prices), "     1→tea,3\n     2→cake,5\n     3→pie,7\n     4→soup,6"
-    assert played.results[1]["content"].startswith(head + lines)
-
-
-async def test_replace_all_must_be_requested(prices: Path, tmp_path: Path) -> None:
-    fields = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
-    played = await play(
-        tmp_path,
-        reads(prices),
-        [call("Edit", "toolu_1", **fields)],
-        [call("Edit", "toolu_2", **fields, replace_all=True)],
-    )
-
-    assert [played.span(f"toolu_{n}").state for n in (1, 2)] == ["failed", "succeeded"]
-    assert prices.read_text(encoding="utf-8") == "tea;3\ncake;4\nsoup;6\n"
-
-
-async def test_several_edits_are_applied_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("first replacement\nsecond replacement second replacement\n", encoding="utf-8")
-    played = await run_sample(tmp_path, path, "S3-25", file_path=str(path))
-    again = [{"old_string": "new content", "new_string": "draft"}, {"old_string": "draft", "new_string": "text"}]
-    (tmp_path / "again").mkdir()
-    chained = await play(tmp_path / "again", reads(path), [call("MultiEdit", file_path=str(path), edits=again)])
-
-    assert (played.span().state, chained.span().state) == ("succeeded", "succeeded")
-    assert path.read_text(encoding="utf-8") == "text\nother content other content\n"
-
-
-async def test_write_is_answered_with_the_written_lines(prices: Path, tmp_path: Path) -> None:
-    played = await run_sample(tmp_path, prices, "S3-27", file_path=str(prices))
-    new = str(tmp_path / "new.csv")
-    (tmp_path / "b").mkdir()
-    created = await play(tmp_path / "b", [call("Write", file_path=new, content="x\n")])
-
-    assert played.results[1]["content"].startswith(UPDATED.format(prices) + "     1→complete file content here")
-    assert created.results[0]["content"] == f"File created successfully at: {new}"
-
-
-async def test_folder_is_listed_without_ignored_files(tmp_path: Path) -> None:
-    shop = tmp_path / "shop"
-    (shop / "node_modules").mkdir(parents=True)
-    for name in ("main.go", "config.json", "old.tmp", "node_modules/x.js"):
-        (shop / name).write_text("x", encoding="utf-8")
-    request = sample("S3-29.json")
-    played = await play(
-        tmp_path,
-        [call("LS", "toolu_1", **{**request["input"], "path": str(shop)})],
-        [call("LS", "toolu_2", path=str(shop))],
-    )
-
-    chosen, every = (result["content"].splitlines() for result in played.results)
-    assert chosen[:3] == [f"- {shop}/", "  - config.json", "  - main.go"]
-    assert (chosen[3], chosen[4][:6]) == ("", "NOTE: ")
-    assert "  - old.tmp" in every
-
-
-@pytest.mark.parametrize("name", ["Edit", "Write"])
-async def test_unread_file_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
-    before = prices.read_text(encoding="utf-8")
-    fields: Object = {"file_path": str(prices)}
-    fields |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
-    played = await play(tmp_path, [call(name, **fields)])
-
-    assert (played.span().error_kind, played.read_span().error_kind) == ("read_required",) * 2
-    assert prices.read_text(encoding="utf-8") == before
 
 
 async def test_missing_text_is_reported_as_in_the_document(prices: Path, tmp_path: Path) -> None:
@@ -379,53 +278,7 @@ async def test_lookups_of_one_message_run_as_one_batch(prices: Path, tmp_path: P
     assert [span.state for span in played.transcript.spans] == ["succeeded"] * 3
 
 
-async def sequence(folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]) -> list[str]:
-    played = await play(folder, *replies, tools=seed_tools(answers))
-    return [flow.name for flow in flows_of(played.transcript).flows]
-
-
-async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
-    path = {"file_path": str(prices)}
-    read = [call("Read", "toolu_2", **path)]
-    edit = [call("Edit", "toolu_3", **path, **EDITS[0])]
-    todo = {"id": "1", "content": "x", "status": "completed"}
-    done = [call("TodoWrite", "toolu_4", todos=[todo])]
-    listed = [call("LS", "toolu_1", path=str(tmp_path))]
-    unread = [call("Edit", "toolu_1", **path, **EDITS[0])]
-    searched = [call("Grep", "toolu_1", pattern="tea", path=str(prices))]
-    several = [call("MultiEdit", "toolu_3", **path, edits=EDITS)]
-    write = [call("Write", "toolu_4", **path, content=WANTED)]
-    stories: dict[str, tuple[list[list[Object]], dict[str, str]]] = {
-        "modify": ([listed, read, edit, done], {}),
-        "recover": ([unread, read, edit, done], {}),
-        "search": ([searched, read, several], {}),
-        "write": ([searched, read, several, write], {"MultiEdit": "error"}),
-    }
-    result = {}
-    for name, (replies, answers) in stories.items():
-        prices.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
-        (tmp_path / name).mkdir()
-        result[name] = await sequence(tmp_path / name, replies, answers)
-
-    assert result == {
-        "modify": ["file_modification"],
-        "recover": ["error_recovery"],
-        "search": ["search_and_modify"],
-        "write": ["search_and_modify"],
-    }
-
-
 # The parser, the builder and the lookup
-
-
-def test_results_alone_are_parsed() -> None:
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x", "is_error": True}
-    other = {**result, "tool_use_id": "toolu_2", "is_error": False}
-    first, second = blocks.parse_result(user_record(result, other))
-
-    assert blocks.parse_result(assistant_record(call("Read"))) == ()
-    assert (first.call_id, first.is_error, first.text, first.seed_type) == ("toolu_1", True, "x", None)
-    assert (second.call_id, second.is_error) == ("toolu_2", False)
 
 
 def test_every_tag_around_an_error_is_removed() -> None:
@@ -456,28 +309,6 @@ def test_error_has_a_cause_and_a_solution(text: str, kind: ErrorKind, solution: 
     assert span.advice is not None
     assert span.advice.cause
     assert solution.lower() in span.advice.solution.lower()
-
-
-def test_code_of_an_internal_error_does_not_determine_its_cause() -> None:
-    texts = (
-        f"{ASKING}request timed out after 2m0s",
-        f"{ASKING}no response received",
-        f"{ASKING}fetch failed",
-        "MCP error -32603: something else",
-    )
-    kinds = [toolspan.kind_of("Edit", message) for message in texts]
-
-    assert kinds == ["permission_timeout", "mcp_no_response", "network", "mcp_error"]
-
-
-def test_tools_have_a_duration_after_which_a_call_is_slow() -> None:
-    slow_after = {tool.name: tool.slow_after for tool in coding_tools(profile("seed"), person=True)}
-    immediate = {slow_after[name] for name in ("TodoWrite", "Read", "LS")}
-    fast = {slow_after[name] for name in ("Write", "Edit", "MultiEdit")}
-
-    assert (len(immediate), len(fast)) == (1, 1)
-    assert (slow_after["Bash"], slow_after["WebFetch"]) == (None, 30.0)
-    assert max(filter(None, immediate)) < min(filter(None, fast)) < 30.0
 
 
 def test_seed_profile_has_the_fourteen_tools_of_the_list() -> None:

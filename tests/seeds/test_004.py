@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +18,10 @@ from toolspan import Allow, Deny, Hooks, Output, Rules, Runner, ToolContext, Too
 from toolspan.runtime.hooks import PreToolDecision
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
-from toolspan.runtime.queue import Queue, QueueItem
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Refusal, Tool
 from toolspan.types.events import Finished, Progressed, Started
-from toolspan.types.ids import CallId
-from toolspan.types.span import Call, Hook, Note
+from toolspan.types.span import Call, Hook
 
 pytestmark = pytest.mark.anyio
 
@@ -114,45 +111,6 @@ async def test_call_receives_input_context_permission_message_and_progress() -> 
 # The queue
 
 
-def test_queued_call_goes_from_queued_to_yielded() -> None:
-    queue = Queue(max_running=None)
-    item = QueueItem(CallId("a"), overlaps=False, paths=None)
-    queue.add(item)
-    stages = [item.stage]
-    queue.start()
-    stages.append(item.stage)
-    assert queue.running == {"a"}
-    queue.finish(CallId("a"))
-    stages.append(item.stage)
-    queue.take_completed()
-
-    assert [*stages, item.stage] == ["queued", "executing", "completed", "yielded"]
-    assert queue.running == frozenset()
-
-
-async def test_input_decides_whether_calls_may_overlap() -> None:
-    inside = anyio.Event()
-    order: list[str] = []
-
-    @tool(concurrent=lambda fields: fields["alone"] is False)
-    async def work(name: str, alone: bool) -> str:
-        """Work."""
-        order.append(f"{name} in")
-        if name == "a":
-            await inside.wait()
-        if name == "b":
-            inside.set()
-        order.append(f"{name} out")
-        return name
-
-    calls = [call("work", n, name=n, alone=n == "c") for n in "abc"]
-    with anyio.fail_after(5):
-        await Runner([work]).run(calls)
-
-    assert order[:2] == ["a in", "b in"]
-    assert order[-2:] == ["c in", "c out"]
-
-
 async def test_finished_results_are_returned_once_and_the_rest_awaited() -> None:
     second_done, go_on = anyio.Event(), anyio.Event()
 
@@ -213,37 +171,6 @@ async def test_output_of_a_call_is_kept_with_it() -> None:
 
 
 # The way of a call
-
-
-async def test_steps_before_a_tool_come_in_order() -> None:
-    log: list[str] = []
-    hooks = Hooks()
-
-    def noted(tool_input: Mapping[str, object]) -> Valid | Invalid:
-        log.append("schema")
-        return parse(tool_input)
-
-    async def run(value: object, ctx: ToolContext) -> Output:
-        log.append("run")
-        return Output("x")
-
-    async def validate(value: object, ctx: ToolContext) -> None:
-        log.append("validate")
-
-    @hooks.pre_tool_use()
-    def before(call: Call) -> None:
-        log.append("hook")
-
-    def policy(question: PermissionRequest) -> Allow:
-        log.append("consent")
-        return Allow()
-
-    made = replace(echo, name="work", parse=noted, run=run, validate=validate)
-    with anyio.fail_after(5):
-        runner = Runner([made], hooks=hooks, policies=[policy])
-        await runner.run([call("work", "a"), call("missing", "b")])
-
-    assert log == ["schema", "validate", "hook", "consent", "run"]
 
 
 async def test_every_failure_ends_in_one_error_result(tmp_path: Path) -> None:
@@ -313,19 +240,6 @@ async def hooked(folder: Path, block: Object, **more: object) -> Played:
     return await play(folder, calls, tools=[echo], hooks=block, version=LATEST, **more)  # type: ignore[arg-type]
 
 
-def attached(played: Played) -> list[str]:
-    return [line["attachment"]["type"] for line in played.lines if line["type"] == "attachment"]
-
-
-@pytest.mark.parametrize(
-    ("decision", "state"), [("allow", "succeeded"), ("deny", "blocked_by_hook"), ("ask", "denied")]
-)
-async def test_hook_allows_denies_or_asks(decision: str, state: str, tmp_path: Path) -> None:
-    played = await hooked(tmp_path, at("PreToolUse", decides(decision)), fallback=lambda q: None)
-
-    assert (played.span().state, played.read_span().state) == (state, state)
-
-
 async def test_asking_hook_reaches_the_approver(tmp_path: Path) -> None:
     request: list[str] = []
 
@@ -336,63 +250,6 @@ async def test_asking_hook_reaches_the_approver(tmp_path: Path) -> None:
     played = await hooked(tmp_path, at("PreToolUse", decides("ask")), approver=approver)
 
     assert (request, played.span().state) == (["echo"], "succeeded")
-
-
-async def test_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
-    stop = says({"continue": False, "stopReason": "enough"})
-    for point in ("PreToolUse", "PostToolUse"):
-        folder = tmp_path / point
-        folder.mkdir()
-        played = await hooked(folder, at(point, stop))
-
-        assert (played.session.stopped, played.span().state) == ("enough", "succeeded")
-        assert "hook_stopped_continuation" in attached(played)
-
-
-async def test_hook_changes_the_input_of_the_call(tmp_path: Path) -> None:
-    fields = {"hookEventName": "PreToolUse", "updatedInput": {"word": "changed"}}
-    played = await hooked(tmp_path, at("PreToolUse", says({"hookSpecificOutput": fields})))
-
-    assert played.results[0]["content"] == "changed"
-
-
-async def test_hooks_are_selected_by_point_and_tool(tmp_path: Path) -> None:
-    block = {
-        "PreToolUse": [
-            {"matcher": "echo", "hooks": [command("echo mine >> ran")]},
-            {"matcher": "Bash", "hooks": [command("echo other >> ran")]},
-        ]
-    }
-    played = await hooked(tmp_path, block)
-
-    assert (tmp_path / "ran").read_text(encoding="utf-8") == "mine\n"
-    names = [event.name for event in played.read_span().events if isinstance(event, Hook)]
-    assert set(names) <= {"PreToolUse:echo"}
-
-
-async def test_post_hook_adds_message_and_context_and_keeps_the_result(tmp_path: Path) -> None:
-    reply = {"hookEventName": "PostToolUse", "additionalContext": "mind"}
-    handlers = (
-        says({"hookSpecificOutput": reply, "systemMessage": "for you"}),
-        says({"decision": "block", "reason": "look again"}),
-    )
-    played = await hooked(tmp_path, at("PostToolUse", *handlers))
-
-    assert (played.span().state, played.results[0]["content"]) == ("succeeded", "hello")
-    assert {"hook_system_message", "hook_additional_context"} <= set(attached(played))
-    assert any(word.endswith(": mind") for word in played.texts)
-    assert any(word.endswith(": look again") for word in played.texts)
-
-
-@pytest.mark.parametrize("point", ["PreToolUse", "PostToolUse"])
-async def test_late_and_failing_hooks_leave_a_record_and_the_result(point: str, tmp_path: Path) -> None:
-    handlers = (command("sleep 1000", timeout=0.2), command("echo oops >&2; exit 1"))
-    played = await hooked(tmp_path, at(point, *handlers))
-
-    assert (played.span().state, played.read_span().state) == ("succeeded", "succeeded")
-    assert {"hook_cancelled", "hook_non_blocking_error"} <= set(attached(played))
-    outcomes = {event.outcome for event in played.read_span().events if isinstance(event, Hook)}
-    assert {"cancelled", "error"} <= outcomes
 
 
 HOOK_LINES = {
@@ -427,22 +284,3 @@ async def test_stop_hooks_are_summarised(tmp_path: Path) -> None:
     assert line["type"] == "system"
     assert (line["hookCount"], len(line["hookInfos"]), line["hookErrors"]) == (2, 2, [])
     assert (line["preventedContinuation"], line["stopReason"]) == (True, "enough")
-
-
-def test_structured_answer_is_read_with_its_call() -> None:
-    about = {"type": "structured_output", "toolUseID": "toolu_1", "data": {"n": 1}}
-    (span,) = transcript(
-        assistant_record(call("StructuredOutput")),
-        user_record({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
-        {"type": "attachment", "attachment": about},
-    ).spans
-
-    assert [event.kind for event in span.events if isinstance(event, Note)] == ["structured_output"]
-
-
-async def test_session_is_recorded_as_json_lines(tmp_path: Path) -> None:
-    played = await play(tmp_path, [call("echo", word="hello")], tools=[echo])
-
-    lines = (tmp_path / "t.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["type"] for line in lines] == ["user", "assistant", "user"]
-    assert [span.state for span in played.transcript.spans] == ["succeeded"]
