@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,6 +24,9 @@ settings.register_profile(
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+TEST_LIMIT = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "mutants" else 180
+"""Seconds after which a test counts as stuck."""
+
 os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # tests do not read the chats of the user
 os.environ["TZ"] = "UTC"  # commands print local times
 time.tzset()
@@ -38,6 +42,23 @@ def pytest_configure(config: pytest.Config) -> None:
         "slow: left out of `make test`, run by `make soak`",
     ):
         config.addinivalue_line("markers", marker)
+
+
+def _fail_stuck_test(_signal: int, _frame: FrameType | None) -> None:
+    pytest.fail(f"The test did not end within {TEST_LIMIT} seconds.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that waits forever, so that tests need no time limits of their own."""
+    if item.get_closest_marker("slow"):
+        return (yield)
+    signal.signal(signal.SIGALRM, _fail_stuck_test)
+    signal.setitimer(signal.ITIMER_REAL, TEST_LIMIT, 1)  # again each second: code under test may catch the first one
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @pytest.fixture

@@ -83,13 +83,13 @@ def test_every_module_is_named_after_a_noun() -> None:
     assert named == []
 
 
-def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+def test_no_module_exceeds_the_length_limit() -> None:
     lengths = {path: len(path.read_bytes().splitlines()) for path in modules()}
 
     assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
-def test_nothing_in_the_project_names_a_machine() -> None:
+def test_no_file_names_a_machine() -> None:
     traces = [
         f"{path.relative_to(ROOT)}:{number}: {result[0]}"
         for path in project_files()

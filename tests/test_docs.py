@@ -32,7 +32,7 @@ def test_the_readme_shows_both_commands() -> None:
     assert "make test" in readme
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_are_valid() -> None:
     broken = [
         f"{page.relative_to(ROOT)}: {link}#{anchor}"
         for page in pages()

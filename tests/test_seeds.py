@@ -41,7 +41,7 @@ def test_every_statement_has_its_row_and_every_row_its_statement() -> None:
     assert [row["id"] for row in ROWS] == stated
 
 
-def test_every_row_is_whole() -> None:
+def test_every_row_is_complete() -> None:
     broken = [
         row
         for row in ROWS
@@ -129,12 +129,12 @@ def is_shown(show: str) -> bool:
     return all(word in section for word in text if word.startswith("--"))
 
 
-def test_what_shows_a_statement_is_there() -> None:
+def test_command_or_function_of_every_row_exists() -> None:
     assert [(row["id"], row["show"]) for row in ROWS if not is_shown(row["show"])] == []
 
 
 @beside
-def test_every_function_of_the_documents_stands_beside_ours() -> None:
+def test_every_function_of_the_documents_has_a_counterpart() -> None:
     third, fourth = (next(SEEDS.glob(f"{number}_*.txt")).read_text(encoding="utf-8") for number in ("003", "004"))
     code = "".join(re.findall(r"```javascript\n(.*?)```", third, re.DOTALL))
     named = set(re.findall(r"(?:class|function) (\w+)", code))
@@ -148,7 +148,7 @@ def test_every_function_of_the_documents_stands_beside_ours() -> None:
     assert sorted(named - beside_ours - {"toolName", "context"}) == []
 
 
-def test_the_lines_beside_the_documents_words_run() -> None:
+def test_counterpart_of_every_noun_runs() -> None:
     space: dict[str, Any] = {}
 
     async def run(source: str) -> None:

@@ -96,7 +96,7 @@ def test_steps_of_spans_are_the_same_as_of_a_whole_archive(tmp_path: Path) -> No
 
 
 @requirement("flows.copies")
-def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
+def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
     made = make_session(look("a"), look("b"), change("a"))
     fork = made.fork("two")
     made.write(tmp_path / "one.jsonl")

@@ -414,7 +414,7 @@ def test_rollouts_of_every_age_are_searched_beside_transcripts(home: Path, age: 
 
 @requirement("search.spellings")
 @pytest.mark.parametrize("word", ['"lantern', "lantern\noil", "naïve", '" > n'])
-def test_what_is_escaped_twice_is_found(home: Path, word: str) -> None:
+def test_doubly_escaped_text_is_found(home: Path, word: str) -> None:
     make_rollout().write(home / ".codex")
 
     assert [row["tool"] for row in search_rows(word, "--in", "input")] == ["exec_command"]

@@ -193,7 +193,7 @@ def test_a_subagent_has_its_own_split_and_is_a_running_tool_of_its_parent(tmp_pa
 
 
 @requirement("time.copies")
-def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
+def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="one").prompt("go").text("yes", after_ms=5_000)
     call = builder.call("Bash", {"command": "make"})
     builder.result(call, claude_results.ran("ok"), after_ms=10_000)

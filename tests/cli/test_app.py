@@ -65,13 +65,13 @@ def test_help_loads_no_command() -> None:
     assert done.stdout.endswith("[]\n")
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_is_that_of_the_package() -> None:
     assert version("toolspan") in CliRunner().invoke(app, ["--version"]).stdout
 
 
 @requirement("cli.exit-codes")
 @pytest.mark.parametrize("name", READING)
-def test_done_is_exit_code_0_and_silent_on_stderr(name: str, tmp_path: Path) -> None:
+def test_success_exits_with_0_and_prints_nothing_to_stderr(name: str, tmp_path: Path) -> None:
     done = run(name, story().write(tmp_path / "s.jsonl"))
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -82,7 +82,7 @@ def test_done_is_exit_code_0_and_silent_on_stderr(name: str, tmp_path: Path) -> 
 @requirement("flows.command")
 @requirement("time.command")
 @pytest.mark.parametrize("name", [*READING, "flows", "time"])
-def test_a_missing_file_is_exit_code_2_and_one_line(name: str, tmp_path: Path) -> None:
+def test_missing_file_exits_with_2_and_prints_one_line(name: str, tmp_path: Path) -> None:
     done = run(name, tmp_path / "gone.jsonl")
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -90,7 +90,7 @@ def test_a_missing_file_is_exit_code_2_and_one_line(name: str, tmp_path: Path) -
 
 
 @requirement("cli.exit-codes")
-def test_damage_is_exit_code_1_only_for_the_doctor(tmp_path: Path) -> None:
+def test_only_doctor_exits_with_1_for_a_damaged_file(tmp_path: Path) -> None:
     path = story().raw(b"{torn").raw(b'{"type":"mode"}').write(tmp_path / "s.jsonl")
 
     assert {name: run(name, path).returncode for name in READING} == {
@@ -104,14 +104,14 @@ def test_damage_is_exit_code_1_only_for_the_doctor(tmp_path: Path) -> None:
 
 @requirement("cli.exit-codes")
 @pytest.mark.parametrize("arguments", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
-def test_wrong_words_are_exit_code_2(arguments: list[str]) -> None:
+def test_invalid_arguments_exit_with_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, arguments)
 
     assert done.exit_code == 2
     assert "Traceback" not in done.stderr
 
 
-def test_output_in_a_pipe_has_no_colours(tmp_path: Path) -> None:
+def test_piped_output_has_no_colours(tmp_path: Path) -> None:
     path = story().write(tmp_path / "s.jsonl")
 
     assert all("\x1b" not in run(name, path).stdout for name in READING)
@@ -119,7 +119,7 @@ def test_output_in_a_pipe_has_no_colours(tmp_path: Path) -> None:
 
 @requirement("cli.limit-with-json")
 @pytest.mark.parametrize("name", ["sessions", "calls", "errors", "files", "flows", "stats"])
-def test_a_limit_that_is_given_counts_with_json_too(name: str) -> None:
+def test_explicit_limit_applies_to_json_too(name: str) -> None:
     archive = sample.archive()
 
     def found(*arguments: str) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ HOSTILE = "[/x]\x1b[2J\x1b]0;owned\x07\x9b\u202e"
 @pytest.mark.parametrize(
     "name", [*READING, "time", "flows", "files", "show", "search x", "watch --since-start --idle-exit 0"]
 )
-def test_hostile_text_prints_no_control_characters_and_is_not_markup(
+def test_hostile_text_is_printed_without_control_characters_or_markup(
     name: str, form: list[str], tmp_path: Path
 ) -> None:
     made = TranscriptBuilder(session_id=HOSTILE, cwd=f"/{HOSTILE}").prompt(f"x {HOSTILE}").title(HOSTILE)

@@ -49,7 +49,7 @@ def asked(session_id: str, *names: str) -> TranscriptBuilder:
 
 
 @requirement("calls.json-is-call-facts")
-def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> None:
+def test_json_row_has_exactly_the_fields_of_a_call_row(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="one").prompt("go")
     call = builder.call("Bash", {"command": "make"}, id="toolu_1")
     builder.result(call, claude_results.exited(2, "no rule"), after_ms=1_500)
@@ -89,7 +89,7 @@ def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> N
 
 
 @requirement("calls.files-alone-folders-joined")
-def test_a_fork_in_a_folder_counts_its_copies_once(tmp_path: Path) -> None:
+def test_copied_calls_of_a_fork_count_once(tmp_path: Path) -> None:
     builder = asked("one", "toolu_a", "toolu_b")
     twin = builder.fork("two")
     twin.result(twin.call("Read", {"file_path": "/a"}, id="toolu_c"), claude_results.read("/a", "a"))
@@ -105,7 +105,7 @@ def test_a_fork_in_a_folder_counts_its_copies_once(tmp_path: Path) -> None:
 
 
 @requirement("calls.files-alone-folders-joined")
-def test_lines_that_a_resume_copied_into_a_new_file_count_once(tmp_path: Path) -> None:
+def test_lines_copied_by_a_resume_count_once(tmp_path: Path) -> None:
     before = asked("one", "toolu_a")
     after = asked("two", "toolu_b")
     saved(before, tmp_path)
@@ -117,7 +117,7 @@ def test_lines_that_a_resume_copied_into_a_new_file_count_once(tmp_path: Path) -
 
 
 @requirement("calls.ids-are-scoped-by-lineage")
-def test_equal_ids_in_sessions_that_have_nothing_in_common_are_two_calls(tmp_path: Path) -> None:
+def test_equal_ids_in_unrelated_sessions_are_two_calls(tmp_path: Path) -> None:
     for name in ("one", "two"):
         saved(asked(name, "call_1"), tmp_path)
 
@@ -137,7 +137,7 @@ def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
 
 @requirement("calls.subagents-name-their-starter")
 @pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65"])
-def test_a_subagents_call_names_the_call_that_started_it(version: str, tmp_path: Path) -> None:
+def test_call_of_a_subagent_names_the_call_that_started_it(version: str, tmp_path: Path) -> None:
     story, starter, inner = with_agent(version)
     path = saved(story, tmp_path)
     saved(asked("other", "toolu_other"), tmp_path / "other")
@@ -152,7 +152,7 @@ def test_a_subagents_call_names_the_call_that_started_it(version: str, tmp_path:
 
 
 @requirement("calls.subagents-name-their-starter")
-def test_the_side_file_alone_ties_a_subagent_to_its_call(tmp_path: Path) -> None:
+def test_side_file_alone_links_a_subagent_to_its_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     starter = builder.call("Agent", {"description": "a", "prompt": "Look"})
     agent = builder.agent(starter).prompt("Look")
@@ -197,14 +197,14 @@ def mixed() -> TranscriptBuilder:
         (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),
     ],
 )
-def test_filters_choose_calls(arguments: list[str], wanted: set[str], tmp_path: Path) -> None:
+def test_filters_select_calls(arguments: list[str], wanted: set[str], tmp_path: Path) -> None:
     saved(mixed(), tmp_path)
 
     assert set(ids(tmp_path, *arguments)) == wanted
 
 
 @requirement("cli.filters")
-def test_filters_accept_the_beginning_of_an_agent_id_and_ages(tmp_path: Path) -> None:
+def test_filters_accept_agent_id_prefixes_and_ages(tmp_path: Path) -> None:
     saved(mixed(), tmp_path)
     (agent,) = (row["agent"] for row in rows(tmp_path) if row["agent"])
 
@@ -215,7 +215,7 @@ def test_filters_accept_the_beginning_of_an_agent_id_and_ages(tmp_path: Path) ->
 
 @requirement("cli.wrong-words-are-one-line")
 @pytest.mark.parametrize("time", ["x", "2026-13-01", "7y", "9999999w", "999999999999d"])
-def test_a_time_that_is_none_is_refused(time: str, tmp_path: Path) -> None:
+def test_invalid_time_is_refused(time: str, tmp_path: Path) -> None:
     done = calls(saved(mixed(), tmp_path), "--since", time)
 
     assert done.exit_code == 2
@@ -223,7 +223,7 @@ def test_a_time_that_is_none_is_refused(time: str, tmp_path: Path) -> None:
 
 
 @requirement("calls.limit")
-def test_the_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
+def test_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
     path = asked("one", *(f"toolu_{n}" for n in range(60))).write(tmp_path / "one.jsonl")
 
     assert listed(path, "--unfold").count("Bash") == 50
@@ -234,7 +234,7 @@ def test_the_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
 
 
 @requirement("cli.fold")
-def test_a_run_of_equal_rows_is_folded(tmp_path: Path) -> None:
+def test_equal_rows_in_sequence_are_folded(tmp_path: Path) -> None:
     path = asked("one", *(f"toolu_{n}" for n in range(657))).write(tmp_path / "one.jsonl")
 
     folded = listed(path)
@@ -245,7 +245,7 @@ def test_a_run_of_equal_rows_is_folded(tmp_path: Path) -> None:
     assert len(listed(path, "--json").splitlines()) == 657
 
 
-def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
+def test_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
     assert listed(tmp_path) == "0 calls\n"
     assert listed(tmp_path, "--json") == ""
 
@@ -263,9 +263,7 @@ def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
         ("", "a name is empty"),
     ],
 )
-def test_a_word_that_names_nothing_or_too_much_is_one_line_and_exit_code_2(
-    word: str, output: str, tmp_path: Path
-) -> None:
+def test_unknown_or_ambiguous_name_exits_with_2_and_prints_one_line(word: str, output: str, tmp_path: Path) -> None:
     for last in "12":
         saved(asked(f"aaaa-{last}", "toolu_a"), tmp_path)
 
@@ -277,14 +275,14 @@ def test_a_word_that_names_nothing_or_too_much_is_one_line_and_exit_code_2(
 
 
 @requirement("cli.wrong-words-are-one-line")
-def test_a_missing_default_folder_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_default_folder_prints_advice(tmp_path: Path) -> None:
     done = calls(root=tmp_path)
 
     assert done.exit_code == 2
     assert "set CLAUDE_CONFIG_DIR" in done.stderr
 
 
-def test_an_id_that_is_the_beginning_of_another_names_its_own_session(tmp_path: Path) -> None:
+def test_id_that_is_a_prefix_of_another_selects_its_own_session(tmp_path: Path) -> None:
     saved(asked("aaaa", "toolu_a"), tmp_path)
     saved(asked("aaaa-b", "toolu_b"), tmp_path)
 
@@ -292,7 +290,7 @@ def test_an_id_that_is_the_beginning_of_another_names_its_own_session(tmp_path: 
 
 
 @requirement("cli.default-root")
-def test_without_a_name_the_folder_of_the_user_is_read(tmp_path: Path) -> None:
+def test_user_folder_is_read_by_default(tmp_path: Path) -> None:
     saved(asked("one", "toolu_a"), tmp_path / "configured")
     saved(asked("two", "toolu_b"), tmp_path / "home" / ".claude")
     home = {"HOME": str(tmp_path / "home")}
@@ -305,7 +303,7 @@ def test_without_a_name_the_folder_of_the_user_is_read(tmp_path: Path) -> None:
 
 
 @requirement("cli.last-session")
-def test_last_is_the_session_written_to_last_with_its_subagents(tmp_path: Path) -> None:
+def test_last_selects_the_most_recent_session_with_its_subagents(tmp_path: Path) -> None:
     story, starter, inner = with_agent("2.1.325")
     os.utime(saved(story, tmp_path), (2_000, 2_000))
     for name, at in (("one", 1_000), ("two", 1_500)):
@@ -316,7 +314,7 @@ def test_last_is_the_session_written_to_last_with_its_subagents(tmp_path: Path) 
 
 
 @requirement("cli.last-of-all")
-def test_last_is_looked_for_in_everything_that_is_named(tmp_path: Path) -> None:
+def test_last_searches_all_named_sources(tmp_path: Path) -> None:
     for name, at in (("one", 1_000), ("two", 2_000), ("three", 3_000)):
         path = saved(asked(name, f"toolu_{name}"), tmp_path / name)
         os.utime(path, (at, at))
@@ -328,7 +326,7 @@ def test_last_is_looked_for_in_everything_that_is_named(tmp_path: Path) -> None:
 
 @requirement("cli.last-of-all")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-def test_a_session_whose_subagent_was_written_to_last_is_the_last(version: str, tmp_path: Path) -> None:
+def test_recent_subagent_makes_its_session_the_last(version: str, tmp_path: Path) -> None:
     story, starter, inner = with_agent(version)
     os.utime(saved(story, tmp_path), (1_000, 1_000))
     for path in tmp_path.rglob("agent-*.jsonl"):
@@ -339,7 +337,7 @@ def test_a_session_whose_subagent_was_written_to_last_is_the_last(version: str, 
 
 
 @requirement("cli.last-of-all")
-def test_a_codex_subagent_written_to_last_is_of_its_session(tmp_path: Path) -> None:
+def test_recent_codex_subagent_makes_its_session_the_last(tmp_path: Path) -> None:
     parent = RolloutBuilder().prompt("go")
     parent.call("shell", {"command": ["ls"]}, id="call_parent")
     of_agent = {"session_id": parent.thread_id}
@@ -352,7 +350,7 @@ def test_a_codex_subagent_written_to_last_is_of_its_session(tmp_path: Path) -> N
 
 
 @requirement("cli.once")
-def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+def test_file_named_twice_counts_once(tmp_path: Path) -> None:
     path = asked("one", "toolu_a").write(tmp_path / "one.jsonl")
 
     assert ids(path, path) == ["toolu_a"]
@@ -361,7 +359,7 @@ def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
 
 @requirement("cli.closed-pipe-is-quiet")
 @pytest.mark.parametrize("arguments", [["--json"], ["--limit", "0", "--unfold"]])
-def test_a_reader_that_goes_away_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+def test_closed_output_pipe_is_not_an_error(arguments: list[str], tmp_path: Path) -> None:
     path = asked("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
 
     with subprocess.Popen(
@@ -378,7 +376,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str], tmp_path: Pat
 
 
 @requirement("cli.half-surrogates-are-safe")
-def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> None:
+def test_lone_surrogate_is_printed_and_kept_in_json(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "echo HALF"})
     builder.result(call, claude_results.exited(1, "HALF"))
@@ -391,7 +389,7 @@ def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> No
     assert "echo" in listed(path)
 
 
-def test_calls_of_subagents_background_calls_and_orphans_are_marked(tmp_path: Path) -> None:
+def test_subagent_background_and_orphan_calls_are_marked(tmp_path: Path) -> None:
     builder = mixed()
     call = builder.call("Bash", {"command": "serve"})
     builder.result(call, claude_results.in_background("b1", builder.task_output("b1")))
@@ -405,7 +403,7 @@ def test_calls_of_subagents_background_calls_and_orphans_are_marked(tmp_path: Pa
     assert "6 calls and 1 orphan result" in output
 
 
-def test_a_file_that_cannot_be_read_is_told_and_the_others_are_listed(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported_and_the_others_are_listed(tmp_path: Path) -> None:
     asked("one", "toolu_a").write(tmp_path / "one.jsonl")
     (tmp_path / "broken.jsonl.zst").write_bytes(b"no frame")
 

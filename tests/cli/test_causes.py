@@ -37,7 +37,7 @@ def calls(*arguments: str | Path) -> list[dict[str, Any]]:
 
 
 @requirement("errors.causes")
-def test_failures_with_one_cause_are_one_group_whatever_their_paths_names_and_numbers(tmp_path: Path) -> None:
+def test_failures_that_differ_in_paths_names_or_numbers_are_one_group(tmp_path: Path) -> None:
     builder = claude(
         ("python a.py", 1, MISSING_NAME.format("/w/a.py", 3, "total")),
         ("cd /w && timeout 9 python3 lib/b.py", 1, MISSING_NAME.format("lib/b.py", 17, "count")),
@@ -66,7 +66,7 @@ def test_both_clients_have_the_same_groups(tmp_path: Path) -> None:
 
 
 @requirement("errors.group-ids")
-def test_the_id_of_a_group_stays_when_other_failures_are_added(tmp_path: Path) -> None:
+def test_group_id_does_not_change_when_failures_are_added(tmp_path: Path) -> None:
     failure = ("make all", 2, "make: *** No rule to make target 'all'.  Stop.")
     first = groups(claude(failure).write(tmp_path / "a.jsonl"))
     other = ("make it", 2, "make: *** No rule to make target 'it'.  Stop.")
@@ -80,7 +80,7 @@ def test_the_id_of_a_group_stays_when_other_failures_are_added(tmp_path: Path) -
 
 
 @requirement("errors.group-ids")
-def test_the_command_of_a_group_lists_all_its_calls(tmp_path: Path) -> None:
+def test_command_printed_for_a_group_lists_all_its_calls(tmp_path: Path) -> None:
     builder = claude(
         ("make", 2, "make: *** No rule to make target 'a'.  Stop."), ("ls /x", 2, "ls: cannot access '/x'")
     )
@@ -97,7 +97,7 @@ def test_the_command_of_a_group_lists_all_its_calls(tmp_path: Path) -> None:
 
 
 @requirement("errors.groups")
-def test_a_group_tells_when_it_occurred_and_where_it_is_heading(tmp_path: Path) -> None:
+def test_group_shows_its_times_and_trend(tmp_path: Path) -> None:
     builder = claude(("make", 2, "make: *** No targets specified and no makefile found.  Stop."))
     for _ in range(3):
         builder.wait(3_600_000)
@@ -135,7 +135,7 @@ def searches(tmp_path: Path, dialect: str) -> Path:
 
 @requirement("errors.nothing-found")
 @pytest.mark.parametrize("dialect", ["claude", "codex", "gemini"])
-def test_a_search_that_found_nothing_is_not_counted_as_an_error(dialect: str, tmp_path: Path) -> None:
+def test_search_without_matches_is_not_an_error(dialect: str, tmp_path: Path) -> None:
     path = searches(tmp_path, dialect)
 
     result = calls(path)
@@ -154,9 +154,7 @@ def test_a_search_that_found_nothing_is_not_counted_as_an_error(dialect: str, tm
 
 @requirement("errors.background")
 @pytest.mark.parametrize("way", ["notification", "poll"])
-def test_a_command_that_failed_in_the_background_is_counted_and_its_call_stays_as_recorded(
-    way: str, tmp_path: Path
-) -> None:
+def test_failed_background_command_is_counted_and_its_call_keeps_its_state(way: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "npm run dev", "run_in_background": True})
     builder.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
@@ -178,7 +176,7 @@ def test_a_command_that_failed_in_the_background_is_counted_and_its_call_stays_a
 
 
 @requirement("errors.background")
-def test_a_process_that_failed_is_named_by_the_command_that_started_it(tmp_path: Path) -> None:
+def test_failed_process_is_named_by_the_command_that_started_it(tmp_path: Path) -> None:
     builder = RolloutBuilder().prompt("go")
     builder.output(builder.call("exec_command", {"cmd": "cargo test"}), running_output(7))
     poll = builder.call("write_stdin", {"session_id": 7, "chars": ""})
@@ -194,7 +192,7 @@ def test_a_process_that_failed_is_named_by_the_command_that_started_it(tmp_path:
 
 @requirement("show.running")
 @pytest.mark.parametrize(("minutes", "state"), [(1, "running"), (60, "never_answered")])
-def test_a_call_of_a_session_in_progress_is_running(minutes: int, state: str, tmp_path: Path) -> None:
+def test_call_of_a_live_session_is_running(minutes: int, state: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(start=datetime.now(UTC) - timedelta(minutes=minutes)).prompt("go")
     builder.call("Bash", {"command": "sleep 600"}, id="toolu_open")
     path = builder.write(tmp_path / "s.jsonl")

@@ -44,7 +44,7 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
 
 
 @requirement("codex.commands")
-def test_without_a_name_both_clients_are_read_and_a_dialect_chooses(rollout: RolloutBuilder) -> None:
+def test_both_clients_are_read_by_default_and_dialect_selects_one(rollout: RolloutBuilder) -> None:
     assert {row["tool"] for row in rows("calls")} == {"Bash", "exec_command", "spawn_agent"}
     assert {row["dialect"] for row in rows("calls", "--dialect", "codex")} == {"codex"}
     assert [row["tool"] for row in rows("calls", "--dialect", "claude")] == ["Bash"]
@@ -56,14 +56,14 @@ def test_without_a_name_both_clients_are_read_and_a_dialect_chooses(rollout: Rol
 
 
 @requirement("codex.commands")
-def test_a_session_is_named_by_its_thread(rollout: RolloutBuilder) -> None:
+def test_session_is_selected_by_its_thread_id(rollout: RolloutBuilder) -> None:
     result = rows("calls", rollout.thread_id)
     assert [row["target"] for row in result] == ["make", "look", "ls"]
     assert result[2]["parent_call"] == result[1]["id"]
 
 
 @requirement("codex.commands")
-def test_errors_show_and_doctor_speak_of_rollouts(
+def test_errors_show_and_doctor_read_rollouts(
     rollout: RolloutBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "command failed" in run("errors").stdout
@@ -79,19 +79,19 @@ def test_errors_show_and_doctor_speak_of_rollouts(
 
 
 @requirement("codex.commands")
-def test_projects_of_rollouts_are_known_by_their_folder(rollout: RolloutBuilder, tmp_path: Path) -> None:
+def test_projects_of_rollouts_are_their_folders(rollout: RolloutBuilder, tmp_path: Path) -> None:
     assert rows("calls", "--project", tmp_path.name, "--dialect", "codex")
 
 
 @requirement("codex.commands")
-def test_a_file_that_is_no_transcript_of_either_client_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_transcript_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n')
     result = CliRunner().invoke(app, ["calls", str(path)])
     assert result.exit_code != 0
 
 
-def test_a_call_without_an_id_has_none_in_json(tmp_path: Path) -> None:
+def test_call_without_an_id_has_none_in_json(tmp_path: Path) -> None:
     made = RolloutBuilder()
     made.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
     path = made.write(tmp_path)

@@ -18,7 +18,7 @@ DEMO = [*TOOLSPAN, "demo"]
 
 
 @requirement("demo.circle")
-def test_the_demo_runs_real_tools_and_its_transcript_tells_the_same(tmp_path: Path) -> None:
+def test_demo_runs_real_tools_and_its_transcript_agrees(tmp_path: Path) -> None:
     done = subprocess.run([*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120)
     output = json.loads(done.stdout)
     read = toolspan.read(output["transcript"])
@@ -35,7 +35,7 @@ def test_the_demo_runs_real_tools_and_its_transcript_tells_the_same(tmp_path: Pa
 
 
 @requirement("demo.circle")
-def test_the_demo_tells_what_it_does(tmp_path: Path) -> None:
+def test_demo_explains_its_steps(tmp_path: Path) -> None:
     done = subprocess.run(
         [*DEMO, "--folder", str(tmp_path)], capture_output=True, check=True, encoding="utf-8",
         timeout=120,

@@ -51,7 +51,7 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @requirement("doctor.exit-code")
-def test_the_exit_code_is_1_if_a_file_needs_repair(tmp_path: Path) -> None:
+def test_doctor_exits_with_1_if_a_file_needs_repair(tmp_path: Path) -> None:
     good, damaged = healthy("a").write(tmp_path / "a.jsonl"), torn("b").write(tmp_path / "b.jsonl")
 
     done = doctor(good)
@@ -72,7 +72,7 @@ def test_the_exit_code_is_1_if_a_file_needs_repair(tmp_path: Path) -> None:
 
 
 @requirement("doctor.exit-code")
-def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
+def test_warnings_alone_exit_with_0(tmp_path: Path) -> None:
     done = doctor(healthy().result("toolu_gone", "late").write(tmp_path / "s.jsonl"))
 
     assert done.exit_code == 0
@@ -80,7 +80,7 @@ def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
 
 
 @requirement("doctor.roundtrip")
-def test_the_round_trip_counts_lines_that_are_equal_json(tmp_path: Path) -> None:
+def test_roundtrip_counts_lines_with_equal_json(tmp_path: Path) -> None:
     path = torn().write(tmp_path / "s.jsonl")
 
     assert "5 re-encode to equal JSON" in doctor(path, "--roundtrip").stdout
@@ -127,7 +127,7 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
 
 
 @requirement("doctor.default-session")
-def test_the_default_is_the_newest_session_of_the_current_folder(tmp_path: Path, cwd: Path) -> None:
+def test_newest_session_of_the_current_folder_is_checked_by_default(tmp_path: Path, cwd: Path) -> None:
     saved(healthy("elsewhere"), tmp_path, "/elsewhere", 3_000)
     saved(healthy("twin"), tmp_path, f"{cwd}-two", 4_000)
     done = doctor(root=tmp_path)
@@ -140,7 +140,7 @@ def test_the_default_is_the_newest_session_of_the_current_folder(tmp_path: Path,
 
 
 @requirement("doctor.findings")
-def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(tmp_path: Path) -> None:
+def test_repeated_findings_are_cut_except_in_json(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(50):
         builder.call("Bash", {"command": f"echo {n}"})
@@ -152,7 +152,7 @@ def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(
 
 
 @requirement("doctor.findings")
-def test_calls_of_a_tool_of_ones_own_are_one_finding(tmp_path: Path) -> None:
+def test_calls_of_an_unknown_tool_are_one_finding(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(3):
         builder.result(builder.call("deploy", {"to": f"town {n}", f"key{n}": n}), claude_results.ran("ok"))
@@ -165,7 +165,7 @@ def test_calls_of_a_tool_of_ones_own_are_one_finding(tmp_path: Path) -> None:
 
 
 @requirement("doctor.unreadable-files-are-told")
-def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no frame")
     torn("b").write(tmp_path / "b.jsonl")
 
@@ -177,7 +177,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
 
 @requirement("doctor.advice")
 @pytest.mark.parametrize("kind", ["codex", "other"])
-def test_what_cannot_be_repaired_gets_no_advice_to_do_so(kind: str, tmp_path: Path) -> None:
+def test_unrepairable_file_gets_no_repair_advice(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "things.jsonl"
     if kind == "codex":
         builder = RolloutBuilder().prompt("go")
@@ -196,7 +196,7 @@ def test_what_cannot_be_repaired_gets_no_advice_to_do_so(kind: str, tmp_path: Pa
 
 
 @requirement("doctor.advice")
-def test_a_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Path) -> None:
+def test_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Path) -> None:
     path = saved(healthy("parent"), tmp_path, cwd)
     agent = path.with_suffix("") / "subagents" / "agent-a1.jsonl"
     torn("parent").write(agent)
@@ -207,11 +207,11 @@ def test_a_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Pa
 
 
 @requirement("doctor.advice")
-def test_a_folder_without_transcripts_is_said_to_have_none(tmp_path: Path) -> None:
+def test_folder_without_transcripts_is_reported(tmp_path: Path) -> None:
     assert doctor(tmp_path).stdout == "0 files checked: there is no transcript\n"
 
 
-def test_the_report_about_sandboxes_says_what_works_and_what_would_help(tmp_path: Path) -> None:
+def test_sandbox_report_lists_what_works_and_what_would_help(tmp_path: Path) -> None:
     """With bubblewrap replaced by a program that fails, and the package manager beside it."""
     for name, script in {
         "bwrap": "#!/bin/sh\n[ $1 = --version ] && echo bubblewrap 9.9 || { echo no permission >&2; exit 1; }\n",
@@ -237,5 +237,5 @@ def test_the_report_about_sandboxes_says_what_works_and_what_would_help(tmp_path
     assert shown.endswith("To fix it:\n  sudo apt-get install -y util-linux\n")
 
 
-def test_a_report_about_sandboxes_takes_no_transcripts() -> None:
+def test_sandbox_report_takes_no_transcripts() -> None:
     assert "--sandbox goes with no other option" in run("doctor", "--sandbox", "--last", code=2).output

@@ -36,7 +36,7 @@ def printed(system: Literal["standard", "256", "truecolor"] | None, **how: bool)
 
 @requirement("show.drawn")
 @pytest.mark.parametrize("system", [None, "standard", "256", "truecolor"])
-def test_what_is_drawn_is_what_a_console_prints(system: Literal["standard", "256", "truecolor"] | None) -> None:
+def test_drawing_equals_the_output_of_a_console(system: Literal["standard", "256", "truecolor"] | None) -> None:
     expected, drawn = printed(system, force_terminal=system is not None)
 
     assert drawn == expected
@@ -44,7 +44,7 @@ def test_what_is_drawn_is_what_a_console_prints(system: Literal["standard", "256
 
 
 @requirement("show.drawn")
-def test_where_no_colours_are_wished_only_they_are_left_out() -> None:
+def test_disabling_colours_removes_nothing_else() -> None:
     expected, drawn = printed("truecolor", force_terminal=True, no_color=True)
 
     assert drawn == expected

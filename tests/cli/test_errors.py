@@ -38,7 +38,7 @@ def night(session_id: str = "night") -> TranscriptBuilder:
 
 
 @requirement("errors.groups")
-def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_first(tmp_path: Path) -> None:
+def test_errors_are_grouped_by_kind_tool_and_wording_most_frequent_first(tmp_path: Path) -> None:
     result = groups(night().write(tmp_path / "s.jsonl"))
 
     assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in result] == [
@@ -59,7 +59,7 @@ def test_sessions_are_counted_per_group(tmp_path: Path) -> None:
 
 
 @requirement("errors.advice")
-def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
+def test_each_group_has_a_cause_and_a_solution(tmp_path: Path) -> None:
     path = night().write(tmp_path / "s.jsonl")
 
     output = errors(path).stdout
@@ -73,7 +73,7 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
 
 
 @requirement("errors.share")
-def test_the_first_line_counts_failed_calls_without_orphan_results(tmp_path: Path) -> None:
+def test_first_line_counts_failed_calls_without_orphan_results(tmp_path: Path) -> None:
     builder = night()
     path = builder.write(tmp_path / "s.jsonl")
     assert errors(path).stdout.startswith("4 of 5 calls failed (80%)\n")
@@ -85,7 +85,7 @@ def test_the_first_line_counts_failed_calls_without_orphan_results(tmp_path: Pat
     assert "another file" in orphan["cause"]
 
 
-def test_calls_without_a_result_are_told_as_such(tmp_path: Path) -> None:
+def test_calls_without_a_result_are_reported_as_such(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.call("Bash", {"command": "sleep 9"})
 
@@ -112,7 +112,7 @@ def family(root: Path) -> None:
 
 @requirement("errors.filters-change-nothing-else")
 @pytest.mark.parametrize("form", [[], ["--json"], ["--limit", "0"]])
-def test_a_filter_that_takes_everything_changes_nothing(form: list[str], tmp_path: Path) -> None:
+def test_filter_that_matches_everything_changes_nothing(form: list[str], tmp_path: Path) -> None:
     family(tmp_path)
     files = sorted(tmp_path.glob("*.jsonl"))
 
@@ -123,7 +123,7 @@ def test_a_filter_that_takes_everything_changes_nothing(form: list[str], tmp_pat
 
 @requirement("history.success-beats-interruption")
 @pytest.mark.parametrize("arguments", [[], EVERYTHING])
-def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(arguments: list[str], tmp_path: Path) -> None:
+def test_success_overrides_the_interrupted_copy_of_a_fork(arguments: list[str], tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="origin").prompt("go")
     call = builder.call("Bash", {"command": "make"})
     twin = builder.fork("twin").resume()
@@ -135,7 +135,7 @@ def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(arguments: list[s
     assert [group["kind"] for group in groups(tmp_path / "twin.jsonl", *arguments)] == ["interrupted"]
 
 
-def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
+def test_limit_says_how_many_groups_are_hidden(tmp_path: Path) -> None:
     path = night().write(tmp_path / "s.jsonl")
 
     output = errors(path, "--limit", "1").stdout
@@ -145,13 +145,13 @@ def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
     assert "more group" not in errors(path, "--limit", "0").stdout
 
 
-def test_nothing_wrong_has_no_groups(tmp_path: Path) -> None:
+def test_session_without_errors_has_no_groups(tmp_path: Path) -> None:
     assert errors(tmp_path).stdout.startswith("0 of 0 calls failed\n")
     assert groups(tmp_path) == []
 
 
 @requirement("cli.hint")
-def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
+def test_hint_names_the_location_of_the_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Bash", {"command": "x"}, id="toolu_x"), claude_results.exited(1))
     path = builder.write(tmp_path / "my own.jsonl")
@@ -162,7 +162,7 @@ def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
     assert "toolu_x" in run("show", "toolu_x", path).stdout
 
 
-def test_a_call_that_is_still_running_is_not_an_error(tmp_path: Path) -> None:
+def test_running_call_is_not_an_error(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="now", start=datetime.now(UTC)).prompt("go")
     story.result(story.call("Bash", {"command": "make"}), claude_results.exited(1, "no rule"))
     story.call("Bash", {"command": "sleep 600"})

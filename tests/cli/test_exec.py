@@ -43,7 +43,7 @@ def run(
 
 
 @requirement("exec.one-result")
-def test_every_call_gets_one_line_and_the_end_of_the_input_ends_the_command(tmp_path: Path) -> None:
+def test_every_call_gets_one_line_and_end_of_input_ends_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     rows, done = run(
         tmp_path,
@@ -61,7 +61,7 @@ def test_every_call_gets_one_line_and_the_end_of_the_input_ends_the_command(tmp_
 
 
 @requirement("exec.malformed")
-def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(tmp_path: Path) -> None:
+def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) -> None:
     rows, done = run(
         tmp_path,
         "{broken",
@@ -81,7 +81,7 @@ def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(t
 
 
 @requirement("exec.lenient")
-def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(tmp_path: Path) -> None:
+def test_lone_surrogates_and_huge_numbers_cost_no_call_its_answer(tmp_path: Path) -> None:
     hello = {"command": "echo hi"}
     rows, done = run(
         tmp_path,
@@ -95,7 +95,7 @@ def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(tmp
 
 
 @requirement("exec.transcript")
-def test_what_was_run_is_recorded_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_calls_are_recorded_in_the_requested_transcript(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "t.jsonl"
     run(tmp_path, message(("b", "Bash", {"command": "exit 3"})), options=("--transcript", str(path)))
 
@@ -104,7 +104,7 @@ def test_what_was_run_is_recorded_where_it_was_asked_for(tmp_path: Path) -> None
 
 
 @requirement("exec.events")
-def test_events_tell_a_calls_whole_life_in_order(tmp_path: Path) -> None:
+def test_events_of_a_call_are_printed_in_order(tmp_path: Path) -> None:
     rows, _ = run(tmp_path, message(("b", "Bash", {"command": "true"})), options=("--transcript", "none", "--events"))
 
     tools = rows[0]["tools"]
@@ -120,7 +120,7 @@ def test_events_tell_a_calls_whole_life_in_order(tmp_path: Path) -> None:
 
 
 @requirement("exec.settings")
-def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
+def test_rules_of_a_settings_file_apply(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     rules = {"permissions": {"allow": ["Read"], "deny": ["Bash(true)"]}}
     settings.write_text(json.dumps(rules), encoding="utf-8")
@@ -151,7 +151,7 @@ def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
         ('{"hooks": {"PreToolUse": [3]}}', "hooks"),
     ],
 )
-def test_settings_that_cannot_be_kept_are_refused_by_name(tmp_path: Path, text: str, word: str) -> None:
+def test_unsupported_settings_are_refused_by_name(tmp_path: Path, text: str, word: str) -> None:
     settings = tmp_path / "settings.json"
     settings.write_text(text, encoding="utf-8")
     _, done = run(tmp_path, options=("--transcript", "none", "--settings", str(settings)))
@@ -161,7 +161,7 @@ def test_settings_that_cannot_be_kept_are_refused_by_name(tmp_path: Path, text: 
 
 
 @requirement("exec.interrupt")
-def test_an_interrupt_ends_the_running_call_with_its_result_and_leaves_no_process(tmp_path: Path) -> None:
+def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [*COMMAND, "--transcript", "none", "--events"],
         cwd=tmp_path,
@@ -203,7 +203,7 @@ def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
 
 
 @requirement("cli.lost-lines")
-def test_a_record_that_cannot_be_kept_is_told_of_and_the_calls_run(tmp_path: Path) -> None:
+def test_unwritable_transcript_is_reported_and_the_calls_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(5)]
 
@@ -219,7 +219,7 @@ def test_a_record_that_cannot_be_kept_is_told_of_and_the_calls_run(tmp_path: Pat
 
 
 @requirement("exec.output")
-def test_an_output_that_cannot_be_written_ends_the_command(tmp_path: Path) -> None:
+def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
     lines = (message(("a", "Bash", {"command": "true"})), message(("b", "Bash", {"command": "touch later"})))
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -239,7 +239,7 @@ def test_an_output_that_cannot_be_written_ends_the_command(tmp_path: Path) -> No
 
 @requirement("exec.settings")
 @pytest.mark.parametrize("rule", ["Bash(echo", "(("])
-def test_a_rule_on_the_command_line_that_is_none_is_refused(tmp_path: Path, rule: str) -> None:
+def test_invalid_rule_on_the_command_line_is_refused(tmp_path: Path, rule: str) -> None:
     line = message(("a", "Bash", {"command": "touch ran"}))
     options = ("--transcript", "none", "--disallowed-tools", rule)
     _, done = run(tmp_path, line, options=options)
@@ -249,7 +249,7 @@ def test_a_rule_on_the_command_line_that_is_none_is_refused(tmp_path: Path, rule
 
 
 @requirement("exec.interrupt")
-def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
+def test_empty_input_runs_nothing(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "toolspan", "exec", "--transcript", "none"]) + " <&-"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
 
@@ -257,7 +257,7 @@ def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 
 @requirement("exec.notices")
-def test_words_beside_all_results_of_a_message_come_after_them(tmp_path: Path) -> None:
+def test_hook_context_follows_all_results_of_a_message(tmp_path: Path) -> None:
     text = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
     handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(text))}"}
     settings = {"hooks": {"PostToolBatch": [{"matcher": "", "hooks": [handler]}]}}

@@ -28,7 +28,7 @@ def exported(*arguments: str | Path) -> str:
 
 
 @requirement("export.choice")
-def test_an_export_has_the_calls_that_calls_lists() -> None:
+def test_export_has_the_calls_that_calls_lists() -> None:
     listed = run("calls", ARCHIVE, "--json").stdout.splitlines()
     output = exported(ARCHIVE).splitlines()
 
@@ -37,7 +37,7 @@ def test_an_export_has_the_calls_that_calls_lists() -> None:
 
 
 @requirement("export.choice")
-def test_a_forked_call_is_exported_once(tmp_path: Path) -> None:
+def test_forked_call_is_exported_once(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("Look")
     builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=9)
     saved(builder, tmp_path)
@@ -47,7 +47,7 @@ def test_a_forked_call_is_exported_once(tmp_path: Path) -> None:
 
 
 @requirement("export.choice")
-def test_filters_choose_calls_and_leave_words_out() -> None:
+def test_filters_select_calls_and_drop_messages() -> None:
     rows = [json.loads(line) for line in exported(ARCHIVE, "--tool", "grep").splitlines()]
     read = exported(ARCHIVE, "--format", "markdown", "--state", "timed_out")
 
@@ -62,7 +62,7 @@ def json_rows(*arguments: str) -> list[str]:
 
 @requirement("export.choice")
 @pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
-def test_every_format_goes_to_a_file(form: str, tmp_path: Path) -> None:
+def test_every_format_can_be_written_to_a_file(form: str, tmp_path: Path) -> None:
     path = tmp_path / "out"
 
     assert exported(ARCHIVE, "--format", form, "-o", path) == ""
@@ -70,7 +70,7 @@ def test_every_format_goes_to_a_file(form: str, tmp_path: Path) -> None:
 
 
 @requirement("export.choice")
-def test_nothing_to_export_is_said(tmp_path: Path) -> None:
+def test_empty_export_is_reported(tmp_path: Path) -> None:
     done = run("export", ARCHIVE, "--tool", "nobody")
     lost = run("export", ARCHIVE, "-o", tmp_path / "no" / "folder")
 
@@ -80,7 +80,7 @@ def test_nothing_to_export_is_said(tmp_path: Path) -> None:
 
 @requirement("export.redact")
 @pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
-def test_a_redacted_export_names_nobody(form: str) -> None:
+def test_redacted_export_contains_no_names(form: str) -> None:
     text = exported(ARCHIVE, "--format", form, "--redact")
 
     assert "mira" in exported(ARCHIVE, "--format", form)
@@ -89,7 +89,7 @@ def test_a_redacted_export_names_nobody(form: str) -> None:
 
 
 @requirement("export.skeleton")
-def test_a_skeleton_keeps_no_target() -> None:
+def test_skeleton_contains_no_targets() -> None:
     table = list(csv.DictReader(io.StringIO(exported(ARCHIVE, "--format", "csv", "--skeleton"))))
 
     assert {row["tool"] for row in table} >= {"Bash", "Read", "Edit"}
@@ -98,7 +98,7 @@ def test_a_skeleton_keeps_no_target() -> None:
 
 
 @requirement("export.page")
-def test_show_writes_a_page_in_full_redacted_or_anonymized(tmp_path: Path) -> None:
+def test_show_writes_a_full_redacted_or_anonymized_page(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
 
     done = run("show", ARCHIVE, "3c5a7e91", "--html", "-o", path)
@@ -135,7 +135,7 @@ def test_export_writes_the_page_of_show_and_opens_it(tmp_path: Path) -> None:
 
 
 @requirement("export.page")
-def test_a_page_of_several_sessions_is_refused() -> None:
+def test_page_of_several_sessions_is_refused() -> None:
     done = run("export", ARCHIVE, "--format", "html")
 
     assert (done.exit_code, "sessions in this folder" in done.stderr) == (2, True)
@@ -153,7 +153,7 @@ def test_a_page_of_several_sessions_is_refused() -> None:
         (["toolu_0145IkOqkruzzczKVV24MgDI", "--html"], "not one call"),
     ],
 )
-def test_a_page_that_cannot_be_is_refused_in_one_line(arguments: list[str], text: str) -> None:
+def test_impossible_page_is_refused_in_one_line(arguments: list[str], text: str) -> None:
     done = run("show", ARCHIVE, "--last", *arguments)
 
     assert done.exit_code == 2

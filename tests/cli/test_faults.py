@@ -30,7 +30,7 @@ def settings(folder: Path, block: object) -> tuple[str, str]:
 
 
 @requirement("cli.hook-faults")
-def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Path) -> None:
+def test_failing_hook_is_reported_once_and_counted_at_the_end(tmp_path: Path) -> None:
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(3)]
 
     rows, done = run(tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING)))
@@ -46,7 +46,7 @@ def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Pa
 
 
 @requirement("cli.hook-faults")
-def test_a_hook_that_failed_and_refused_speaks_through_the_result(tmp_path: Path) -> None:
+def test_hook_that_fails_closed_is_reported_only_in_the_result(tmp_path: Path) -> None:
     line = message(("a", "Bash", {"command": "true"}))
     options = ("--transcript", "none", "--fail-closed", *settings(tmp_path, FAILING))
 
@@ -57,7 +57,7 @@ def test_a_hook_that_failed_and_refused_speaks_through_the_result(tmp_path: Path
 
 @requirement("cli.hook-faults")
 @pytest.mark.parametrize("form", ["text", "stream-json"])
-def test_a_run_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path, form: str) -> None:
+def test_run_reports_a_failing_hook_on_stderr(tmp_path: Path, form: str) -> None:
     block = {
         **at("PreToolUse", command("printf '\\033[31mred\\n' >&2; exit 1")),
         **at("SessionEnd", command("/no/such/guard")),
@@ -75,7 +75,7 @@ def test_a_run_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path, fo
 
 
 @requirement("cli.hook-faults")
-def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path) -> None:
+def test_server_reports_a_failing_hook_on_stderr(tmp_path: Path) -> None:
     called = {"name": "Bash", "arguments": {"command": "true"}}
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
     with subprocess.Popen(
@@ -107,7 +107,7 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
 
 
 @requirement("cli.plain-complaints")
-def test_what_a_folder_is_called_steers_no_terminal(tmp_path: Path) -> None:
+def test_folder_name_is_printed_without_control_characters(tmp_path: Path) -> None:
     folder = tmp_path / "new\x1b]0;owned\x07"
     (folder / ".claude").mkdir(parents=True)
     (folder / ".claude/settings.json").write_text(json.dumps({"hooks": FAILING}), encoding="utf-8")

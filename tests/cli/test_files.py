@@ -61,7 +61,7 @@ def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int
 
 
 @requirement("files.command")
-def test_programs_get_one_object_per_file(desk: Desk) -> None:
+def test_json_has_one_object_per_file(desk: Desk) -> None:
     first, second = rows(transcript(desk))
     assert (first["path"], first["changes"], first["added"], first["removed"]) == (
         desk.path("a.py"), 2, 4, 1,
@@ -84,7 +84,7 @@ def test_the_history_of_a_file_has_every_diff(desk: Desk) -> None:
 
 
 @requirement("files.command")
-def test_its_content_is_printed_as_it_was(desk: Desk) -> None:
+def test_content_of_a_file_is_printed_as_it_was(desk: Desk) -> None:
     made = rows(transcript(desk), "a.py")[0]["call"]
     assert printed(transcript(desk), "a.py", "--content") == "one\n2\n3\n"
     assert printed(transcript(desk), "a.py", "--after", made) == "one\ntwo\n"
@@ -107,7 +107,7 @@ def test_its_content_is_printed_as_it_was(desk: Desk) -> None:
         (["nowhere.jsonl"], "no such file"),
     ],
 )
-def test_what_is_not_there_is_told_in_one_line(desk: Desk, arguments: list[str], text: str) -> None:
+def test_invalid_arguments_are_reported_in_one_line(desk: Desk, arguments: list[str], text: str) -> None:
     done = files(transcript(desk), *arguments)
     assert done.exit_code == 2
     assert text in done.stderr
@@ -115,7 +115,7 @@ def test_what_is_not_there_is_told_in_one_line(desk: Desk, arguments: list[str],
 
 
 @requirement("files.command")
-def test_a_folder_named_by_path_narrows_the_list(desk: Desk) -> None:
+def test_folder_path_restricts_the_list(desk: Desk) -> None:
     (desk.folder / "sub").mkdir()
     desk.write("sub/c.py", "1\n")
     result = rows(transcript(desk), "--path", desk.folder / "sub")
@@ -123,7 +123,7 @@ def test_a_folder_named_by_path_narrows_the_list(desk: Desk) -> None:
 
 
 @requirement("files.command")
-def test_an_archive_is_listed_by_project(tmp_path: Path) -> None:
+def test_archive_is_listed_by_project(tmp_path: Path) -> None:
     import toolspan
 
     result = rows(toolspan.sample.archive())
@@ -132,7 +132,7 @@ def test_an_archive_is_listed_by_project(tmp_path: Path) -> None:
 
 
 @requirement("files.command")
-def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
+def test_moved_file_keeps_its_history(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     desk = Rollout(tmp_path / "work")
     desk.patch(AddFile(path="a.py", lines=("one", "two")))
@@ -151,7 +151,7 @@ def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
 
 
 @requirement("files.command")
-def test_only_one_clients_files_are_told_when_it_is_named(desk: Desk, tmp_path: Path) -> None:
+def test_dialect_restricts_the_list_to_one_client(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     rollout = Rollout(tmp_path / "other")
     rollout.patch(AddFile(path="z.py", lines=("one",)))
@@ -165,7 +165,7 @@ def test_only_one_clients_files_are_told_when_it_is_named(desk: Desk, tmp_path: 
 
 
 @requirement("cli.wrong-words-are-one-line")
-def test_a_current_folder_that_is_gone_is_told(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_current_folder_is_reported(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = desk.transcript().file
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -184,7 +184,7 @@ def changed(cwd: str, path: str) -> TranscriptBuilder:
 
 
 @requirement("files.project")
-def test_the_project_is_the_sessions_and_not_the_changed_files(tmp_path: Path) -> None:
+def test_project_is_that_of_the_session_not_of_the_file(tmp_path: Path) -> None:
     changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
     changed("/sea", "/lake/far.py").write(tmp_path / "b.jsonl")
     changed("/lake/deep", "/sea/near.py").write(tmp_path / "c.jsonl")
@@ -193,7 +193,7 @@ def test_the_project_is_the_sessions_and_not_the_changed_files(tmp_path: Path) -
 
 
 @requirement("cli.session-is-there")
-def test_a_session_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_unknown_session_is_refused(tmp_path: Path) -> None:
     changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
 
     assert rows(tmp_path, "--session", "la")

@@ -44,7 +44,7 @@ def story(session_id: str = "s") -> TranscriptBuilder:
 
 
 @requirement("flows.command")
-def test_the_answer_stands_first_then_chains_evasions_and_missed_batches(tmp_path: Path) -> None:
+def test_summary_comes_first_then_chains_evasions_and_missed_batches(tmp_path: Path) -> None:
     shown = flows(story().write(tmp_path / "s.jsonl")).stdout
 
     assert shown.startswith("2 of 2 failures in 7 calls were recovered (100%)")
@@ -56,7 +56,7 @@ def test_the_answer_stands_first_then_chains_evasions_and_missed_batches(tmp_pat
 
 
 @requirement("flows.command")
-def test_json_gives_one_object_per_thing_found(tmp_path: Path) -> None:
+def test_json_has_one_object_per_flow(tmp_path: Path) -> None:
     result = rows(story().write(tmp_path / "s.jsonl"))
 
     assert {row["type"] for row in result} == {"chain", "flow", "missed", "sequence"}
@@ -64,7 +64,7 @@ def test_json_gives_one_object_per_thing_found(tmp_path: Path) -> None:
 
 
 @requirement("flows.command")
-def test_chains_can_be_chosen_by_name_and_by_the_call_that_failed(tmp_path: Path) -> None:
+def test_chains_are_selected_by_name_or_failed_call(tmp_path: Path) -> None:
     file = story().write(tmp_path / "s.jsonl")
 
     assert [row["name"] for row in rows(file, "--chain", "tool_switch")] == ["tool_switch"]
@@ -73,7 +73,7 @@ def test_chains_can_be_chosen_by_name_and_by_the_call_that_failed(tmp_path: Path
 
 
 @requirement("flows.command")
-def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
+def test_counts_respect_the_filters(tmp_path: Path) -> None:
     story().write(tmp_path / "s.jsonl")
     rollout = RolloutBuilder().prompt("go")
     rollout.output(rollout.call("exec_command", {"cmd": "make"}), codex_builder.command_output("", code=2))
@@ -89,7 +89,7 @@ def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
 
 
 @requirement("errors.recovered")
-def test_errors_tell_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
+def test_errors_shows_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
     story("one").write(tmp_path / "one.jsonl")
     lonely = TranscriptBuilder(session_id="two").prompt("go")
     lonely.result(lonely.call("Edit", EDIT), claude_results.refused("File has not been read yet."))

@@ -58,7 +58,7 @@ def hook(
 
 @requirement("hook.restores")
 @pytest.mark.parametrize("before", FILES)
-def test_what_was_put_in_is_taken_out_to_the_byte(home: Path, before: bytes | None) -> None:
+def test_uninstall_restores_the_file_byte_for_byte(home: Path, before: bytes | None) -> None:
     file = home / ".claude" / "settings.json"
     if before is not None:
         file.write_bytes(before)
@@ -77,7 +77,7 @@ def test_what_was_put_in_is_taken_out_to_the_byte(home: Path, before: bytes | No
 
 
 @requirement("hook.restores")
-def test_what_others_changed_since_stays(home: Path) -> None:
+def test_uninstall_keeps_later_changes_of_others(home: Path) -> None:
     file = home / ".claude" / "settings.json"
     own = {"type": "command", "command": "mine"}
     file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [own]}]}}), encoding="utf-8")
@@ -112,7 +112,7 @@ _SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks
 
 @requirement("hook.restores")
 @given(_SETTINGS)
-def test_taking_out_leaves_what_was_there_even_if_the_file_was_written_anew(
+def test_uninstall_keeps_other_hooks_of_a_rewritten_file(
     tmp_path_factory: pytest.TempPathFactory, result: dict[str, object]
 ) -> None:
     file = tmp_path_factory.mktemp("s") / "settings.json"
@@ -137,7 +137,7 @@ def _hooks(result: dict[str, object]) -> dict[str, object]:
 
 
 @requirement("hook.asks")
-def test_the_change_is_shown_and_asked_about_first(home: Path) -> None:
+def test_change_is_shown_and_confirmed_first(home: Path) -> None:
     file = home / ".claude" / "settings.json"
     file.write_text('{"model": "\\u001b[31mx"}\n', encoding="utf-8")
     no = hook(home, "install", answer="n\n")
@@ -152,7 +152,7 @@ def test_the_change_is_shown_and_asked_about_first(home: Path) -> None:
 
 @requirement("hook.asks")
 @pytest.mark.parametrize("text", ["{", "[]", '{"hooks": []}', '{"a": 1, "a": 2}', '{"hooks": {"Stop": {}}}', "// no"])
-def test_settings_that_are_broken_are_told_and_left_alone(home: Path, text: str) -> None:
+def test_broken_settings_are_reported_and_left_unchanged(home: Path, text: str) -> None:
     file = home / ".claude" / "settings.json"
     file.write_text(text, encoding="utf-8")
     for word in ("install", "uninstall"):
@@ -164,7 +164,7 @@ def test_settings_that_are_broken_are_told_and_left_alone(home: Path, text: str)
 
 
 @requirement("hook.asks")
-def test_a_projects_hooks_go_to_its_local_settings_and_links_are_followed(home: Path) -> None:
+def test_project_hooks_go_to_local_settings_and_links_are_followed(home: Path) -> None:
     project, real = home / "project", home / "dotfiles.json"
     project.mkdir()
     real.write_text("{}\n", encoding="utf-8")
@@ -180,7 +180,7 @@ def test_a_projects_hooks_go_to_its_local_settings_and_links_are_followed(home: 
 
 
 @requirement("hook.records")
-def test_the_installed_command_notes_one_line_without_contents(home: Path) -> None:
+def test_installed_command_logs_one_line_without_contents(home: Path) -> None:
     hook(home, "install", "--yes")
     result = json.loads((home / ".claude" / "settings.json").read_bytes())
     command = result["hooks"]["PostToolUse"][0]["hooks"][0]["command"]
@@ -222,7 +222,7 @@ def test_the_installed_command_notes_one_line_without_contents(home: Path) -> No
         b'{"transcript_path": "HOME/link/s.jsonl"}',
     ],
 )
-def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(home: Path, text: bytes) -> None:
+def test_any_input_exits_with_0_and_writes_only_in_the_client_folder(home: Path, text: bytes) -> None:
     (home / ".claude" / "projects").mkdir()
     (home / "outside").mkdir()
     (home / "link").symlink_to(home / "outside")
@@ -239,7 +239,7 @@ def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(
 
 
 @requirement("hook.harmless")
-def test_a_client_does_not_notice_when_toolspan_is_gone(home: Path) -> None:
+def test_client_works_when_toolspan_is_uninstalled(home: Path) -> None:
     hook(home, "install", "--yes")
     result = json.loads((home / ".claude" / "settings.json").read_bytes())
     command = result["hooks"]["Stop"][0]["hooks"][0]["command"]
@@ -250,7 +250,7 @@ def test_a_client_does_not_notice_when_toolspan_is_gone(home: Path) -> None:
 
 
 @requirement("hook.harmless")
-def test_noting_loads_next_to_nothing() -> None:
+def test_logging_a_hook_imports_almost_nothing() -> None:
     code = (
         "import sys; sys.argv = ['toolspan', 'hook', 'record']\n"
         "import atexit; atexit.register(lambda: print(*sorted(sys.modules)))\n"
@@ -262,7 +262,7 @@ def test_noting_loads_next_to_nothing() -> None:
 
 
 @requirement("hook.versions")
-def test_a_client_gets_only_hooks_that_it_knows(home: Path) -> None:
+def test_client_gets_only_hooks_that_it_supports(home: Path) -> None:
     claude = home / "bin" / "claude"
     claude.parent.mkdir()
     claude.write_text("#!/bin/sh\necho '2.1.325 (Claude Code)'\n", encoding="utf-8")
@@ -282,7 +282,7 @@ def test_a_client_gets_only_hooks_that_it_knows(home: Path) -> None:
     assert not file.exists()
 
 
-def test_answers_in_the_page_are_off_unless_asked_for_and_can_be_turned_off_again(home: Path) -> None:
+def test_approval_in_the_browser_is_opt_in_and_can_be_disabled(home: Path) -> None:
     file = home / ".claude" / "settings.json"
 
     def commands() -> list[tuple[str, int]]:

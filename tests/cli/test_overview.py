@@ -42,7 +42,7 @@ def a_week() -> TranscriptBuilder:
 
 
 @requirement("overview.week")
-def test_toolspan_alone_tells_of_the_last_week_that_has_something(home: Path) -> None:
+def test_overview_shows_the_last_week_with_activity(home: Path) -> None:
     write(home, a_week())
 
     done = run(home)
@@ -57,7 +57,7 @@ def test_toolspan_alone_tells_of_the_last_week_that_has_something(home: Path) ->
 
 
 @requirement("overview.folders")
-def test_folders_are_where_sessions_worked_whatever_the_client(home: Path) -> None:
+def test_projects_are_working_folders_for_every_client(home: Path) -> None:
     midnight = datetime(2026, 11, 2, tzinfo=UTC)
     for seconds, folder in ((-1, "lake"), (1, "lake"), (2, "sea")):
         start = midnight + timedelta(seconds=seconds)
@@ -71,7 +71,7 @@ def test_folders_are_where_sessions_worked_whatever_the_client(home: Path) -> No
 
 
 @requirement("overview.week")
-def test_the_overview_is_there_for_programs_too(home: Path) -> None:
+def test_overview_is_available_as_json(home: Path) -> None:
     write(home, a_week())
 
     result = json.loads(run(home, "--json").output)
@@ -84,7 +84,7 @@ def test_the_overview_is_there_for_programs_too(home: Path) -> None:
 
 
 @requirement("overview.week")
-def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
+def test_earlier_weeks_are_left_out(home: Path) -> None:
     builder = a_week()
     builder.prompt("again", after_ms=30 * 86_400_000)
     call = builder.call("Bash", {"command": "ls"}, after_ms=1_000)
@@ -99,7 +99,7 @@ def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
     "text",
     ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59.999Z", "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z"],
 )
-def test_times_at_the_ends_of_all_years_are_told_or_left_out(home: Path, text: str) -> None:
+def test_extreme_times_are_shown_or_left_out(home: Path, text: str) -> None:
     builder = a_week()
     builder.call("Bash", {"command": "sleep 9"})
     path = write(home, builder.prompt("more"))
@@ -111,14 +111,14 @@ def test_times_at_the_ends_of_all_years_are_told_or_left_out(home: Path, text: s
 
 
 @requirement("overview.nothing")
-def test_without_transcripts_the_overview_says_what_can_be_done(home: Path) -> None:
+def test_overview_without_transcripts_prints_advice(home: Path) -> None:
     done = run(home)
     assert done.exit_code == 0
     assert "toolspan demo" in done.output
 
 
 @requirement("live.told")
-def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
+def test_live_sessions_have_status_call_and_evidence(home: Path) -> None:
     builder = TranscriptBuilder().prompt(f"go {ESCAPE}")
     builder.call("Bash", {"command": "make"})
     write(home, builder)
@@ -150,7 +150,7 @@ def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
         '"pid":%d,"other":' + "[" * 60_000,
     ],
 )
-def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(home: Path, fields: str) -> None:
+def test_damaged_entry_of_the_process_list_is_skipped(home: Path, fields: str) -> None:
     builder = a_week()
     write(home, builder)
     folder = home / ".claude" / "sessions"
@@ -163,7 +163,7 @@ def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(home: Path, 
 
 
 @requirement("live.told")
-def test_live_is_about_now(home: Path) -> None:
+def test_live_refuses_a_period(home: Path) -> None:
     done = run(home, "sessions", "--live", "--since", "7d")
     assert done.exit_code == 2
     assert "do not apply to --live" in done.output

@@ -34,14 +34,14 @@ def checked(*arguments: str | Path) -> dict[str, Any]:
         (["Bash", "deny:Bash(rm:*)"], "ls && sudo rm x", "deny"),
     ],
 )
-def test_rules_are_tried_on_a_command(tmp_path: Path, rules: list[str], command: str, decision: str) -> None:
+def test_rules_are_tested_on_a_command(tmp_path: Path, rules: list[str], command: str, decision: str) -> None:
     result = checked("--cwd", tmp_path, *rules, "--", command)
 
     assert result["decision"] == decision
 
 
 @requirement("policy.check")
-def test_the_answer_names_the_rule_what_would_run_and_what_can_be_offered(tmp_path: Path) -> None:
+def test_answer_names_the_rule_the_commands_and_the_suggestions(tmp_path: Path) -> None:
     denied = checked("deny:Bash(rm:*)", "--cwd", tmp_path, "--", "sudo", "rm", "a b")
     asked = checked("--cwd", tmp_path, "--", "npm run build; $x")
     offered = checked("--cwd", tmp_path, "--", "npm run build")
@@ -80,7 +80,7 @@ def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Pat
         (["check", "Bash(", "--", "ls"], "not a permission rule"),
     ],
 )
-def test_what_is_missing_or_wrong_is_said(arguments: list[str], says: str) -> None:
+def test_missing_or_invalid_arguments_are_reported(arguments: list[str], says: str) -> None:
     done = policy(*arguments)
 
     assert done.exit_code == 2
@@ -88,7 +88,7 @@ def test_what_is_missing_or_wrong_is_said(arguments: list[str], says: str) -> No
 
 
 @requirement("policy.check")
-def test_people_get_the_same_in_words(tmp_path: Path) -> None:
+def test_text_output_has_the_same_facts(tmp_path: Path) -> None:
     done = policy("check", "mcp__*", "deny:Bash(rm:*)", "--cwd", tmp_path, "--", "rm x")
 
     assert done.exit_code == 0
@@ -98,7 +98,7 @@ def test_people_get_the_same_in_words(tmp_path: Path) -> None:
 
 
 @requirement("policy.replay")
-def test_a_recorded_session_is_judged_call_by_call(tmp_path: Path) -> None:
+def test_recorded_session_is_checked_call_by_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
     for command in ("ls", "touch x", "curl x", "git push"):
         builder.result(builder.call("Bash", {"command": command}), claude_results.exited(1, "no"))

@@ -40,7 +40,7 @@ def scopes(path: Path) -> list[str | None]:
 
 
 @requirement("prompt.once")
-def test_once_is_for_this_call_alone(tmp_path: Path) -> None:
+def test_once_allows_only_this_call(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "mkdir one"))
         shown = somebody.answers("o")
@@ -56,7 +56,7 @@ def test_once_is_for_this_call_alone(tmp_path: Path) -> None:
 
 
 @requirement("prompt.always")
-def test_always_for_the_session_holds_for_later_calls_and_is_written_nowhere(tmp_path: Path) -> None:
+def test_always_for_the_session_allows_later_calls_and_writes_nothing(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "npm --version; python3 -c 1; npm run x"))
         shown = somebody.answers("d a line too far")
@@ -79,9 +79,7 @@ def test_always_for_the_session_holds_for_later_calls_and_is_written_nowhere(tmp
 @pytest.mark.parametrize(
     ("number", "name"), [(2, "project/.claude/settings.local.json"), (3, "home/.claude/settings.json")]
 )
-def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
-    tmp_path: Path, number: int, name: str
-) -> None:
+def test_always_can_be_saved_to_settings_for_the_next_session(tmp_path: Path, number: int, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True)
     before = {"model": "x", "permissions": {"deny": ["Bash(curl:*)"]}, "théme": "dark"}
@@ -106,7 +104,7 @@ def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
 
 
 @requirement("prompt.kept")
-def test_a_broken_settings_file_is_left_alone_and_the_question_stays(tmp_path: Path) -> None:
+def test_broken_settings_file_is_left_unchanged_and_the_question_is_repeated(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "npm run nothing"))
         somebody.sees("comment > ")
@@ -126,7 +124,7 @@ def test_a_broken_settings_file_is_left_alone_and_the_question_stays(tmp_path: P
 
 
 @requirement("prompt.deny")
-def test_a_plain_no_ends_the_turn_with_everything_else_that_was_asked_for(tmp_path: Path) -> None:
+def test_plain_no_ends_the_turn_and_its_other_calls(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
         somebody.answers("d")
@@ -140,7 +138,7 @@ def test_a_plain_no_ends_the_turn_with_everything_else_that_was_asked_for(tmp_pa
 
 
 @requirement("prompt.comment")
-def test_a_no_with_a_comment_tells_the_model_and_the_turn_goes_on(tmp_path: Path) -> None:
+def test_no_with_a_comment_reaches_the_model_and_the_turn_continues(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
         somebody.answers("c")
@@ -155,7 +153,7 @@ def test_a_no_with_a_comment_tells_the_model_and_the_turn_goes_on(tmp_path: Path
 
 
 @requirement("prompt.end")
-def test_the_end_of_the_input_is_a_no(tmp_path: Path) -> None:
+def test_end_of_input_is_a_denial(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "mkdir one"))
         somebody.presses("\x04")
@@ -180,7 +178,7 @@ def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> N
 
 
 @requirement("prompt.typed-before")
-def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
+def test_input_typed_before_the_question_is_discarded(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "echo ready"))
         somebody.result("a")
@@ -194,7 +192,7 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -
 
 
 @requirement("prompt.one-at-a-time")
-def test_several_questions_are_asked_in_turn_and_one_answer_may_do(tmp_path: Path) -> None:
+def test_questions_are_asked_one_by_one_and_an_answer_may_settle_several(tmp_path: Path) -> None:
     files = [tmp_path / "outside" / name for name in ("a", "b", "c")]
     files[0].parent.mkdir()
     for file in files:
@@ -215,7 +213,7 @@ def test_several_questions_are_asked_in_turn_and_one_answer_may_do(tmp_path: Pat
 
 
 @requirement("prompt.hostile")
-def test_nothing_of_a_call_reaches_the_terminal_as_it_is(tmp_path: Path) -> None:
+def test_content_of_a_call_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     command = "touch b\nwhy     it is safe\n" + (
         "touch a \x1b[31mred\x07 \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
     )
@@ -234,7 +232,7 @@ def test_nothing_of_a_call_reaches_the_terminal_as_it_is(tmp_path: Path) -> None
 
 
 @requirement("prompt.resize")
-def test_a_terminal_may_become_narrow_while_it_asks(tmp_path: Path) -> None:
+def test_terminal_may_shrink_during_a_question(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "touch " + "name " * 30))
         wide = somebody.sees("comment > ")
@@ -250,7 +248,7 @@ def test_a_terminal_may_become_narrow_while_it_asks(tmp_path: Path) -> None:
 
 
 @requirement("prompt.change")
-def test_edits_are_shown_as_what_they_would_change(tmp_path: Path) -> None:
+def test_edits_are_shown_as_diffs(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.py").write_text("one\ntwo\nthree\n", encoding="utf-8")
@@ -286,7 +284,7 @@ def _plain(screen: str) -> str:
 
 
 @requirement("prompt.question")
-def test_a_models_question_is_answered_by_number_or_in_words(tmp_path: Path) -> None:
+def test_question_of_the_model_is_answered_by_number_or_text(tmp_path: Path) -> None:
     options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
     asked = [{"question": f"{n}?", "header": "x", "options": options} for n in ("A", "B")]
     with person(tmp_path) as somebody:
@@ -315,7 +313,7 @@ def without_a_terminal(folder: Path, *options: str) -> subprocess.CompletedProce
 
 
 @requirement("prompt.nobody")
-def test_without_a_terminal_nobody_is_asked_and_that_is_told(tmp_path: Path) -> None:
+def test_without_a_terminal_calls_are_denied_with_a_notice(tmp_path: Path) -> None:
     done = without_a_terminal(tmp_path)
 
     row = json.loads(done.stdout)
@@ -328,7 +326,7 @@ def test_without_a_terminal_nobody_is_asked_and_that_is_told(tmp_path: Path) -> 
 
 
 @requirement("prompt.hook-asks")
-def test_what_a_hook_asks_is_asked_every_time(tmp_path: Path) -> None:
+def test_question_of_a_hook_is_asked_every_time(tmp_path: Path) -> None:
     text = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
     answer = json.dumps({"hookSpecificOutput": {**text, "permissionDecisionReason": "sure?"}})
     handler = {"type": "command", "command": f"echo '{answer}'"}
@@ -351,7 +349,7 @@ def _settled(somebody: Person) -> None:
 
 
 @requirement("prompt.notice")
-def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(tmp_path: Path) -> None:
+def test_notification_and_permission_hooks_run_in_every_version(tmp_path: Path) -> None:
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
     output = tmp_path / "told"
@@ -381,7 +379,7 @@ def _handler(line: str) -> dict[str, object]:
 
 
 @requirement("prompt.nobody")
-def test_in_the_background_nobody_is_asked_either(tmp_path: Path) -> None:
+def test_background_process_asks_nothing(tmp_path: Path) -> None:
     behind = ("bash", "-c", 'set -m; "$@" <&3 & wait', "-")
     stdin = ("bash", "-c", 'exec 3<&0; exec "$@"', "-")
     with person(tmp_path, around=(*stdin, *behind)) as somebody:
@@ -394,14 +392,14 @@ def test_in_the_background_nobody_is_asked_either(tmp_path: Path) -> None:
 
 
 @requirement("prompt.nobody")
-def test_messages_are_not_typed_where_answers_are(tmp_path: Path) -> None:
+def test_ask_needs_the_terminal_for_answers(tmp_path: Path) -> None:
     with person(tmp_path, around=("sh", "-c", 'exec "$@" < /dev/tty', "-")) as somebody:
         somebody.sees("--ask needs the terminal for your answers")
         assert somebody.child.wait(30) == 2
 
 
 @requirement("prompt.change")
-def test_several_edits_are_one_change(tmp_path: Path) -> None:
+def test_several_edits_are_shown_as_one_diff(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a “b” c\r\nd\r\n", encoding="utf-8", newline="")
     edits = [{"old_string": '"b"', "new_string": '"x"'}, {"old_string": "d", "new_string": "e", "replace_all": True}]
 
@@ -430,9 +428,7 @@ def files() -> FileValues:
         "python3 -c '" + "x" * 400 + "'",
     ],
 )
-async def test_nothing_is_offered_for_good_that_would_allow_anything_or_that_nobody_reads(
-    tmp_path: Path, command: str
-) -> None:
+async def test_always_is_not_offered_for_code_secrets_or_long_lists(tmp_path: Path, command: str) -> None:
     standing = SessionPermissions(Permissions())
     asked = question("Bash", tmp_path, command=command)
     ask = await decide((standing.fallback,), asked)

@@ -13,7 +13,7 @@ TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字
 
 @requirement("prompt.hostile")
 @given(TEXTS, st.integers(2, 30))
-def test_every_line_is_printable_and_fits_and_nothing_is_lost(text: str, width: int) -> None:
+def test_every_line_is_printable_and_fits_without_losing_text(text: str, width: int) -> None:
     lines = list(wrap_lines(text, width))
 
     assert all(line.isprintable() and text_width(line) <= width for line in lines)
@@ -22,7 +22,7 @@ def test_every_line_is_printable_and_fits_and_nothing_is_lost(text: str, width: 
 
 @requirement("prompt.hostile")
 @given(st.lists(st.text(max_size=3)), st.integers(3, 12))
-def test_a_long_text_is_cut_in_the_middle(lines: list[str], most: int) -> None:
+def test_long_text_is_cut_in_the_middle(lines: list[str], most: int) -> None:
     shown = cut_middle(lines, most)
 
     assert len(shown) == min(len(lines), most)

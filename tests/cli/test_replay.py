@@ -50,7 +50,7 @@ def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @requirement("replay.command")
-def test_a_session_that_comes_out_the_same_exits_with_0(project: Path) -> None:
+def test_identical_replay_exits_with_0(project: Path) -> None:
     done = replay(session(project), "--all")
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -82,7 +82,7 @@ def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
 
 
 @requirement("replay.command")
-def test_the_copy_is_kept_when_asked_for(project: Path) -> None:
+def test_copy_is_kept_on_request(project: Path) -> None:
     summary = rows(replay(session(project), "--json", "--keep"))[-1]
 
     kept = Path(summary["kept"])
@@ -97,7 +97,7 @@ def test_the_copy_is_kept_when_asked_for(project: Path) -> None:
 
 
 @requirement("replay.command")
-def test_another_folder_can_stand_for_the_recorded_one(tmp_path: Path, project: Path) -> None:
+def test_another_folder_can_replace_the_recorded_one(tmp_path: Path, project: Path) -> None:
     path = session(project)
     moved = project.rename(tmp_path / "moved")
 
@@ -106,7 +106,7 @@ def test_another_folder_can_stand_for_the_recorded_one(tmp_path: Path, project: 
 
 
 @requirement("replay.command")
-def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None:
+def test_impossible_replay_is_reported_in_one_line(tmp_path: Path, project: Path) -> None:
     path = session(project)
     (project / "big").write_bytes(b"x" * (2 << 20))
     for arguments, options in [
@@ -124,7 +124,7 @@ def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None
 
 @requirement("replay.command")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Path, number: signal.Signals) -> None:
+def test_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Path, number: signal.Signals) -> None:
     seconds = f"600.{uuid.uuid4().int}"
     made = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
     made.result(made.call("Bash", {"command": f"sleep {seconds}"}, id="c1"), "")

@@ -35,7 +35,7 @@ def names(desk: Desk) -> list[str]:
 
 
 @requirement("restore.command")
-def test_a_file_gets_back_what_it_held(desk: Desk) -> None:
+def test_file_gets_its_earlier_content_back(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     (desk.folder / "a.py").chmod(0o750)
@@ -50,7 +50,7 @@ def test_a_file_gets_back_what_it_held(desk: Desk) -> None:
 
 
 @requirement("restore.command")
-def test_a_deleted_file_comes_back_as_it_was_last(desk: Desk) -> None:
+def test_deleted_file_gets_its_last_content_back(desk: Desk) -> None:
     desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     (desk.folder / "a.py").unlink()
@@ -64,7 +64,7 @@ def test_a_deleted_file_comes_back_as_it_was_last(desk: Desk) -> None:
 
 
 @requirement("restore.command")
-def test_a_file_that_was_not_there_yet_is_taken_away(desk: Desk) -> None:
+def test_file_that_did_not_exist_yet_is_removed(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     done = restore("a.py", "--before", made, "--yes", desk=desk)
     assert done.exit_code == 0, done.output
@@ -77,7 +77,7 @@ def test_a_file_that_was_not_there_yet_is_taken_away(desk: Desk) -> None:
 
 
 @requirement("restore.command")
-def test_nothing_is_kept_or_done_when_that_is_asked_for(desk: Desk) -> None:
+def test_no_backup_and_dry_run_are_respected(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     done = restore("a.py", "--after", made, "--dry-run", desk=desk)
@@ -90,7 +90,7 @@ def test_nothing_is_kept_or_done_when_that_is_asked_for(desk: Desk) -> None:
 
 
 @requirement("restore.command")
-def test_another_place_can_be_named(desk: Desk, tmp_path: Path) -> None:
+def test_content_can_be_written_to_another_path(desk: Desk, tmp_path: Path) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     target = tmp_path / "copy.py"
@@ -104,7 +104,7 @@ def test_another_place_can_be_named(desk: Desk, tmp_path: Path) -> None:
 
 
 @requirement("restore.folder")
-def test_a_folder_is_no_place_for_a_content(desk: Desk, tmp_path: Path) -> None:
+def test_folder_is_refused_as_target(desk: Desk, tmp_path: Path) -> None:
     desk.write("a.py", "one\n")
 
     done = restore("a.py", "--output", tmp_path, "--yes", desk=desk)
@@ -114,7 +114,7 @@ def test_a_folder_is_no_place_for_a_content(desk: Desk, tmp_path: Path) -> None:
 
 
 @requirement("restore.command")
-def test_line_ends_mark_and_links_of_the_file_on_disk_stay(desk: Desk, tmp_path: Path) -> None:
+def test_line_endings_bom_and_links_of_the_file_on_disk_are_kept(desk: Desk, tmp_path: Path) -> None:
     made = desk.write("a.txt", "one\ntwo\n")
     target = tmp_path / "real.txt"
     target.write_bytes(b"\xef\xbb\xbfone\r\n2\r\n")
@@ -132,7 +132,7 @@ def test_line_ends_mark_and_links_of_the_file_on_disk_stay(desk: Desk, tmp_path:
 
 
 @requirement("restore.refuses")
-def test_without_a_person_and_without_yes_nothing_is_done(desk: Desk) -> None:
+def test_nothing_is_written_without_confirmation(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     done = restore("a.py", "--after", made, desk=desk)
@@ -141,7 +141,7 @@ def test_without_a_person_and_without_yes_nothing_is_done(desk: Desk) -> None:
 
 
 @requirement("restore.refuses")
-def test_a_doubtful_content_needs_force(desk: Desk) -> None:
+def test_doubtful_content_needs_force(desk: Desk) -> None:
     desk.write("a.py", "one\n")
     ran = desk.shell("make format", {"a.py": "ONE\n"})
     done = restore("a.py", "--after", ran, "--yes", desk=desk)
@@ -154,7 +154,7 @@ def test_a_doubtful_content_needs_force(desk: Desk) -> None:
 
 
 @requirement("restore.refuses")
-def test_parts_are_written_only_elsewhere_and_by_force(tmp_path: Path) -> None:
+def test_partial_content_is_written_only_elsewhere_and_with_force(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     desk = Desk(tmp_path / "work", originals=False)
     (desk.folder / "a").write_text("".join(f"{n}\n" for n in range(30)), encoding="utf-8")
@@ -169,7 +169,7 @@ def test_parts_are_written_only_elsewhere_and_by_force(tmp_path: Path) -> None:
 
 
 @requirement("restore.refuses")
-def test_a_folder_that_is_gone_is_told_in_one_line(desk: Desk) -> None:
+def test_missing_folder_is_reported_in_one_line(desk: Desk) -> None:
     (desk.folder / "sub").mkdir()
     desk.write("sub/a.py", "one\n")
     (desk.folder / "sub" / "a.py").unlink()
@@ -183,7 +183,7 @@ def test_a_folder_that_is_gone_is_told_in_one_line(desk: Desk) -> None:
 
 @requirement("restore.refuses")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full's file system limits")
-def test_a_disk_without_room_loses_nothing(desk: Desk) -> None:
+def test_full_disk_loses_nothing(desk: Desk) -> None:
     import resource
     import signal
 
@@ -206,7 +206,7 @@ def test_a_disk_without_room_loses_nothing(desk: Desk) -> None:
 
 @requirement("restore.refuses")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
-def test_a_folder_that_may_not_be_written_loses_nothing(desk: Desk) -> None:
+def test_read_only_folder_loses_nothing(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     (desk.folder / "a.py").chmod(0o444)
@@ -236,7 +236,7 @@ def answered(desk: Desk, answer: bytes, *arguments: str) -> tuple[int, str]:
 
 
 @requirement("restore.command")
-def test_a_person_at_a_terminal_is_asked(desk: Desk) -> None:
+def test_user_at_a_terminal_is_asked(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")
     code, text = answered(desk, b"n\n", "--after", made)
@@ -250,9 +250,7 @@ def test_a_person_at_a_terminal_is_asked(desk: Desk) -> None:
 
 
 @requirement("restore.refuses")
-def test_unasked_only_a_file_is_written_that_was_named_whole_or_is_near(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_nearby_or_fully_named_file_is_written_with_yes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.write("a.py", "one\n")
     (desk.folder / "a.py").unlink()
     arguments = ["restore", "a.py", desk.transcript().file, "--yes"]

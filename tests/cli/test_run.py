@@ -116,7 +116,7 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
 
 
 @requirement("run.stream-json")
-def test_the_stream_has_the_lines_that_clients_print_and_is_read_like_theirs(tmp_path: Path) -> None:
+def test_stream_has_the_lines_of_the_client_and_can_be_read(tmp_path: Path) -> None:
     done, lines = served(
         tmp_path,
         "anthropic",
@@ -144,7 +144,7 @@ def test_the_stream_has_the_lines_that_clients_print_and_is_read_like_theirs(tmp
 
 
 @requirement("run.formats")
-def test_text_is_the_last_words_and_json_one_object(tmp_path: Path) -> None:
+def test_text_output_is_the_final_reply_and_json_one_object(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="touch made")], [say("Done.")]]))
     text = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", *ALLOWED)
@@ -180,7 +180,7 @@ def test_the_prompt_comes_from_the_command_line_or_from_standard_input(tmp_path:
 
 @requirement("run.errors")
 @KINDS
-def test_a_busy_or_broken_server_is_asked_again(tmp_path: Path, kind: str) -> None:
+def test_request_to_a_busy_or_broken_server_is_retried(tmp_path: Path, kind: str) -> None:
     done, lines = served(
         tmp_path,
         kind,
@@ -208,7 +208,7 @@ def test_a_busy_or_broken_server_is_asked_again(tmp_path: Path, kind: str) -> No
 
 @requirement("run.errors")
 @KINDS
-def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(tmp_path: Path, kind: str) -> None:
+def test_invalid_calls_are_answered_and_the_turn_continues(tmp_path: Path, kind: str) -> None:
     done, _ = served(
         tmp_path,
         kind,
@@ -228,7 +228,7 @@ def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(tmp_path: 
 
 
 @requirement("run.exit-codes")
-def test_a_turn_that_does_not_come_to_its_end_says_why_and_exits_with_1(tmp_path: Path) -> None:
+def test_incomplete_turn_exits_with_1_and_the_reason(tmp_path: Path) -> None:
     for number, (script, options, reason, subtype) in enumerate(
         (
             ({"refuse": [say("No.")]}, (), "refusal", "error_during_execution"),
@@ -248,7 +248,7 @@ def test_a_turn_that_does_not_come_to_its_end_says_why_and_exits_with_1(tmp_path
 
 
 @requirement("run.missing")
-def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+def test_invalid_or_missing_option_is_reported_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "bad.json"
     script.write_text("{}")
     for options, arguments in (
@@ -277,7 +277,7 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
 
 @requirement("run.missing")
 @KINDS
-def test_an_sdk_that_is_not_installed_is_named(tmp_path: Path, kind: str) -> None:
+def test_missing_sdk_is_named(tmp_path: Path, kind: str) -> None:
     program = f"import sys; sys.modules[{kind!r}] = None; from toolspan.cli import main; main()"
     done = subprocess.run(
         [*(sys.executable, "-c", program, "run", "-p", "x"), *("--model", f"{kind}:m")],
@@ -295,7 +295,7 @@ def test_an_sdk_that_is_not_installed_is_named(tmp_path: Path, kind: str) -> Non
 
 @requirement("run.resume")
 @KINDS
-def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:
+def test_session_continues_where_it_stopped(tmp_path: Path, kind: str) -> None:
     scripted = ScriptedModel(
         [
             [say("I look."), use("Bash", command="echo a"), use("Bash", command="echo b")],
@@ -336,7 +336,7 @@ def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:
 
 @requirement("run.interrupt")
 @KINDS
-def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(tmp_path: Path, kind: str) -> None:
+def test_ctrl_c_ends_the_turn_answers_the_calls_and_prints_the_result(tmp_path: Path, kind: str) -> None:
     work = tmp_path / "work"
     work.mkdir()
     os.mkfifo(work / "ready")
@@ -356,7 +356,7 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(tmp_path: P
 
 
 @requirement("run.interrupt")
-def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(tmp_path: Path) -> None:
+def test_ctrl_c_ends_awaited_agents_and_prints_the_result_last(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     os.mkfifo(work / "ready")
@@ -386,7 +386,7 @@ def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(tm
 
 
 @requirement("run.rules")
-def test_rules_hooks_and_tool_lists_hold_as_in_exec(tmp_path: Path) -> None:
+def test_rules_hooks_and_tool_lists_apply_as_in_exec(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     steps = [[use("Bash", command="echo a"), use("Bash", command="echo b")], [say("Done.")]]
     script.write_text(json.dumps(steps))
@@ -407,7 +407,7 @@ def test_rules_hooks_and_tool_lists_hold_as_in_exec(tmp_path: Path) -> None:
 
 
 @requirement("run.transcript")
-def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(tmp_path: Path) -> None:
+def test_named_transcript_is_continued_and_other_files_are_refused(tmp_path: Path) -> None:
     script, notes = tmp_path / "s.json", tmp_path / "notes.md"
     script.write_text(json.dumps([[say("Seen.")]]))
     notes.write_text("milk\n", encoding="utf-8")
@@ -425,7 +425,7 @@ def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(tmp
 
 
 @requirement("run.system-prompt")
-def test_the_words_before_everything_can_be_replaced_and_added_to(tmp_path: Path) -> None:
+def test_system_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
     for options, wanted in (
         (("--system-prompt", "Be a duck."), "Be a duck."),
         (("--append-system-prompt", "Quack."), "Quack."),
@@ -439,7 +439,7 @@ def test_the_words_before_everything_can_be_replaced_and_added_to(tmp_path: Path
 
 
 @requirement("run.output")
-def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
+def test_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="true")]] * 3 + [[say("x")]]))
     process = started(tmp_path, "--model", f"scripted:{script}")
@@ -452,7 +452,7 @@ def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
 
 
 @requirement("hooks.rewake")
-def test_a_run_waits_for_a_hook_that_may_wake_the_model(tmp_path: Path) -> None:
+def test_run_waits_for_a_hook_that_may_wake_the_model(tmp_path: Path) -> None:
     waits = "until [ -e go ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     waker = {"hooks": [{"type": "command", "command": waits, "asyncRewake": True}]}
     stop = {"hooks": [{"type": "command", "command": "touch go"}]}

@@ -39,7 +39,7 @@ def run(folder: Path, server: ModelServer, *more: str) -> Done:
 
 
 @requirement("subagents.run")
-def test_two_agents_are_run_and_told_of(tmp_path: Path) -> None:
+def test_two_agents_run_and_are_reported(tmp_path: Path) -> None:
     def give(prompt: str) -> dict[str, object]:
         return use("Agent", description=prompt, prompt=prompt, run_in_background=False)
 
@@ -72,7 +72,7 @@ def test_two_agents_are_run_and_told_of(tmp_path: Path) -> None:
 
 
 @requirement("subagents.run")
-def test_the_command_waits_for_agents_that_were_sent_off(tmp_path: Path) -> None:
+def test_command_waits_for_background_agents(tmp_path: Path) -> None:
     call = use("Agent", description="L", prompt="Left")
     play = Play({"Main": [[call], say("Sent."), say("Heard.")], "Left": [say("Left is back.")]})
     with ModelServer(play.model) as server:
@@ -82,7 +82,7 @@ def test_the_command_waits_for_agents_that_were_sent_off(tmp_path: Path) -> None
 
 
 @requirement("subagents.trust")
-def test_agents_of_a_folder_count_once_it_is_trusted(tmp_path: Path) -> None:
+def test_agents_of_a_folder_are_used_once_it_is_trusted(tmp_path: Path) -> None:
     for place, name in ((tmp_path / "config", "mine"), (tmp_path / "work" / ".claude", "ours")):
         (place / "agents").mkdir(parents=True)
         text = f"---\nname: {name}\ndescription: Helps.\ntools: Read\n---\nI am {name}.\n"

@@ -32,7 +32,7 @@ asyncio.run(main())
 
 
 @requirement("record.in-use")
-def test_a_session_in_use_is_refused_by_the_pid_of_who_uses_it(tmp_path: Path) -> None:
+def test_session_in_use_is_refused_with_the_pid_of_its_process(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "TOOLSPAN_NO_CACHE": "1"}
     environment.pop("CLAUDE_CONFIG_DIR", None)
     script = tmp_path / "model.json"

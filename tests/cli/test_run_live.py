@@ -40,7 +40,7 @@ def transcript(folder: Path) -> Path:
 
 
 @requirement("run.conversation")
-def test_somebody_talks_reads_along_agrees_and_leaves(tmp_path: Path) -> None:
+def test_user_chats_approves_a_call_and_leaves(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/a.txt").write_text("one\n", encoding="utf-8")
     read = use("Read", file_path="a.txt")
@@ -67,7 +67,7 @@ def test_somebody_talks_reads_along_agrees_and_leaves(tmp_path: Path) -> None:
 
 
 @requirement("run.conversation")
-def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) -> None:
+def test_output_does_not_overwrite_the_question_of_a_subagent(tmp_path: Path) -> None:
     work = use("Agent", description="Work", prompt="Touch it.", run_in_background=False)
     script = [[work], [use("Bash", command="touch a.txt")], [say("Done.")], [say("It is done.")]]
     with talking(tmp_path, script) as somebody:
@@ -84,7 +84,7 @@ def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) ->
 
 
 @requirement("run.conversation")
-def test_an_agent_in_the_background_may_ask_while_somebody_is_to_type(tmp_path: Path) -> None:
+def test_background_agent_may_ask_while_the_user_can_type(tmp_path: Path) -> None:
     def reply(messages: Sequence[object]) -> ScriptAnswer:
         if "Touch it." in str(messages[0]):
             return use("Bash", command="touch a.txt") if len(messages) == 1 else say("Touched.")
@@ -106,7 +106,7 @@ def test_an_agent_in_the_background_may_ask_while_somebody_is_to_type(tmp_path: 
 
 
 @requirement("run.conversation-interrupt")
-def test_ctrl_c_ends_the_turn_and_the_conversation_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_turn_and_the_conversation_continues(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     os.mkfifo(tmp_path / "project/ready")
     bypass = ("--permission-mode", "bypassPermissions")
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_the_turn_and_the_conversation_goes_on(tmp_path: Path) -> No
 
 
 @requirement("run.conversation-interrupt")
-def test_a_second_ctrl_c_leaves(tmp_path: Path) -> None:
+def test_second_ctrl_c_exits(tmp_path: Path) -> None:
     with talking(tmp_path, []) as somebody:
         somebody.types(CTRL_C)
         somebody.sees("Press Ctrl-C again to quit.")
@@ -136,7 +136,7 @@ def test_a_second_ctrl_c_leaves(tmp_path: Path) -> None:
 
 
 @requirement("hooks.rewake")
-def test_a_hook_that_runs_on_wakes_the_model_while_somebody_could_type(tmp_path: Path) -> None:
+def test_async_hook_wakes_the_model_while_the_user_can_type(tmp_path: Path) -> None:
     waits = "until [ -e ../go ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     waker = {"hooks": [{"type": "command", "command": waits, "asyncRewake": True}]}
     settings = tmp_path / "settings.json"

@@ -51,7 +51,7 @@ def at_home(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @requirement("search.command")
-def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Path) -> None:
+def test_json_has_every_match_complete(archive: Path) -> None:
     result = rows("lantern", archive)
 
     assert [(row["call"], row["tool"], row["state"]) for row in result] == [
@@ -81,18 +81,18 @@ def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Pat
         (["--dialect", "claude", "--tool", "Read"], ["c2"]),
     ],
 )
-def test_the_filters_of_all_commands_hold(archive: Path, options: list[str], expected: list[str]) -> None:
+def test_common_filters_apply(archive: Path, options: list[str], expected: list[str]) -> None:
     assert calls("lantern", archive, *options) == expected
 
 
 @requirement("cli.filters")
 @pytest.mark.parametrize("option", ["--project", "--agent", "--tool"])
-def test_a_filter_that_names_nothing_is_an_error(archive: Path, option: str) -> None:
+def test_filter_without_a_match_is_an_error(archive: Path, option: str) -> None:
     assert "elsewhere" in search("lantern", archive, option, "elsewhere", code=2).output
 
 
 @requirement("search.command")
-def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
+def test_text_output_shows_match_tool_time_and_the_number_of_hidden_ones(archive: Path) -> None:
     shown = search("lantern", archive, "--limit", "2").stdout
 
     assert "Read input  c2" in shown
@@ -104,7 +104,7 @@ def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
 
 
 @requirement("search.newest")
-def test_where_nobody_counted_the_matches_it_says_so(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncounted_matches_are_reported_as_such(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_SMALL_SEARCH_BYTES", 0)
     other = TranscriptBuilder(session_id="0ther", start=datetime(2026, 11, 1, tzinfo=UTC))
     other.prompt("an old lantern").write(archive / "-harbour" / "0ther.jsonl")
@@ -119,7 +119,7 @@ def test_where_nobody_counted_the_matches_it_says_so(archive: Path, monkeypatch:
 
 @requirement("search.command")
 @pytest.mark.usefixtures("at_home")
-def test_places_follow_the_words_and_the_first_is_always_a_word() -> None:
+def test_first_argument_is_always_a_word_and_paths_follow() -> None:
     assert calls("light", "lantern", "./projects") == ["prompt"]
     assert calls("light", "projects/-harbour/5e551011.jsonl") == ["prompt"]
     assert calls("light") == ["prompt"]
@@ -128,13 +128,13 @@ def test_places_follow_the_words_and_the_first_is_always_a_word() -> None:
 
 
 @requirement("search.command")
-def test_a_place_that_is_not_there_is_told_when_nothing_was_found(archive: Path) -> None:
+def test_missing_path_is_reported_if_nothing_matches(archive: Path) -> None:
     assert "./nowhere is not a folder" in search("light", "./nowhere", archive).stdout
 
 
 @requirement("search.command")
 @pytest.mark.usefixtures("at_home")
-def test_a_folder_without_a_slash_is_a_word_and_that_is_told(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_a_slash_is_a_word_with_a_notice(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hint = "projects was searched for as a word; to search in the folder, write ./projects"
 
     assert hint in search("lantern", "projects").output
@@ -145,14 +145,16 @@ def test_a_folder_without_a_slash_is_a_word_and_that_is_told(archive: Path, monk
 
 
 @requirement("search.command")
-def test_a_query_that_makes_no_sense_is_one_line_and_exit_code_2(archive: Path) -> None:
+def test_invalid_query_exits_with_2_and_prints_one_line(archive: Path) -> None:
     assert "not a regular expression" in search("(", archive, "--regex", code=2).output
     assert "nothing to look for" in search("", archive, code=2).output
     search(code=2)
 
 
 @requirement("cache.second")
-def test_commands_remember_big_archives_and_can_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_archives_are_cached_and_the_cache_can_be_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOOLSPAN_NO_CACHE", raising=False)
     builder = TranscriptBuilder(session_id="s").prompt("x" * (5 << 20))
@@ -179,7 +181,7 @@ def test_commands_remember_big_archives_and_can_forget(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("env", "coloured"), [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, True)]
 )
-def test_colours_are_left_out_where_they_are_not_wished(
+def test_output_without_colours_has_no_escape_codes(
     env: dict[str, str], coloured: bool, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

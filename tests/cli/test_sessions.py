@@ -54,7 +54,7 @@ def test_subagents_count_with_the_session_that_started_them(version: str, tmp_pa
 
 
 @requirement("sessions.facts")
-def test_a_session_tells_what_it_is(tmp_path: Path) -> None:
+def test_session_row_describes_the_session(tmp_path: Path) -> None:
     builder = with_agents("2.1.325").wait(5_000).prompt("and now?").compact("so far")
     path = write(builder, tmp_path)
 
@@ -100,7 +100,7 @@ CUSTOM = {"type": "custom-title", "customTitle": "from a person", "sessionId": "
         ([AI, CUSTOM, LATER], "from a person"),
     ],
 )
-def test_a_persons_title_beats_the_models_and_that_beats_a_summary(
+def test_user_title_precedes_model_title_and_summary(
     records: list[dict[str, str]], title: str | None, tmp_path: Path
 ) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
@@ -113,7 +113,7 @@ def test_a_persons_title_beats_the_models_and_that_beats_a_summary(
 
 
 @requirement("sessions.first-prompt")
-def test_the_first_prompt_is_what_a_person_said_first(tmp_path: Path) -> None:
+def test_first_prompt_is_the_first_message_of_the_user(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").state("mode", mode="normal")
     builder.prompt("<command-name>/clear</command-name>")
     builder.prompt("[Request interrupted by user]")
@@ -125,7 +125,7 @@ def test_the_first_prompt_is_what_a_person_said_first(tmp_path: Path) -> None:
 
 
 @requirement("sessions.order")
-def test_the_newest_session_is_last(tmp_path: Path) -> None:
+def test_newest_session_is_listed_last(tmp_path: Path) -> None:
     for name, day in (("b", 3), ("a", 5), ("c", 4)):
         start = datetime(2026, 11, day, tzinfo=UTC)
         write(TranscriptBuilder(session_id=name, start=start).prompt("go"), tmp_path)
@@ -147,7 +147,7 @@ def test_the_newest_session_is_last(tmp_path: Path) -> None:
         (["--until", "2026-11-04"], ["a"]),
     ],
 )
-def test_sessions_are_chosen_by_project_and_time(arguments: list[str], wanted: list[str], tmp_path: Path) -> None:
+def test_sessions_are_selected_by_project_and_time(arguments: list[str], wanted: list[str], tmp_path: Path) -> None:
     for name, cwd, day in (("a", "/home/dev/shop", 3), ("b", "/home/dev/bank", 4)):
         start = datetime(2026, 11, day, tzinfo=UTC)
         write(TranscriptBuilder(session_id=name, cwd=cwd, start=start).prompt("go"), tmp_path)
@@ -156,7 +156,7 @@ def test_sessions_are_chosen_by_project_and_time(arguments: list[str], wanted: l
 
 
 @requirement("sessions.times")
-def test_a_session_that_went_on_is_of_the_later_time_too(tmp_path: Path) -> None:
+def test_continued_session_belongs_to_the_later_period_too(tmp_path: Path) -> None:
     start = datetime(2026, 11, 3, 23, 0, tzinfo=UTC)
     builder = TranscriptBuilder(session_id="a", start=start).prompt("go")
     write(builder.wait(7_200_000).prompt("and on"), tmp_path)
@@ -167,7 +167,7 @@ def test_a_session_that_went_on_is_of_the_later_time_too(tmp_path: Path) -> None
     assert not sessions(tmp_path, "--until", "2026-11-03")
 
 
-def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
+def test_fork_is_a_separate_session(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="one").prompt("go").text("yes")
     for each in (builder, builder.fork("two").prompt("more")):
         write(each, tmp_path)
@@ -175,7 +175,7 @@ def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
     assert [(result["id"], result["prompts"]) for result in sessions(tmp_path)] == [("one", 1), ("two", 2)]
 
 
-def test_a_subagent_whose_session_is_gone_is_listed_under_its_sessions_id(tmp_path: Path) -> None:
+def test_subagent_of_a_missing_session_is_listed_under_its_session_id(tmp_path: Path) -> None:
     write(with_agents("2.1.325"), tmp_path).unlink()
 
     (result,) = sessions(tmp_path)
@@ -184,7 +184,7 @@ def test_a_subagent_whose_session_is_gone_is_listed_under_its_sessions_id(tmp_pa
 
 
 @requirement("sessions.orphans-are-no-calls")
-def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
+def test_orphan_results_are_not_counted_as_calls(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go").result("toolu_gone", "late")
 
     (result,) = sessions(write(builder, tmp_path))

@@ -59,7 +59,7 @@ def parallel() -> TranscriptBuilder:
 
 
 @requirement("show.orphans")
-def test_a_session_is_shown_with_its_facts_and_its_parallel_calls_in_lanes(tmp_path: Path) -> None:
+def test_session_is_shown_with_its_facts_and_parallel_calls_in_lanes(tmp_path: Path) -> None:
     builder = parallel().title("Two files").result("toolu_gone", "late")
 
     output = shown(builder.write(tmp_path / "s.jsonl"))
@@ -75,7 +75,7 @@ def test_a_session_is_shown_with_its_facts_and_its_parallel_calls_in_lanes(tmp_p
     assert "up to 2 calls at once" in output
 
 
-def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(tmp_path: Path) -> None:
+def test_calls_of_one_message_that_ran_serially_are_drawn_apart(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(2):
         call = builder.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
@@ -88,7 +88,7 @@ def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(tmp
 
 
 @pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.325"])
-def test_a_subagent_is_told_under_its_call(version: str, tmp_path: Path) -> None:
+def test_subagent_is_shown_under_its_call(version: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(version=version).prompt("go")
     call = builder.call("Task", {"description": "Count files", "prompt": "Count them"})
     agent = builder.agent(call).prompt("Count them")
@@ -106,7 +106,7 @@ def test_a_subagent_is_told_under_its_call(version: str, tmp_path: Path) -> None
     assert column(output, "Task ") < column(output, "Bash ") < column(output, "ls | wc -l")
 
 
-def test_every_turn_tells_its_time_even_within_one_second(tmp_path: Path) -> None:
+def test_every_turn_shows_its_time_even_within_one_second(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("First").text("Yes").prompt("Second").text("No")
 
     output = shown(builder.write(tmp_path / "s.jsonl"))
@@ -116,7 +116,7 @@ def test_every_turn_tells_its_time_even_within_one_second(tmp_path: Path) -> Non
     assert row(output, "Yes").startswith(" ")
 
 
-def test_words_stand_between_the_calls_and_can_be_left_out(tmp_path: Path) -> None:
+def test_messages_are_shown_between_calls_and_can_be_hidden(tmp_path: Path) -> None:
     path = parallel().thinking("Hmm, let me see").write(tmp_path / "s.jsonl")
 
     everything, calls = shown(path), shown(path, "--no-messages")
@@ -129,7 +129,7 @@ def test_words_stand_between_the_calls_and_can_be_left_out(tmp_path: Path) -> No
     assert "Hmm, let me see" in shown(path, "--thinking")
 
 
-def test_a_failure_and_the_events_of_a_call_are_shown_below_it(tmp_path: Path) -> None:
+def test_failure_and_events_are_shown_below_their_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("test")
     builder.result(builder.call("Bash", {"command": "pytest"}), claude_results.exited(1, "1 failed"))
     call = builder.call("Bash", {"command": "make serve", "run_in_background": True})
@@ -162,7 +162,7 @@ def test_interrupts_compactions_pauses_and_rewinds_are_marked(tmp_path: Path) ->
     assert "┊ ❯ right way" not in output
 
 
-def test_no_line_is_wider_than_asked(tmp_path: Path) -> None:
+def test_no_line_exceeds_the_width(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("漢字かな " * 60)
     call = builder.call("Bash", {"command": "echo " + "x" * 500})
     builder.result(call, claude_results.exited(2, "y" * 500)).text("z" * 300)
@@ -188,7 +188,9 @@ def hostile() -> TranscriptBuilder:
 @requirement("show.hostile")
 @pytest.mark.parametrize("name", [[], ["toolu_hostile"], ["toolu_quiet"], ["toolu_edit"]])
 @pytest.mark.parametrize("form", [[], ["--full"]])
-def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], form: list[str], tmp_path: Path) -> None:
+def test_hostile_text_is_printed_without_escape_codes_or_markup(
+    name: list[str], form: list[str], tmp_path: Path
+) -> None:
     output = shown(hostile().write(tmp_path / "s.jsonl"), *name, *form)
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
@@ -204,7 +206,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], f
         (["s.jsonl", "--json", "--html"], "use either --json or --html"),
     ],
 )
-def test_what_is_no_session_or_has_two_forms_is_refused(
+def test_invalid_source_and_conflicting_formats_are_refused(
     arguments: list[str], output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -217,7 +219,7 @@ def test_what_is_no_session_or_has_two_forms_is_refused(
     assert output in done.stderr
 
 
-def test_the_default_is_the_newest_session_and_an_id_may_be_shortened(tmp_path: Path) -> None:
+def test_newest_session_is_the_default_and_ids_may_be_shortened(tmp_path: Path) -> None:
     builder = parallel()
     saved(builder, tmp_path)
 
@@ -227,7 +229,7 @@ def test_the_default_is_the_newest_session_and_an_id_may_be_shortened(tmp_path: 
 
 @requirement("names.inside")
 @pytest.mark.parametrize("name", ["agent-a1b2c3d.jsonl", "0e1b87ff-a597.jsonl"])
-def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_path: Path) -> None:
+def test_name_is_a_session_id_if_no_such_file_exists(name: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
     helper = builder.agent(builder.call("Task", {"prompt": "look"})).prompt("look")
     helper.result(helper.call("Bash", {"command": "ls -la"}), claude_results.ran("a"))
@@ -257,7 +259,7 @@ def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_
         (["gone.jsonl"], "gone.jsonl"),
     ],
 )
-def test_a_name_that_fits_nothing_or_several_things_is_refused(
+def test_unknown_or_ambiguous_name_is_refused(
     names: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -282,7 +284,7 @@ def edit() -> tuple[TranscriptBuilder, str]:
     return builder, call
 
 
-def test_a_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
+def test_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
     story, call = edit()
     path = saved(story, tmp_path)
 
@@ -303,7 +305,7 @@ def test_a_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
     assert row["before"] and row["after"]
 
 
-def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> None:
+def test_failed_call_shows_its_evidence_cause_and_solution(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "sleep 999"})
     builder.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
@@ -317,7 +319,7 @@ def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> 
     assert "(2m 00s)" in fact(output, "times")
 
 
-def test_a_long_result_is_cut_unless_all_of_it_is_wanted(tmp_path: Path) -> None:
+def test_long_result_is_cut_unless_shown_in_full(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "seq 100"})
     builder.result(call, claude_results.ran("\n".join(f"line {n}" for n in range(100))))
@@ -330,7 +332,7 @@ def test_a_long_result_is_cut_unless_all_of_it_is_wanted(tmp_path: Path) -> None
     assert "line 99" in full
 
 
-def test_a_subagent_belongs_to_the_call_that_started_it(tmp_path: Path) -> None:
+def test_subagent_belongs_to_the_call_that_started_it(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Agent", {"description": "a", "prompt": "Look"})
     agent = builder.agent(call, kind="explorer").prompt("Look")
@@ -351,7 +353,7 @@ def loaded(*arguments: str | Path, root: Path | None = None) -> dict[str, Any]:
     return result
 
 
-def test_a_session_as_json_has_turns_with_groups_and_lanes(tmp_path: Path) -> None:
+def test_json_of_a_session_has_turns_with_groups_and_lanes(tmp_path: Path) -> None:
     builder = parallel()
 
     result = loaded(builder.write(tmp_path / "s.jsonl"))
@@ -367,7 +369,7 @@ def test_a_session_as_json_has_turns_with_groups_and_lanes(tmp_path: Path) -> No
     assert answer["text"] == "Both are fine"
 
 
-def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:
+def test_json_of_hostile_or_broken_text_is_valid(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("half HALF of a pair")
     call = builder.call("Bash", {"command": "echo HALF"})
     builder.result(call, claude_results.ran("HALF")).text("HALF")
@@ -381,7 +383,7 @@ def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:
 
 
 @requirement("show.newest")
-def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path: Path) -> None:
+def test_repeated_id_selects_the_newest_call_with_a_notice(tmp_path: Path) -> None:
     for day, session in ((2, "bbbb"), (3, "aaaa"), (1, "cccc")):
         start = datetime(2026, 1, day, tzinfo=UTC)
         builder = TranscriptBuilder(session_id=f"{session}-1", start=start).prompt("go")
@@ -397,7 +399,7 @@ def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path
 
 
 @requirement("show.call-around")
-def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -> None:
+def test_messages_and_calls_around_a_call_are_shown_in_order(tmp_path: Path) -> None:
     builder = TranscriptBuilder(cwd=CWD).prompt("Fix it")
     builder.result(builder.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a"))
     builder.text("Now I run it")
@@ -422,7 +424,7 @@ def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -
 
 
 @requirement("show.call-around")
-def test_what_a_codex_patch_changed_is_told_with_line_numbers(tmp_path: Path) -> None:
+def test_codex_patch_is_shown_with_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     desk = Rollout(tmp_path / "work", events=False)
     desk.patch(AddFile(path="a.py", lines=tuple(f"line {n}" for n in range(30))))
@@ -434,7 +436,7 @@ def test_what_a_codex_patch_changed_is_told_with_line_numbers(tmp_path: Path) ->
 
 
 @requirement("show.recovery")
-def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> None:
+def test_recovery_is_shown_with_the_failed_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder(cwd=CWD).prompt("Fix it")
     change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
     failed = builder.call("Edit", change)
@@ -456,7 +458,7 @@ def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> 
 
 @requirement("show.line")
 @pytest.mark.parametrize("side", ["message", "thinking", "subagent", "rollout"])
-def test_the_address_of_a_search_hit_opens_the_session_there(side: str, tmp_path: Path) -> None:
+def test_address_of_a_search_hit_opens_the_session_at_that_line(side: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="5e550001").prompt("first")
     for number in range(20):
         builder.text(f"step {number} " + "x" * 300, after_ms=1_000)
@@ -488,7 +490,7 @@ def test_the_address_of_a_search_hit_opens_the_session_there(side: str, tmp_path
     ("name", "text"),
     [("5e550001:99", "has 2 lines; there is no line 99"), ("5e550001:0", "no line 0"), ("c1:2", "is a call")],
 )
-def test_a_line_that_is_not_there_is_an_error(name: str, text: str, tmp_path: Path) -> None:
+def test_missing_line_is_an_error(name: str, text: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="5e550001").prompt("go")
     builder.call("Bash", {"command": "ls"}, id="c1")
     builder.write(tmp_path / "projects" / "-p" / "5e550001.jsonl")
@@ -499,7 +501,7 @@ def test_a_line_that_is_not_there_is_an_error(name: str, text: str, tmp_path: Pa
 
 
 @requirement("cli.fold")
-def test_a_run_of_equal_calls_is_folded(tmp_path: Path) -> None:
+def test_equal_calls_in_sequence_are_folded(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
     for _ in range(40):
         call = builder.call("Bash", {"command": "git status"}, after_ms=1_000)
@@ -515,9 +517,7 @@ def test_a_run_of_equal_calls_is_folded(tmp_path: Path) -> None:
     assert sum(entry["type"] == "batch" for entry in item["items"]) == 40
 
 
-def test_a_call_of_a_large_session_is_read_from_its_place_in_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_call_of_a_large_session_is_read_from_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = TranscriptBuilder(session_id="5a1e0000-0000-4000-8000-000000000001").prompt("first task")
     calls = []
     for number in range(12):  # 12 MB: files from 8 MB on are read in part

@@ -48,7 +48,7 @@ def timed(*durations: int) -> TranscriptBuilder:
         (list(range(1, 102)), 51, 96, 101),
     ],
 )
-def test_percentiles_are_values_that_occurred(
+def test_percentiles_are_observed_values(
     durations: list[int], p50: int, p95: int, longest: int, tmp_path: Path
 ) -> None:
     (tool,) = stats(timed(*durations).write(tmp_path / "s.jsonl"))["tools"]
@@ -71,7 +71,7 @@ def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
 
 
 @requirement("stats.timeouts")
-def test_timeouts_are_told_as_a_share_of_the_tools_calls(tmp_path: Path) -> None:
+def test_timeouts_are_a_share_of_the_calls_of_a_tool(tmp_path: Path) -> None:
     builder = timed(10, 10, 10)
     call = builder.call("Bash", {"command": "sleep 999"})
     builder.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
@@ -90,7 +90,7 @@ def test_timeouts_are_told_as_a_share_of_the_tools_calls(tmp_path: Path) -> None
 
 
 @requirement("tokens.once-per-message")
-def test_the_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
+def test_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go").text("I look at both")
     builder.call("Read", {"file_path": "/a"})
     builder.call("Read", {"file_path": "/b"})
@@ -131,7 +131,7 @@ def test_tokens_of_growing_counts_forks_and_subagents_count_once(tmp_path: Path)
         assert row["sessions"] == len(stories)
 
 
-def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
+def test_synthetic_messages_have_no_tokens(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go").text("a").usage(output_tokens=7)
     line = builder.lines()[-1].replace(b"claude-opus-5-5", b"<synthetic>")
     path = builder.raw(line.replace(b'"id":"msg_01', b'"id":"msg_02')).write(tmp_path / "s.jsonl")
@@ -141,7 +141,7 @@ def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
 
 
 @requirement("stats.filters-choose-calls")
-def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
+def test_filters_on_calls_drop_the_tokens(tmp_path: Path) -> None:
     builder = timed(10)
     builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
     path = builder.write(tmp_path / "s.jsonl")
@@ -154,7 +154,7 @@ def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
     assert stats(path, "--session", "timed")["tokens"] == stats(path)["tokens"]
 
 
-def test_a_period_keeps_the_tokens_of_its_messages(tmp_path: Path) -> None:
+def test_period_keeps_the_tokens_of_its_messages(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go").text("a").usage(output_tokens=7)
     first = builder.lines()[-1]
     builder.wait(86_400_000).prompt("more").text("b").usage(output_tokens=20)
@@ -167,7 +167,7 @@ def test_a_period_keeps_the_tokens_of_its_messages(tmp_path: Path) -> None:
     assert "naive sum" not in printed(path, "--since", middle)
 
 
-def test_nothing_has_no_numbers(tmp_path: Path) -> None:
+def test_empty_folder_has_no_numbers(tmp_path: Path) -> None:
     result = stats(tmp_path)
 
     assert (result["files"], result["calls"], result["tools"]) == (0, 0, [])
@@ -175,7 +175,7 @@ def test_nothing_has_no_numbers(tmp_path: Path) -> None:
 
 
 @requirement("stats.mcp")
-def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
+def test_mcp_health_is_listed_by_server(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="servers").prompt("go")
     for tool, body, ms in (
         ("mcp__db__query", claude_results.ran("x"), 100),
@@ -195,7 +195,7 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
 
 
 @requirement("cli.narrow-screens")
-def test_on_a_narrow_screen_the_names_stay_readable(tmp_path: Path) -> None:
+def test_narrow_terminal_keeps_names_readable(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="aaaaaaaa").prompt("Count the boats in the harbour")
     for tool in ("Bash", "mcp__warehouse__query", "Read"):
         call = builder.call(tool, {"command": "ls"}, id=f"toolu_01{tool[:4]:x<40}")
@@ -214,7 +214,7 @@ def test_on_a_narrow_screen_the_names_stay_readable(tmp_path: Path) -> None:
 
 
 @requirement("stats.limit")
-def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: Path) -> None:
+def test_most_used_tools_are_shown_and_json_has_all(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(40):
         builder.result(builder.call(f"tool_{n:02}", {}), claude_results.ran("x"))
@@ -228,7 +228,7 @@ def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: P
 @requirement("cli.narrow")
 @pytest.mark.parametrize("columns", [30, 40, 50, 60])
 @pytest.mark.parametrize("command", ["stats", "time"])
-def test_a_narrow_screen_still_says_which_tool_it_is(command: str, columns: int, tmp_path: Path) -> None:
+def test_narrow_terminal_still_distinguishes_tools(command: str, columns: int, tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(3):
         call = builder.call("Bash", {"command": f"echo {n}"})
@@ -264,7 +264,7 @@ def test_calls_are_counted_by_local_day_and_hour(monkeypatch: pytest.MonkeyPatch
         time.tzset()
 
 
-def test_two_sessions_of_a_folder_are_compared_with_their_subagents() -> None:
+def test_comparison_of_sessions_includes_their_subagents() -> None:
     calls = {row["id"]: row["calls"] for row in rows_of(run("sessions", sample.archive(), "--json"))}
     data = one_row(run("compare", "5f0c1d7e", "3c5a7e91", sample.archive(), "--json"))
     expected = [count for prefix in ("5f0c1d7e", "3c5a7e91") for id_, count in calls.items() if id_.startswith(prefix)]

@@ -34,7 +34,7 @@ def day(session_id: str = "day") -> TranscriptBuilder:
 
 
 @requirement("time.command")
-def test_the_answer_stands_first_then_parts_tools_and_the_slowest_calls(tmp_path: Path) -> None:
+def test_summary_comes_first_then_parts_tools_and_slowest_calls(tmp_path: Path) -> None:
     shown = time(day().write(tmp_path / "s.jsonl")).stdout
 
     assert shown.startswith("1m 42s in 1 session, 42.0 s of it busy: most of it went to waiting for permission (71%)")
@@ -43,7 +43,7 @@ def test_the_answer_stands_first_then_parts_tools_and_the_slowest_calls(tmp_path
 
 
 @requirement("time.command")
-def test_json_has_parts_that_sum_for_all_and_for_each_session(tmp_path: Path) -> None:
+def test_json_parts_sum_up_in_total_and_per_session(tmp_path: Path) -> None:
     day("one").write(tmp_path / "one.jsonl")
     day("two").write(tmp_path / "two.jsonl")
 
@@ -57,7 +57,7 @@ def test_json_has_parts_that_sum_for_all_and_for_each_session(tmp_path: Path) ->
 
 
 @requirement("time.command")
-def test_filters_choose_sessions_windows_and_rows_of_the_tables(tmp_path: Path) -> None:
+def test_filters_select_sessions_windows_and_table_rows(tmp_path: Path) -> None:
     day("one").write(tmp_path / "one.jsonl")
     day("two").write(tmp_path / "two.jsonl")
 
@@ -67,7 +67,7 @@ def test_filters_choose_sessions_windows_and_rows_of_the_tables(tmp_path: Path) 
 
 
 @requirement("time.window-sessions")
-def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(tmp_path: Path) -> None:
+def test_window_counts_only_sessions_subagents_and_calls_inside_it(tmp_path: Path) -> None:
     day("one").write(tmp_path / "one.jsonl")
     later = TranscriptBuilder(session_id="two", start=datetime(2026, 11, 3, 9, tzinfo=UTC))
     call = later.prompt("go").call("Task", {"prompt": "look"})
@@ -86,7 +86,7 @@ def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
 
 
 @requirement("names.inside")
-def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents(tmp_path: Path) -> None:
+def test_session_with_only_a_subagent_left_has_its_time(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
     helper = builder.agent(builder.call("Task", {"prompt": "look"})).prompt("look")
     call = helper.call("Bash", {"command": "ls"}, after_ms=2_000)
@@ -101,7 +101,7 @@ def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents
 
 
 @requirement("time.one-duration")
-def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Path) -> None:
+def test_calls_stats_and_time_agree_on_durations(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="crashed").prompt("go")
     builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
     builder.call("Bash", {"command": "make"}, after_ms=1_000)
@@ -125,7 +125,7 @@ def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Pat
 
 
 @requirement("time.command")
-def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> None:
+def test_dialect_restricts_time_to_one_client(tmp_path: Path) -> None:
     day().write(tmp_path / "s.jsonl")
 
     assert told(tmp_path, "--dialect", "claude") == told(tmp_path)
@@ -133,12 +133,12 @@ def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> Non
 
 
 @requirement("time.command")
-def test_a_folder_without_times_has_none_to_show(tmp_path: Path) -> None:
+def test_folder_without_times_shows_none(tmp_path: Path) -> None:
     assert time(tmp_path).stdout == "No times recorded.\n"
 
 
 @requirement("time.command")
-def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_tools(tmp_path: Path) -> None:
+def test_slow_edit_is_a_likely_wait_and_still_counts_as_tool_time(tmp_path: Path) -> None:
     builder = TranscriptBuilder(version="2.0.65").prompt("go")
     call = builder.call("Edit", {"file_path": "/w/a"})
     builder.result(call, claude_results.edited("/w/a", "a", "a", "b"), after_ms=600_000)

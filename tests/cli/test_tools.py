@@ -22,7 +22,7 @@ def rows(*options: str) -> dict[str, dict[str, object]]:
 
 @requirement("tools-command.list")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_list_is_what_a_session_of_the_client_has(version: str) -> None:
+def test_list_equals_the_tools_of_a_client_session(version: str) -> None:
     client = profile(version)
 
     assert list(rows("--profile", version)) == [tool.name for tool in coding_tools(client)]
@@ -31,7 +31,7 @@ def test_the_list_is_what_a_session_of_the_client_has(version: str) -> None:
 
 
 @requirement("tools-command.list")
-def test_a_row_tells_how_calls_are_run() -> None:
+def test_row_describes_how_calls_run() -> None:
     result = rows("--profile", "2.1.325")
 
     assert result["Read"]["concurrent"] is True
@@ -44,7 +44,7 @@ def test_a_row_tells_how_calls_are_run() -> None:
 
 
 @requirement("tools-command.list")
-def test_the_tools_of_the_seed_are_listed_in_its_order() -> None:
+def test_seed_tools_are_listed_in_the_order_of_the_document() -> None:
     listed = [
         "Task", "Bash", "Glob", "Grep", "LS", "ExitPlanMode", "Read", "Edit", "MultiEdit", "Write",
         "NotebookEdit", "WebFetch", "TodoWrite", "WebSearch",
@@ -56,7 +56,7 @@ def test_the_tools_of_the_seed_are_listed_in_its_order() -> None:
 
 
 @requirement("tools-command.list")
-def test_people_get_a_table() -> None:
+def test_text_output_is_a_table() -> None:
     done = CliRunner().invoke(app, ["tools", "--profile", "2.1.325"])
 
     assert done.exit_code == 0

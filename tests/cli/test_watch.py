@@ -102,7 +102,7 @@ def two_calls(session_id: str = "5e550001", start: datetime = LONG_AGO) -> list[
     return session.lines()
 
 
-def test_each_change_is_a_json_line_until_ctrl_c(tmp_path: Path) -> None:
+def test_each_change_is_one_json_line_until_ctrl_c(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     lines = two_calls()
     append(path, *lines[:2])
@@ -119,7 +119,7 @@ def test_each_change_is_a_json_line_until_ctrl_c(tmp_path: Path) -> None:
         assert seen.process.stderr.read() == ""
 
 
-def test_people_read_a_line_per_change(tmp_path: Path) -> None:
+def test_text_output_has_one_line_per_change(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     lines = two_calls()
     append(path, *lines[:3])
@@ -133,7 +133,7 @@ def test_people_read_a_line_per_change(tmp_path: Path) -> None:
         )
 
 
-def test_a_session_that_begins_later_is_waited_for_with_its_subagents(tmp_path: Path) -> None:
+def test_session_that_starts_later_is_watched_with_its_subagents(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     session.call("Task", {"prompt": "Look."}, id="c1")
     session.agent("c1").prompt("Look.").call("Grep", {"pattern": "x"}, id="a1")
@@ -165,7 +165,7 @@ def test_every_session_below_a_folder_is_watched(tmp_path: Path) -> None:
         assert (Path(row["file"]).name, row["was"]) == ("one.jsonl", "requested")
 
 
-def test_a_file_that_is_rewritten_is_told(tmp_path: Path) -> None:
+def test_rewritten_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     lines = two_calls()
     append(path, *lines[:4])
@@ -179,7 +179,7 @@ def test_a_file_that_is_rewritten_is_told(tmp_path: Path) -> None:
         assert seen.call() == ("call", "c2", None, "requested")  # and c1 is no news
 
 
-def test_it_begins_with_open_calls_or_with_everything(tmp_path: Path) -> None:
+def test_watch_starts_with_open_calls_or_with_everything(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     append(path, *two_calls()[:4])
 
@@ -200,7 +200,7 @@ def test_rows_have_the_fields_of_calls(tmp_path: Path) -> None:
     )
 
 
-def test_news_of_background_work_is_told(tmp_path: Path) -> None:
+def test_background_notifications_are_shown(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     session.call("Bash", {"command": "serve", "run_in_background": True}, id="c1")
     session.result("c1", "Command running in background with ID: b1", structured={"backgroundTaskId": "b1"})
@@ -216,7 +216,7 @@ def test_news_of_background_work_is_told(tmp_path: Path) -> None:
 
 
 @requirement("watch.everything")
-def test_without_a_name_all_sessions_of_both_clients_are_watched(projects: Path, user: Path) -> None:
+def test_all_sessions_of_both_clients_are_watched_by_default(projects: Path, user: Path) -> None:
     (user / ".codex" / "sessions").mkdir(parents=True)
     lines = two_calls()
     append(projects / "p" / "old.jsonl", *lines[:2])
@@ -240,7 +240,7 @@ def test_without_a_name_all_sessions_of_both_clients_are_watched(projects: Path,
 
 
 @requirement("watch.everything")
-def test_the_newest_session_is_still_asked_for_by_last(projects: Path) -> None:
+def test_last_selects_the_newest_session(projects: Path) -> None:
     for n, name in enumerate(("old", "new")):
         append(projects / "p" / f"{name}.jsonl", *two_calls(name)[:2])
         os.utime(projects / "p" / f"{name}.jsonl", (1_000 + n, 1_000 + n))
@@ -249,7 +249,7 @@ def test_the_newest_session_is_still_asked_for_by_last(projects: Path) -> None:
 
 
 @requirement("watch.filters")
-def test_the_filters_of_all_commands_choose_what_is_told(projects: Path) -> None:
+def test_common_filters_apply(projects: Path) -> None:
     append(projects / "p" / "one.jsonl", *two_calls("one"))
     append(projects / "q" / "two.jsonl", *two_calls("two"))
 
@@ -273,7 +273,7 @@ def read_so_far(process: subprocess.Popen[str]) -> int:
 
 @requirement("watch.idle")
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc")
-def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(projects: Path) -> None:
+def test_only_new_bytes_are_read(projects: Path) -> None:
     for n in range(300):
         append(projects / f"p{n % 20}" / f"s{n}.jsonl", *two_calls(f"s{n}"))
     big = projects / "p0" / "big.jsonl"
@@ -299,7 +299,7 @@ def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(proj
 
 
 @requirement("watch.limits")
-def test_where_no_watches_are_left_it_is_said_and_files_are_looked_at(projects: Path) -> None:
+def test_missing_file_watches_fall_back_to_polling_with_a_notice(projects: Path) -> None:
     limit = "echo 2 > /proc/sys/user/max_inotify_watches"
     if subprocess.run(["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False).returncode:
         pytest.skip("the limit cannot be set here")
@@ -327,7 +327,7 @@ def test_where_no_watches_are_left_it_is_said_and_files_are_looked_at(projects: 
             process.kill()
 
 
-def test_a_session_is_named_by_the_beginning_of_its_id(projects: Path) -> None:
+def test_session_is_selected_by_an_id_prefix(projects: Path) -> None:
     append(projects / "p" / "5e550001.jsonl", *two_calls()[:2])
     append(projects / "p" / "77770001.jsonl", *two_calls("77770001")[:2])
 
@@ -343,7 +343,7 @@ def test_a_session_is_named_by_the_beginning_of_its_id(projects: Path) -> None:
         ("123", "no session begins with '123'"),
     ],
 )
-def test_what_cannot_be_watched_is_one_line_and_exit_code_2(projects: Path, name: str, text: str) -> None:
+def test_unwatchable_source_exits_with_2_and_prints_one_line(projects: Path, name: str, text: str) -> None:
     done = watch(name)
 
     assert done.exit_code == 2

@@ -176,12 +176,11 @@ def play(conversation: list[list[PlannedCall]], profile: str, path: Path) -> Ses
             ),
             transcript=path,
         )
-        with anyio.fail_after(30):
-            async with session:
-                session.say("go")
-                for number, batch in enumerate(conversation):
-                    await anyio.sleep(0.002)  # replies in no time would be those of a copied session
-                    assert await session.run(reply(batch, number))
+        async with session:
+            session.say("go")
+            for number, batch in enumerate(conversation):
+                await anyio.sleep(0.002)  # replies in no time would be those of a copied session
+                assert await session.run(reply(batch, number))
         assert session.failures == []
         return session
 
@@ -266,21 +265,20 @@ async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(profile
     # An error of the protocol, one of the tool, a good end, no answer, and a server that is gone.
     names = ("refuse", "fail", "structured", "misfit", "hang", "die", "echo")
     calls = [{"type": "tool_use", "id": f"toolu_{name}", "name": f"mcp__chaos__{name}", "input": {}} for name in names]
-    with anyio.fail_after(60):
-        async with McpServers(
-            config(log),
-            profile=named_profile(profile),
-            cwd=tmp_path,
-            environment={**os.environ, "MCP_TOOL_TIMEOUT": "500"},
-        ) as servers:
-            tools = servers.tools()
-            async with Session(
-                permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, profile=profile, transcript=path
-            ) as item:
-                item.say("go")
-                for number, block in enumerate(calls):
-                    message = {"id": f"msg_{number}", "role": "assistant", "model": "m"}
-                    await item.run({**message, "content": [block]})
+    async with McpServers(
+        config(log),
+        profile=named_profile(profile),
+        cwd=tmp_path,
+        environment={**os.environ, "MCP_TOOL_TIMEOUT": "500"},
+    ) as servers:
+        tools = servers.tools()
+        async with Session(
+            permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, profile=profile, transcript=path
+        ) as item:
+            item.say("go")
+            for number, block in enumerate(calls):
+                message = {"id": f"msg_{number}", "role": "assistant", "model": "m"}
+                await item.run({**message, "content": [block]})
 
     read = {span.id: span for span in toolspan.read(path).spans}
     for live in item.spans:

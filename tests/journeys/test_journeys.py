@@ -25,15 +25,15 @@ def taken(name: str) -> None:
 
 
 @requirement("journey.week")
-def test_what_went_wrong_this_week_is_found_and_the_file_is_given_back() -> None:
+def test_failures_of_the_week_are_found_and_the_file_is_restored() -> None:
     taken("week")
 
 
 @requirement("journey.resume")
-def test_a_session_that_will_not_resume_is_mended_and_gone_on_with() -> None:
+def test_session_that_does_not_resume_is_repaired_and_continued() -> None:
     taken("resume")
 
 
 @requirement("journey.own-agent")
-def test_the_agent_of_the_readme_is_interrupted_and_goes_on_where_it_was() -> None:
+def test_interrupted_agent_of_the_readme_continues_where_it_stopped() -> None:
     taken("own-agent")

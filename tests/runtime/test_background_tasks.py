@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.requirement import requirement
@@ -51,17 +50,16 @@ async def test_task_has_a_short_unique_name() -> None:
 
 @requirement("tasks.status")
 async def test_task_reports_how_it_ended(tmp_path: Path) -> None:
-    with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            tasks = BackgroundTasks()
-            for script in ("echo a", "echo b; exit 4", "exec sleep 60"):
-                tasks.add(await started(custody, tmp_path, script))
-            good, bad, endless = tasks
-            await good.wait()
-            await bad.wait()
-            assert endless.status == "running"
-            await endless.stop()
-            await good.stop()
+    async with ProcessSupervisor() as custody:
+        tasks = BackgroundTasks()
+        for script in ("echo a", "echo b; exit 4", "exec sleep 60"):
+            tasks.add(await started(custody, tmp_path, script))
+        good, bad, endless = tasks
+        await good.wait()
+        await bad.wait()
+        assert endless.status == "running"
+        await endless.stop()
+        await good.stop()
 
     assert [task.status for task in tasks] == ["completed", "failed", "killed"]
     assert [task.path.read_text(encoding="utf-8") for task in tasks] == ["a\n", "b\n", ""]
@@ -71,12 +69,11 @@ async def test_task_reports_how_it_ended(tmp_path: Path) -> None:
 
 @requirement("tasks.end")
 async def test_end_of_a_session_stops_running_tasks(tmp_path: Path) -> None:
-    with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            tasks = BackgroundTasks()
-            tasks.add(await started(custody, tmp_path, "exec sleep 60"))
-            tasks.add(await started(custody, tmp_path, "exec sleep 60"))
-            await tasks.stop_all()
+    async with ProcessSupervisor() as custody:
+        tasks = BackgroundTasks()
+        tasks.add(await started(custody, tmp_path, "exec sleep 60"))
+        tasks.add(await started(custody, tmp_path, "exec sleep 60"))
+        await tasks.stop_all()
 
-            assert [task.status for task in tasks] == ["killed", "killed"]
-            assert all(isinstance(task, CommandTask) and task.child.exit is not None for task in tasks)
+        assert [task.status for task in tasks] == ["killed", "killed"]
+        assert all(isinstance(task, CommandTask) and task.child.exit is not None for task in tasks)

@@ -36,8 +36,7 @@ async def test_concurrent_calls_run_at_once(many: int) -> None:
         await all_inside.wait()
         return "met"
 
-    with anyio.fail_after(5):
-        results = await Runner([meet]).run([call(f"c{n}", "meet") for n in range(many)])
+    results = await Runner([meet]).run([call(f"c{n}", "meet") for n in range(many)])
 
     assert [result.text for result in results] == ["met"] * many
 
@@ -52,8 +51,7 @@ async def test_concurrent_sync_calls_run_at_once() -> None:
         asyncio.run_coroutine_threadsafe(both_inside.wait(), loop).result(5)
         return "met"
 
-    with anyio.fail_after(5):
-        results = await Runner([meet]).run([call("a", "meet"), call("b", "meet")])
+    results = await Runner([meet]).run([call("a", "meet"), call("b", "meet")])
 
     assert [result.text for result in results] == ["met", "met"]
 
@@ -64,10 +62,9 @@ async def test_two_commands_run_at_once(tmp_path: Path) -> None:
     here, there = "mkfifo x; echo 1 > x; cat y", "until mkfifo y 2>/dev/null; do :; done"
     commands = [f"{here}", f"{there}; until [ -p x ]; do :; done; cat x; echo 2 > y"]
 
-    with anyio.fail_after(20):
-        results = await Runner([bash], cwd=tmp_path).run(
-            [call(f"c{n}", "Bash", command=command) for n, command in enumerate(commands)]
-        )
+    results = await Runner([bash], cwd=tmp_path).run(
+        [call(f"c{n}", "Bash", command=command) for n, command in enumerate(commands)]
+    )
 
     assert [result.text for result in results] == ["2", "1"]
 
@@ -95,8 +92,7 @@ async def test_exclusive_call_never_overlaps_another() -> None:
         return await stay("alone")
 
     names = ["shared", "shared", "alone", "shared", "alone", "alone", "shared"]
-    with anyio.fail_after(5):
-        results = await Runner([shared, alone]).run([call(f"c{n}", name) for n, name in enumerate(names)])
+    results = await Runner([shared, alone]).run([call(f"c{n}", name) for n, name in enumerate(names)])
 
     assert [result.text for result in results] == names
     assert beside == [[], [], []]
@@ -113,15 +109,14 @@ async def test_call_with_an_invalid_input_waits_for_earlier_calls() -> None:
         await go_on.wait()
         return "shared"
 
-    with anyio.fail_after(5):
-        async with Runner([shared], direct=[log]) as runner, runner.batch() as batch:
-            batch.add(call("a", "shared", n=1))
-            batch.add(call("b", "shared", n="one"))
-            await inside.wait()
-            await anyio.lowlevel.checkpoint()
-            assert log.states == {}
-            go_on.set()
-            await batch.drain()
+    async with Runner([shared], direct=[log]) as runner, runner.batch() as batch:
+        batch.add(call("a", "shared", n=1))
+        batch.add(call("b", "shared", n="one"))
+        await inside.wait()
+        await anyio.lowlevel.checkpoint()
+        assert log.states == {}
+        go_on.set()
+        await batch.drain()
 
     assert log.states == {"a": "succeeded", "b": "failed"}
 
@@ -141,9 +136,8 @@ async def test_results_come_in_call_order_whatever_ends_first() -> None:
         second_done.set()
         return "second"
 
-    with anyio.fail_after(5):
-        runner = Runner([first, second], direct=[log])
-        results = await runner.run([call("a", "first"), call("b", "second")])
+    runner = Runner([first, second], direct=[log])
+    results = await runner.run([call("a", "first"), call("b", "second")])
 
     assert [result.text for result in results] == ["first", "second"]
     assert [str(item.call_id) for item in log.of(Finished)] == ["b", "a"]
@@ -153,15 +147,14 @@ async def test_results_come_in_call_order_whatever_ends_first() -> None:
 async def test_calls_start_while_the_message_still_streams() -> None:
     early = Held("early", concurrent=True)
 
-    with anyio.fail_after(5):
-        async with Runner([early.tool]) as runner, runner.batch() as batch:
-            batch.add(call("a", "early"))
-            await early.inside.wait()
-            assert batch.completed() == []
-            assert runner.in_progress == {CallId("a")}
-            batch.add(call("b", "early"))
-            early.go_on.set()
-            got = [str(finished.call_id) async for finished in batch.remaining()]
+    async with Runner([early.tool]) as runner, runner.batch() as batch:
+        batch.add(call("a", "early"))
+        await early.inside.wait()
+        assert batch.completed() == []
+        assert runner.in_progress == {CallId("a")}
+        batch.add(call("b", "early"))
+        early.go_on.set()
+        got = [str(finished.call_id) async for finished in batch.remaining()]
 
     assert sorted(got) == ["a", "b"]
     assert runner.in_progress == frozenset()
@@ -177,10 +170,9 @@ async def test_call_id_is_accepted_once_in_a_conversation() -> None:
         ran.append(1)
         return str(len(ran))
 
-    with anyio.fail_after(5):
-        async with Runner([count], direct=[log]) as runner:
-            first = await runner.run([call("a", "count"), call("a", "count")])
-            again = await runner.run([call("a", "count")])
+    async with Runner([count], direct=[log]) as runner:
+        first = await runner.run([call("a", "count"), call("a", "count")])
+        again = await runner.run([call("a", "count")])
 
     assert ([item.text for item in first], again, len(ran)) == (["1"], [], 1)
     assert len(log.of(Duplicate)) == 2
@@ -206,7 +198,7 @@ async def test_invalid_block_raises_and_no_call_of_its_message_runs(block: dict[
         return "x"
 
     runner = Runner([count])
-    with anyio.fail_after(5), pytest.raises(BadCall):
+    with pytest.raises(BadCall):
         await runner.run([call("a", "count"), block])
 
     assert ran == []
@@ -219,9 +211,8 @@ async def test_context_change_of_a_call_reaches_the_next() -> None:
         place = ctx.cwd / folder
         return Output(str(ctx.cwd.name), modify=lambda context: replace(context, cwd=place))
 
-    with anyio.fail_after(5):
-        async with Runner([enter], cwd="/tmp") as runner:
-            results = await runner.run([call(item, "enter", folder=item) for item in "abc"])
+    async with Runner([enter], cwd="/tmp") as runner:
+        results = await runner.run([call(item, "enter", folder=item) for item in "abc"])
 
     assert [result.text for result in results] == ["tmp", "a", "b"]
     assert runner.context.cwd == Path("/tmp/a/b/c")
@@ -251,9 +242,8 @@ async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -
         seen.append(ctx.context.values.get("trail"))
         return "x"
 
-    with anyio.fail_after(5):
-        async with Runner([slow, quick, look]) as runner:
-            await runner.run([call("a", "slow"), call("b", "quick"), call("c", "look")])
+    async with Runner([slow, quick, look]) as runner:
+        await runner.run([call("a", "slow"), call("b", "quick"), call("c", "look")])
 
     assert seen == ["12"]
 
@@ -266,8 +256,7 @@ async def test_failing_modifier_is_reported_and_changes_nothing() -> None:
     async def breaks() -> Output:
         return Output("fine", modify=lambda context: 1 / 0)  # type: ignore[arg-type,return-value]
 
-    with anyio.fail_after(5):
-        results = await Runner([breaks], direct=[log]).run([call("a", "breaks")])
+    results = await Runner([breaks], direct=[log]).run([call("a", "breaks")])
 
     assert results[0].text == "fine"
     assert [(item.where, item.call_id) for item in log.of(Faulted)] == [("context modifier", "a")]
@@ -297,9 +286,8 @@ async def test_failed_command_cancels_its_siblings_only_by_policy(policy: Siblin
 
     client = profile()
     cancels = replace(client, availability=replace(client.availability, siblings=policy))
-    with anyio.fail_after(5):
-        runner = Runner([shell, later], profile=cancels, direct=[log])
-        results = await runner.run([call("a", "Bash", ok=False), call("b", "Bash", ok=True), call("c", "later")])
+    runner = Runner([shell, later], profile=cancels, direct=[log])
+    results = await runner.run([call("a", "Bash", ok=False), call("b", "Bash", ok=True), call("c", "later")])
 
     if policy == "independent":
         assert log.states == {"a": "failed", "b": "succeeded", "c": "succeeded"}
@@ -317,8 +305,7 @@ async def test_disabled_tool_is_unknown() -> None:
         return "seen"
 
     off = replace(hidden, enabled=False)
-    with anyio.fail_after(5):
-        results = await Runner([off], direct=[log]).run([call("a", "hidden"), call("b", "other")])
+    results = await Runner([off], direct=[log]).run([call("a", "hidden"), call("b", "other")])
 
     assert "No such tool available: hidden" in results[0].text
     assert log.of(Started) == []
@@ -333,7 +320,6 @@ async def test_calls_on_different_files_overlap_with_path_locks() -> None:
         await both_inside.wait()
         return path
 
-    with anyio.fail_after(5):
-        results = await Runner([write], by_path=True).run([call("a", "write", path="x"), call("b", "write", path="y")])
+    results = await Runner([write], by_path=True).run([call("a", "write", path="x"), call("b", "write", path="y")])
 
     assert [result.text for result in results] == ["x", "y"]

@@ -54,12 +54,11 @@ async def quick() -> str:
 @asynccontextmanager
 async def at_work(output: EventLog) -> AsyncIterator[tuple[Runner, Batch]]:
     running = endless()
-    with anyio.fail_after(5):
-        async with Runner([running.tool, quick], direct=[output]) as runner, runner.batch() as batch:
-            batch.add(call("a", "endless"))
-            batch.add(call("b", "quick"))
-            await running.inside.wait()
-            yield runner, batch
+    async with Runner([running.tool, quick], direct=[output]) as runner, runner.batch() as batch:
+        batch.add(call("a", "endless"))
+        batch.add(call("b", "quick"))
+        await running.inside.wait()
+        yield runner, batch
 
 
 @requirement("cancel.one")
@@ -103,8 +102,7 @@ async def test_cancelled_host_leaves_every_call_with_a_result_and_no_task(way: s
         await runner.run([call("a", "endless"), call("b", "counted"), call("c", "counted")])
 
     around = asyncio.all_tasks()
-    with anyio.fail_after(5):
-        await gone(way, host, running.inside)
+    await gone(way, host, running.inside)
 
     assert sorted(output.states) == ["a", "b", "c"]
     assert (output.states["a"], output.states["b"], ran) == ("interrupted", "cancelled", [])
@@ -149,23 +147,22 @@ async def test_uninterruptible_tool_finishes_and_keeps_its_result(way: str, hook
     async def host() -> None:
         await runner.run([call("a", "steady"), call("b", "quick")])
 
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as group:
-            task = asyncio.create_task(host())
-            await inside.wait()
-            match way:
-                case "call":
-                    runner.cancel("a")
-                case "all":
-                    runner.cancel()
-                case "host":
-                    group.cancel_scope.cancel()
-                    task.cancel()
-                case _:
-                    task.cancel()
-            go_on.set()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([task])
+    async with anyio.create_task_group() as group:
+        task = asyncio.create_task(host())
+        await inside.wait()
+        match way:
+            case "call":
+                runner.cancel("a")
+            case "all":
+                runner.cancel()
+            case "host":
+                group.cancel_scope.cancel()
+                task.cancel()
+            case _:
+                task.cancel()
+        go_on.set()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
 
     assert log.states["a"] == "succeeded"
     assert next(item.content for item in log.of(Finished) if item.call_id == "a") == "finished"
@@ -181,12 +178,11 @@ async def test_output_of_a_tool_is_kept_if_post_hooks_are_cancelled() -> None:
         hooked.set()
         await anyio.sleep_forever()
 
-    with anyio.fail_after(5):
-        async with Runner([quick], hooks=hooks, direct=[output]) as runner, runner.batch() as batch:
-            batch.add(call("a", "quick"))
-            await hooked.wait()
-            batch.cancel()
-            finished = await batch.drain()
+    async with Runner([quick], hooks=hooks, direct=[output]) as runner, runner.batch() as batch:
+        batch.add(call("a", "quick"))
+        await hooked.wait()
+        batch.cancel()
+        finished = await batch.drain()
 
     assert (finished[0].span.state, finished[0].content) == ("succeeded", "quick")
 
@@ -205,14 +201,13 @@ async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> 
         return "too late"
 
     try:
-        with anyio.fail_after(5):
-            async with Runner([stubborn, quick], direct=[output]) as runner, runner.batch() as batch:
-                batch.add(call("a", "stubborn"))
-                batch.add(call("b", "quick"))
-                await inside.wait()
-                batch.cancel(CallId("a"))
-                finished = await batch.drain()
-                assert not saw
+        async with Runner([stubborn, quick], direct=[output]) as runner, runner.batch() as batch:
+            batch.add(call("a", "stubborn"))
+            batch.add(call("b", "quick"))
+            await inside.wait()
+            batch.cancel(CallId("a"))
+            finished = await batch.drain()
+            assert not saw
     finally:
         go_on.set()
 
@@ -228,13 +223,12 @@ async def test_unanswered_question_is_reported_as_aborted() -> None:
         await anyio.sleep_forever()
         return Allow()
 
-    with anyio.fail_after(5):
-        runner = Runner([quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[output])
-        async with runner, runner.batch() as batch:
-            batch.add(call("a", "quick"))
-            await request.wait()
-            batch.cancel()
-            finished = await batch.drain()
+    runner = Runner([quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[output])
+    async with runner, runner.batch() as batch:
+        batch.add(call("a", "quick"))
+        await request.wait()
+        batch.cancel()
+        finished = await batch.drain()
 
     assert finished[0].span.state == "cancelled"
     assert [item.reason for item in output.of(PermissionRequested)] == ["sure?"]
@@ -246,8 +240,7 @@ async def test_call_cancelled_by_its_policy_does_not_run() -> None:
     log = EventLog()
     runner = Runner([quick], policies=[lambda question: runner.cancel("a")], direct=[log])
 
-    with anyio.fail_after(5):
-        finished = await runner.finish([call("a", "quick")])
+    finished = await runner.finish([call("a", "quick")])
 
     assert (finished[0].span.state, log.of(Started)) == ("cancelled", [])
 
@@ -258,11 +251,10 @@ async def test_no_hook_runs_for_a_cancelled_call() -> None:
     fired: list[Call] = []
     hooks.pre_tool_use()(fired.append)
 
-    with anyio.fail_after(5):
-        async with Runner([quick], hooks=hooks) as runner, runner.batch() as batch:
-            batch.add(call("a", "quick"))
-            batch.cancel()
-            finished = await batch.drain()
+    async with Runner([quick], hooks=hooks) as runner, runner.batch() as batch:
+        batch.add(call("a", "quick"))
+        batch.cancel()
+        finished = await batch.drain()
 
     assert (finished[0].span.state, fired) == ("cancelled", [])
 
@@ -272,12 +264,11 @@ async def test_no_hook_runs_for_a_cancelled_call() -> None:
 async def test_failing_partial_output_costs_no_result(partial: Any) -> None:
     running = Held("endless", partial=partial)
 
-    with anyio.fail_after(5):
-        async with Runner([running.tool]) as runner, runner.batch() as batch:
-            batch.add(call("a", "endless"))
-            await running.inside.wait()
-            batch.cancel()
-            finished = await batch.drain()
+    async with Runner([running.tool]) as runner, runner.batch() as batch:
+        batch.add(call("a", "endless"))
+        await running.inside.wait()
+        batch.cancel()
+        finished = await batch.drain()
 
     assert finished[0].span.state == "interrupted"
 
@@ -289,16 +280,15 @@ async def test_cancelled_command_ends_with_all_its_processes_and_keeps_its_outpu
     command = f"echo begun; sleep 100 & echo $$ $! > pids; {apart}; mv pids ready; wait"
     shell = bash_tool(profile("2.1.80"))
 
-    with anyio.fail_after(20):
-        runner = Runner([shell], cwd=tmp_path, profile=profile("2.1.80"))
-        async with runner, runner.batch() as batch:
-            batch.add(call("a", "Bash", command=command))
-            while not ready.exists():
-                await anyio.lowlevel.checkpoint()
-            pids = [int(pid) for pid in ready.read_text(encoding="utf-8").split()]
-            assert all(is_alive(pid) for pid in pids)
-            batch.cancel()
-            finished = await batch.drain()
+    runner = Runner([shell], cwd=tmp_path, profile=profile("2.1.80"))
+    async with runner, runner.batch() as batch:
+        batch.add(call("a", "Bash", command=command))
+        while not ready.exists():
+            await anyio.lowlevel.checkpoint()
+        pids = [int(pid) for pid in ready.read_text(encoding="utf-8").split()]
+        assert all(is_alive(pid) for pid in pids)
+        batch.cancel()
+        finished = await batch.drain()
 
     assert [pid for pid in pids if is_alive(pid)] == []
     assert "begun" in str(finished[0].content)
@@ -324,9 +314,8 @@ async def test_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
         await task
         return ""
 
-    with anyio.fail_after(5):
-        finished = await Runner([unlucky, replace(quick, concurrent=True)]).finish(
-            [call("a", "unlucky"), call("b", "quick"), call("c", "unlucky")]
-        )
+    finished = await Runner([unlucky, replace(quick, concurrent=True)]).finish(
+        [call("a", "unlucky"), call("b", "quick"), call("c", "unlucky")]
+    )
 
     assert [item.span.state for item in finished] == ["failed", "succeeded", "failed"]

@@ -90,20 +90,19 @@ WAYS = ("swallow", "swallow_all", "shield", "sleep")
 @pytest.mark.parametrize("who", ["one", "all"])
 async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrupted(way: str, who: str) -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
-    with anyio.fail_after(10):
-        async with Runner([stubborn.tool(way), quick], direct=[output]) as runner:
-            async with runner.batch() as batch:
-                batch.add(call("a", "stubborn"))
-                batch.add(call("b", "quick"))
-                await stubborn.inside.wait()
-                runner.cancel("a" if who == "one" else None)
-                finished = await batch.drain()
-            again = await runner.finish([call("c", "quick")])
-            assert [item.reason for item in output.of(Faulted)] == [
-                "it did not stop when it was told to, and is left to itself"
-            ]
-            stubborn.gate.set()
-            await anyio.wait_all_tasks_blocked()
+    async with Runner([stubborn.tool(way), quick], direct=[output]) as runner:
+        async with runner.batch() as batch:
+            batch.add(call("a", "stubborn"))
+            batch.add(call("b", "quick"))
+            await stubborn.inside.wait()
+            runner.cancel("a" if who == "one" else None)
+            finished = await batch.drain()
+        again = await runner.finish([call("c", "quick")])
+        assert [item.reason for item in output.of(Faulted)] == [
+            "it did not stop when it was told to, and is left to itself"
+        ]
+        stubborn.gate.set()
+        await anyio.wait_all_tasks_blocked()
 
     assert finished[0].span.state == "interrupted"
     assert "half of it" in str(finished[0].content)
@@ -119,10 +118,9 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
 @pytest.mark.parametrize("way", WAYS)
 async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
     stubborn = IgnoresCancellation()
-    with anyio.fail_after(10):
-        async with Runner([stubborn.tool(way, timeout=0.001)]) as runner:
-            (finished,) = await runner.finish([call("a", "stubborn")])
-            stubborn.gate.set()
+    async with Runner([stubborn.tool(way, timeout=0.001)]) as runner:
+        (finished,) = await runner.finish([call("a", "stubborn")])
+        stubborn.gate.set()
 
     assert finished.span.state == "timed_out"
     assert any("did not stop" in item.rule for item in finished.span.evidence)
@@ -139,10 +137,9 @@ async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, 
         runner = Runner([stubborn.tool(way), quick], direct=[output], grace=GRACE)
         await runner.run([call("a", "stubborn"), call("b", "quick")])
 
-    with anyio.fail_after(10):
-        await gone(host, run, stubborn.inside)
-        stubborn.gate.set()
-        await anyio.wait_all_tasks_blocked()
+    await gone(host, run, stubborn.inside)
+    stubborn.gate.set()
+    await anyio.wait_all_tasks_blocked()
 
     assert output.states == {"a": "interrupted", "b": "succeeded"}
 
@@ -160,16 +157,15 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
             ended.append("closed")
         return "never"
 
-    with anyio.fail_after(10):
-        async with Runner([patient], grace=GRACE) as runner, runner.batch() as batch:
-            batch.add(call("a", "stubborn"))
-            await stubborn.inside.wait()
-            runner.cancel()
-            await batch.drain()
-            # At every turn of the loop for the first hundredth of a second, then at growing pauses.
-            before = stubborn.told
-            await anyio.sleep(0.05)
-            assert stubborn.told == before
+    async with Runner([patient], grace=GRACE) as runner, runner.batch() as batch:
+        batch.add(call("a", "stubborn"))
+        await stubborn.inside.wait()
+        runner.cancel()
+        await batch.drain()
+        # At every turn of the loop for the first hundredth of a second, then at growing pauses.
+        before = stubborn.told
+        await anyio.sleep(0.05)
+        assert stubborn.told == before
 
     assert ended == ["closed"]
 
@@ -178,12 +174,11 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
 async def test_abandoned_task_is_closed_with_the_runner() -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
     around = asyncio.all_tasks()
-    with anyio.fail_after(10):
-        async with Runner([stubborn.tool()], direct=[output], grace=GRACE) as runner, runner.batch() as batch:
-            batch.add(call("a", "stubborn"))
-            await stubborn.inside.wait()
-            runner.cancel()
-            await batch.drain()
+    async with Runner([stubborn.tool()], direct=[output], grace=GRACE) as runner, runner.batch() as batch:
+        batch.add(call("a", "stubborn"))
+        await stubborn.inside.wait()
+        runner.cancel()
+        await batch.drain()
 
     assert [item for item in asyncio.all_tasks() - around if not item.done()] == []
     assert output.of(Faulted)[-1].reason == "it never stopped, and was closed with the runner"
@@ -192,13 +187,12 @@ async def test_abandoned_task_is_closed_with_the_runner() -> None:
 @requirement("cancel.stubborn")
 async def test_tool_that_stops_within_the_grace_keeps_its_result() -> None:
     stubborn = IgnoresCancellation()
-    with anyio.fail_after(10):
-        async with Runner([stubborn.tool("shield")]) as runner, runner.batch() as batch:
-            batch.add(call("a", "stubborn"))
-            await stubborn.inside.wait()
-            runner.cancel()
-            stubborn.gate.set()
-            (finished,) = await batch.drain()
+    async with Runner([stubborn.tool("shield")]) as runner, runner.batch() as batch:
+        batch.add(call("a", "stubborn"))
+        await stubborn.inside.wait()
+        runner.cancel()
+        stubborn.gate.set()
+        (finished,) = await batch.drain()
 
     assert (finished.span.state, finished.content) == ("succeeded", "late")
 
@@ -218,13 +212,12 @@ async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
             await runner.run([call("a", "stubborn"), call("b", "later")])
             ran.append("host")
 
-    with anyio.fail_after(10):
-        task = asyncio.create_task(host())
-        await stubborn.inside.wait()
-        task.cancel()
-        stubborn.gate.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    task = asyncio.create_task(host())
+    await stubborn.inside.wait()
+    task.cancel()
+    stubborn.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert output.states == {"a": "succeeded", "b": "cancelled"}
     assert ran == []
@@ -257,11 +250,10 @@ async def test_cancelled_host_gets_one_cancellation(where: str) -> None:
                 await asyncio.sleep(0)
                 cleaned.append(True)
 
-    with anyio.fail_after(10):
-        task = asyncio.create_task(host())
-        await inside.wait()
-        task.cancel()
-        await asyncio.wait([task])
+    task = asyncio.create_task(host())
+    await inside.wait()
+    task.cancel()
+    await asyncio.wait([task])
 
     assert cleaned == [True]
 
@@ -279,14 +271,13 @@ async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
     async def host() -> None:
         await Runner([steady], direct=[output]).run([call("a", "steady")])
 
-    with anyio.fail_after(10):
-        task = asyncio.create_task(host())
-        await inside.wait()
-        task.cancel()
-        await anyio.wait_all_tasks_blocked()
-        gate.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    task = asyncio.create_task(host())
+    await inside.wait()
+    task.cancel()
+    await anyio.wait_all_tasks_blocked()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert output.states == {"a": "succeeded"}
 
@@ -300,16 +291,15 @@ async def test_tool_is_abandoned_at_once_without_a_grace() -> None:
         await stubborn.swallow()
         return ""
 
-    with anyio.fail_after(10):
-        async with Runner([hasty]) as runner, runner.batch() as batch:
-            batch.add(call("a", "stubborn"))
-            await stubborn.inside.wait()
-            runner.cancel()
-            (finished,) = await batch.drain()
-            for _ in range(10):
-                await anyio.lowlevel.checkpoint()
-            assert stubborn.told <= 2
-            stubborn.gate.set()
+    async with Runner([hasty]) as runner, runner.batch() as batch:
+        batch.add(call("a", "stubborn"))
+        await stubborn.inside.wait()
+        runner.cancel()
+        (finished,) = await batch.drain()
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        assert stubborn.told <= 2
+        stubborn.gate.set()
 
     assert finished.span.state == "interrupted"
 
@@ -346,23 +336,22 @@ async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(wha
 
     points = {"before": "pre_tool_use", "after": "post_tool_use", "permission": "permission_request"}
     asking = what in ("approver", "permission")
-    with anyio.fail_after(10):
-        runner = Runner(
-            [checked if what == "check" else quick],
-            hooks=hooked(stubborn, points[what]) if what in points else None,
-            policies=[policy] if what == "policy" else [lambda _: Ask()] if asking else [],
-            fallback=policy if what == "fallback" else None,
-            approver=approver if asking else None,
-            direct=[output],
-            grace=GRACE,
-            hook_grace=GRACE,
-        )
-        async with runner, runner.batch() as batch:
-            batch.add(call("a", "checked" if what == "check" else "quick"))
-            await stubborn.inside.wait()
-            runner.cancel()
-            (finished,) = await batch.drain()
-            stubborn.gate.set()
+    runner = Runner(
+        [checked if what == "check" else quick],
+        hooks=hooked(stubborn, points[what]) if what in points else None,
+        policies=[policy] if what == "policy" else [lambda _: Ask()] if asking else [],
+        fallback=policy if what == "fallback" else None,
+        approver=approver if asking else None,
+        direct=[output],
+        grace=GRACE,
+        hook_grace=GRACE,
+    )
+    async with runner, runner.batch() as batch:
+        batch.add(call("a", "checked" if what == "check" else "quick"))
+        await stubborn.inside.wait()
+        runner.cancel()
+        (finished,) = await batch.drain()
+        stubborn.gate.set()
 
     assert finished.span.state == ("succeeded" if what == "after" else "cancelled")
     assert output.of(Faulted)[0].call_id == "a"
@@ -386,15 +375,14 @@ async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_
         async def on_failure(self, failed: Finished, desk: RunnerContext, run: RunStep) -> None:
             """Nothing."""
 
-    with anyio.fail_after(10):
-        runner = Runner([quick], recoveries=[Recovery()], direct=[output], hook_grace=GRACE)
-        async with runner, runner.batch() as batch:
-            batch.add(call("a", "quick"))
-            await stubborn.inside.wait()
-            runner.cancel()
-            (finished,) = await batch.drain()
-            stubborn.gate.set()
-            await anyio.wait_all_tasks_blocked()
+    runner = Runner([quick], recoveries=[Recovery()], direct=[output], hook_grace=GRACE)
+    async with runner, runner.batch() as batch:
+        batch.add(call("a", "quick"))
+        await stubborn.inside.wait()
+        runner.cancel()
+        (finished,) = await batch.drain()
+        stubborn.gate.set()
+        await anyio.wait_all_tasks_blocked()
 
     assert finished.span.state == "cancelled"
     assert [str(error) for error in refused] == ["call a has ended, so no further calls run for it"]
@@ -411,11 +399,10 @@ async def test_runner_can_be_left_though_a_hook_or_sink_ignores_cancellation(wha
 
     hooks = hooked(stubborn, "post_tool_batch") if what == "batch hook" else None
     runner = Runner([quick], hooks=hooks, sinks=[sink] if what == "sink" else [], grace=GRACE, hook_grace=GRACE)
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as group:
-            group.start_soon(runner.run, [call("a", "quick")])
-            await stubborn.inside.wait()
-            group.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(runner.run, [call("a", "quick")])
+        await stubborn.inside.wait()
+        group.cancel_scope.cancel()
 
     assert stubborn.told > 0
 
@@ -444,11 +431,10 @@ async def test_session_can_be_left_though_a_session_hook_ignores_cancellation(
             await session.submit("go")
             await session.run({"role": "assistant", "content": [{"type": "text", "text": "done"}]})
 
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as group:
-            group.start_soon(converse)
-            await stubborn.inside.wait()
-            group.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(converse)
+        await stubborn.inside.wait()
+        group.cancel_scope.cancel()
 
     assert stubborn.told > 0
 
@@ -485,8 +471,7 @@ async def test_tool_has_one_task_and_its_own_timeouts() -> None:
             await anyio.sleep(5)
         return "looked"
 
-    with anyio.fail_after(10):
-        (result,) = await Runner([look]).run([call("a", "look")])
+    (result,) = await Runner([look]).run([call("a", "look")])
 
     assert (seen, result.text) == ([True, "timed out"], "looked")
 
@@ -503,8 +488,7 @@ async def test_tool_that_cancels_its_task_ends_only_its_call() -> None:
         return "still there"
 
     calls = [call("a", "end_me", wait=False), call("b", "end_me", wait=True), call("c", "quick")]
-    with anyio.fail_after(10):
-        finished = await Runner([end_me, quick]).finish(calls)
+    finished = await Runner([end_me, quick]).finish(calls)
 
     assert [item.span.state for item in finished] == ["succeeded", "failed", "succeeded"]
 
@@ -524,8 +508,7 @@ async def test_timed_out_tool_has_its_grace_to_clean_up() -> None:
             cleaned.append("all")
         return ""
 
-    with anyio.fail_after(10):
-        (finished,) = await Runner([tidy]).finish([call("a", "tidy")])
+    (finished,) = await Runner([tidy]).finish([call("a", "tidy")])
 
     assert cleaned == ["all"]
     assert [item.rule for item in finished.span.evidence] == ["the tool's time limit passed"]
@@ -547,8 +530,7 @@ async def test_cancel_scope_left_open_by_a_tool_does_not_end_the_next_one() -> N
         await later.wait()
         return "done"
 
-    with anyio.fail_after(10):
-        results = await Runner([careless, careful]).run([call("a", "careless"), call("b", "careful")])
+    results = await Runner([careless, careful]).run([call("a", "careless"), call("b", "careful")])
 
     assert [result.text for result in results] == ["gone", "done"]
 
@@ -572,8 +554,7 @@ async def test_tool_that_cancels_its_task_and_returns_does_not_affect_the_next_o
             await asyncio.sleep(0)
         return "done"
 
-    with anyio.fail_after(10):
-        results = await Runner([end_me, patient]).run([call("a", "end_me"), call("b", "patient")])
+    results = await Runner([end_me, patient]).run([call("a", "end_me"), call("b", "patient")])
 
     assert [result.text for result in results] == ["still there", "done"]
 
@@ -587,8 +568,7 @@ async def test_tool_that_survives_its_own_cancellation_keeps_its_result() -> Non
             await asyncio.sleep(5)
         return "still there"
 
-    with anyio.fail_after(10):
-        results = await Runner([end_me, quick]).run([call("a", "end_me"), call("b", "end_me"), call("c", "quick")])
+    results = await Runner([end_me, quick]).run([call("a", "end_me"), call("b", "end_me"), call("c", "quick")])
 
     assert [result.is_error for result in results] == [None, None, None]
 
@@ -606,8 +586,7 @@ async def test_task_awaited_by_a_cancelled_tool_is_cancelled() -> None:
         await children[0]
         return ""
 
-    with anyio.fail_after(10):
-        (finished,) = await Runner([parent]).finish([call("a", "parent")])
+    (finished,) = await Runner([parent]).finish([call("a", "parent")])
 
     assert (finished.span.state, children[0].cancelled()) == ("failed", True)
 
@@ -622,9 +601,8 @@ async def test_exceptions_leave_no_garbage_behind() -> None:
         await anyio.sleep(0)
         raise OwnError("no")
 
-    with anyio.fail_after(10):
-        async with Runner([fails]) as runner:
-            await runner.run([call("a", "fails")])
-            gc.collect()
-            await runner.run([call("b", "fails")])
-            assert [item for item in gc.get_objects() if isinstance(item, OwnError)] == []
+    async with Runner([fails]) as runner:
+        await runner.run([call("a", "fails")])
+        gc.collect()
+        await runner.run([call("b", "fails")])
+        assert [item for item in gc.get_objects() if isinstance(item, OwnError)] == []

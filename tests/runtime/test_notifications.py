@@ -37,12 +37,11 @@ def line(text: str, tag: str) -> str:
 async def test_finished_command_is_announced_with_its_exit_code(
     script: str, status: str, summary: str, tmp_path: Path
 ) -> None:
-    with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            tasks = BackgroundTasks()
-            tasks.add(task := await started(custody, tmp_path, script))
-            await tasks.wait_any()
-            (news,) = tasks.take_finished()
+    async with ProcessSupervisor() as custody:
+        tasks = BackgroundTasks()
+        tasks.add(task := await started(custody, tmp_path, script))
+        await tasks.wait_any()
+        (news,) = tasks.take_finished()
 
     assert news is task
     assert tasks.take_finished() == ()  # once
@@ -54,15 +53,14 @@ async def test_finished_command_is_announced_with_its_exit_code(
 
 @requirement("tasks.news")
 async def test_stopped_command_is_announced_only_on_request(tmp_path: Path) -> None:
-    with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            tasks = BackgroundTasks()
-            tasks.add(task := await started(custody, tmp_path, "exec sleep 60"))
-            task.description = "Wait a while"
-            running = format_notification(task, NOW)
-            await task.stop()
-            assert tasks.take_finished() == ()
-            stopped = format_notification(task, NOW)
+    async with ProcessSupervisor() as custody:
+        tasks = BackgroundTasks()
+        tasks.add(task := await started(custody, tmp_path, "exec sleep 60"))
+        task.description = "Wait a while"
+        running = format_notification(task, NOW)
+        await task.stop()
+        assert tasks.take_finished() == ()
+        stopped = format_notification(task, NOW)
 
     assert line(running, "summary") == 'Background command "Wait a while" is running'
     assert line(stopped, "summary") == 'Background command "Wait a while" was stopped'
@@ -115,13 +113,12 @@ async def test_stopped_agent_is_cancelled_and_awaited() -> None:
             await anyio.sleep_forever()
         task.finished.set()
 
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as group:
-            group.start_soon(work)
-            await inside.wait()
-            await task.stop()
-            assert task.finished.is_set()
-            await task.stop()  # once more changes nothing
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await inside.wait()
+        await task.stop()
+        assert task.finished.is_set()
+        await task.stop()  # once more changes nothing
 
     assert (task.status, task.stopped) == ("killed", True)
 
@@ -132,8 +129,7 @@ async def test_finished_agent_is_not_stopped() -> None:
     task.report = AgentReport(text="Three.")
     task.finished.set()
 
-    with anyio.fail_after(10):
-        await task.stop()
+    await task.stop()
 
     assert (task.status, task.stopped) == ("completed", False)
 
@@ -141,16 +137,15 @@ async def test_finished_agent_is_not_stopped() -> None:
 @requirement("tasks.news")
 async def test_wait_ends_with_the_first_task_and_at_once_without_any() -> None:
     tasks, slow, quick = BackgroundTasks(), agent("a1"), agent("a2")
-    with anyio.fail_after(10):
-        await tasks.wait_any()
-        tasks.add(slow)
-        tasks.add(quick)
-        assert [item.id for item in tasks.running] == ["a1", "a2"]
-        async with anyio.create_task_group() as group:
-            group.start_soon(tasks.wait_any)
-            await anyio.wait_all_tasks_blocked()
-            quick.report = AgentReport(text="")
-            quick.finished.set()
+    await tasks.wait_any()
+    tasks.add(slow)
+    tasks.add(quick)
+    assert [item.id for item in tasks.running] == ["a1", "a2"]
+    async with anyio.create_task_group() as group:
+        group.start_soon(tasks.wait_any)
+        await anyio.wait_all_tasks_blocked()
+        quick.report = AgentReport(text="")
+        quick.finished.set()
 
     assert [item.id for item in tasks.running] == ["a1"]
     assert [item.id for item in tasks.take_finished()] == ["a2"]

@@ -38,13 +38,12 @@ async def test_runner_accepts_a_message_a_block_or_blocks() -> None:
     blocks = [call("a", "quick"), call("b", "quick")]
     message = {"role": "assistant", "content": [{"type": "text", "text": "Well"}, *blocks]}
 
-    with anyio.fail_after(5):
-        assert [item.id for item in await Runner([quick]).run(message)] == ["a", "b"]
-        assert [item.id for item in await Runner([quick]).run(blocks)] == ["a", "b"]
-        assert [item.id for item in await Runner([quick]).run(blocks[0])] == ["a"]
-        assert await Runner([quick]).run({"role": "assistant", "content": "Done."}) == []
-        with pytest.raises(BadCall):
-            await Runner([quick]).run({"role": "assistant", "content": 7})
+    assert [item.id for item in await Runner([quick]).run(message)] == ["a", "b"]
+    assert [item.id for item in await Runner([quick]).run(blocks)] == ["a", "b"]
+    assert [item.id for item in await Runner([quick]).run(blocks[0])] == ["a"]
+    assert await Runner([quick]).run({"role": "assistant", "content": "Done."}) == []
+    with pytest.raises(BadCall):
+        await Runner([quick]).run({"role": "assistant", "content": 7})
 
 
 @requirement("runner.alone")
@@ -52,11 +51,10 @@ async def test_runner_can_be_used_repeatedly_without_being_entered() -> None:
     runner = Runner([quick])
     around = asyncio.all_tasks()
 
-    with anyio.fail_after(5):
-        for n in range(3):
-            assert [item.text for item in await runner.run([call(f"c{n}", "quick")])] == ["quick"]
-            await anyio.lowlevel.checkpoint()
-            assert asyncio.all_tasks() == around
+    for n in range(3):
+        assert [item.text for item in await runner.run([call(f"c{n}", "quick")])] == ["quick"]
+        await anyio.lowlevel.checkpoint()
+        assert asyncio.all_tasks() == around
 
 
 @requirement("runner.alone")
@@ -86,11 +84,10 @@ async def test_concurrent_runs_of_a_runner_that_is_not_entered_do_not_end_each_o
             await anyio.lowlevel.checkpoint()
         first_done.set()
 
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as group:
-            group.start_soon(run, "first")
-            group.start_soon(run, "second")
-            group.start_soon(watch)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run, "first")
+        group.start_soon(run, "second")
+        group.start_soon(watch)
 
     assert texts == {"first": "first", "second": "second"}
 
@@ -103,8 +100,7 @@ async def test_tool_can_run_calls() -> None:
         return f"inside: {result.text}"
 
     runner = Runner([outer, quick])
-    with anyio.fail_after(5):
-        (result,) = await runner.run([call("a", "outer")])
+    (result,) = await runner.run([call("a", "outer")])
 
     assert result.text == "inside: quick"
 
@@ -118,7 +114,7 @@ async def test_leaving_a_runner_finalizes_running_calls() -> None:
         await anyio.sleep_forever()
         return ""
 
-    with anyio.fail_after(5), pytest.raises(KeyError):
+    with pytest.raises(KeyError):
         async with Runner([endless, quick], direct=[log]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
             batch.add(call("b", "quick"))
@@ -140,9 +136,8 @@ async def test_progress_is_limited_to_ten_per_second_and_the_last_is_sent() -> N
             ctx.progress("other", n=n)
         return "done"
 
-    with anyio.fail_after(5):
-        runner = Runner([busy], direct=[log], clock=lambda: now[0])
-        await runner.run([call("a", "busy")])
+    runner = Runner([busy], direct=[log], clock=lambda: now[0])
+    await runner.run([call("a", "busy")])
 
     numbers = [item.data["n"] for item in log.of(Progressed)]
     assert 9 <= len(numbers) <= 12
@@ -171,8 +166,7 @@ async def test_recovery_steps_are_calls_with_one_result_each() -> None:
     ids = ["a", "a_r1", "a_rest", "b"]
     runner = Runner([quick, fails], recoveries=[Recovering()], direct=[log])
 
-    with anyio.fail_after(5):
-        finished = await runner.finish([call(item, "fails" if item in ("a", "b") else "quick") for item in ids])
+    finished = await runner.finish([call(item, "fails" if item in ("a", "b") else "quick") for item in ids])
 
     got = [str(item.call_id) for item in finished]
     assert [item for item in got if item in ids] == ids
@@ -187,8 +181,7 @@ async def test_failing_recovery_costs_no_call_its_result() -> None:
     log = EventLog()
     runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[log])
 
-    with anyio.fail_after(5):
-        (result,) = await runner.run([call("a", "quick")])
+    (result,) = await runner.run([call("a", "quick")])
 
     assert result.text == "quick"
     assert [item.where for item in log.of(Faulted)] == ["recovery"]
@@ -227,19 +220,18 @@ async def test_cancelling_a_call_ends_its_recovery(way: str, when: str, in_step:
         return ""
 
     runner = Runner([fails, endless, quick], recoveries=[recovery], direct=[output])
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as group:
-            group.start_soon(runner.run, [call("a", "fails"), call("b", "quick")])
-            await recovery.at_work.wait()
-            await anyio.lowlevel.checkpoint()
-            match way:
-                case "one":
-                    runner.cancel("a")
-                    recovery.when = "never"
-                case "all":
-                    runner.cancel()
-                case _:
-                    group.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(runner.run, [call("a", "fails"), call("b", "quick")])
+        await recovery.at_work.wait()
+        await anyio.lowlevel.checkpoint()
+        match way:
+            case "one":
+                runner.cancel("a")
+                recovery.when = "never"
+            case "all":
+                runner.cancel()
+            case _:
+                group.cancel_scope.cancel()
 
     requested = sorted(str(item.call.id) for item in output.of(Requested))
     assert sorted(str(item.call_id) for item in output.of(Finished)) == requested

@@ -47,9 +47,8 @@ async def test_every_sink_gets_every_event_in_order() -> None:
         await anyio.lowlevel.checkpoint()
         in_task(event)
 
-    with anyio.fail_after(5):
-        async with Runner([quick], direct=[output], sinks=[in_thread, waits]) as runner:
-            await runner.run([call("a", "quick"), call("b", "quick")])
+    async with Runner([quick], direct=[output], sinks=[in_thread, waits]) as runner:
+        await runner.run([call("a", "quick"), call("b", "quick")])
 
     assert len(output.of(Finished)) == 2
     assert output.events == in_thread.events == in_task.events
@@ -60,10 +59,9 @@ async def test_every_sink_gets_every_event_in_order() -> None:
 async def test_filtered_sink_gets_only_its_kinds() -> None:
     ends, all_of_it = EventLog(), EventLog()
 
-    with anyio.fail_after(5):
-        for others in ([], [all_of_it]):
-            async with Runner([quick], direct=[FilteredSink(ends, [Finished]), *others]) as runner:
-                await runner.run([call("a", "quick")])
+    for others in ([], [all_of_it]):
+        async with Runner([quick], direct=[FilteredSink(ends, [Finished]), *others]) as runner:
+            await runner.run([call("a", "quick")])
 
     assert ends.events == ends.of(Finished)
     assert len(ends.events) == 2
@@ -88,10 +86,9 @@ async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> No
     def crashes_too(event: LiveEvent) -> None:
         raise ValueError("nor here")
 
-    with anyio.fail_after(5):
-        runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, log])
-        async with runner:
-            results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
+    runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, log])
+    async with runner:
+        results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
 
     assert [result.text for result in results] == ["quick"] * 5
     told_of = [item.where.rpartition(".")[2] for item in log.of(Faulted)]
@@ -113,9 +110,8 @@ async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
         go_on.wait()
 
     try:
-        with anyio.fail_after(5):
-            async with Runner([quick], direct=[output], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
-                results = await runner.run([call("a", "quick")])
+        async with Runner([quick], direct=[output], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
+            results = await runner.run([call("a", "quick")])
     finally:
         go_on.set()
 
@@ -155,22 +151,21 @@ async def test_full_sink_queue_drops_progress_first_then_the_oldest_and_counts(
     async def later(event: LiveEvent) -> None:
         got.append(str(event.call_id) if isinstance(event, Started | Progressed) else "?")
 
-    with anyio.fail_after(5):
-        emitter = Emitter([slow if way == "thread" else later], clock=lambda: 0.0)
-        if way == "thread":
-            emitter.emit(started(0))
-            await anyio.to_thread.run_sync(begun.wait)
-        for n in (1, 2, 3):
-            emitter.emit(started(n))
-        emitter.emit(news(4))
-        assert emitter.dropped == 1
-        emitter.emit(started(5))
-        assert emitter.dropped == 2
-        go_on.set()
-        tasks = TaskSet()
-        emitter.start(tasks, IsolatedTasks(lambda *output: None))
-        await emitter.close(4)
-        await tasks.close()
+    emitter = Emitter([slow if way == "thread" else later], clock=lambda: 0.0)
+    if way == "thread":
+        emitter.emit(started(0))
+        await anyio.to_thread.run_sync(begun.wait)
+    for n in (1, 2, 3):
+        emitter.emit(started(n))
+    emitter.emit(news(4))
+    assert emitter.dropped == 1
+    emitter.emit(started(5))
+    assert emitter.dropped == 2
+    go_on.set()
+    tasks = TaskSet()
+    emitter.start(tasks, IsolatedTasks(lambda *output: None))
+    await emitter.close(4)
+    await tasks.close()
 
     assert got == [*(["0"] if way == "thread" else []), "2", "3", "5"]
 
@@ -186,10 +181,9 @@ async def test_sink_errors_in_threads_are_reported_in_the_event_loop_thread() ->
         if isinstance(event, Faulted):
             where.add(threading.get_ident())
 
-    with anyio.fail_after(5):
-        emitter = Emitter([crashes], direct=[watch], clock=lambda: 0.0)
-        emitter.emit(started(1))
-        await emitter.close(4)
+    emitter = Emitter([crashes], direct=[watch], clock=lambda: 0.0)
+    emitter.emit(started(1))
+    await emitter.close(4)
 
     assert where == {threading.get_ident()}
 
@@ -204,8 +198,7 @@ async def test_object_with_an_async_call_is_a_sink() -> None:
             self.events.append(event)
 
     keeps = Keeps()
-    with anyio.fail_after(5):
-        await Runner([quick], sinks=[keeps]).run([call("a", "quick")])
+    await Runner([quick], sinks=[keeps]).run([call("a", "quick")])
 
     assert [type(event) for event in keeps.events][:2] == [Requested, Started]
 

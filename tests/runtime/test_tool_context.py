@@ -96,8 +96,7 @@ async def test_tool_resolves_paths(tmp_path: Path) -> None:
 
     runner = Runner([look], cwd=tmp_path)
     home = runner.runner_context.workspace.environment.get("HOME", "~")
-    with anyio.fail_after(10):
-        (result,) = await runner.run([call("a", "look")])
+    (result,) = await runner.run([call("a", "look")])
 
     assert actual == [tmp_path / "b.txt", Path("/x/y"), Path(home) / "z", Path(home)]
     assert result.text == "None None main"
@@ -113,10 +112,9 @@ async def test_live_span_has_input_and_result_like_a_read_one() -> None:
     async def plain(command: str) -> str:
         return "words"
 
-    with anyio.fail_after(10):
-        first, two = await Runner([structured, plain]).finish(
-            [call("a", "Bash", command="ls"), call("b", "mcp__x__plain", command="ls")]
-        )
+    first, two = await Runner([structured, plain]).finish(
+        [call("a", "Bash", command="ls"), call("b", "mcp__x__plain", command="ls")]
+    )
 
     assert first.span.input == BashInput(command="ls")
     assert first.span.call.raw_input == b'{"command":"ls"}'
@@ -143,8 +141,7 @@ async def test_tool_in_a_thread_can_query_and_report() -> None:
         seen.append(dict(ctx.decisions))
         return "done"
 
-    with anyio.fail_after(10):
-        await Runner([sync, halve], direct=[log]).run([call("a", "sync")])
+    await Runner([sync, halve], direct=[log]).run([call("a", "sync")])
 
     assert seen == [False, frozenset({"a"}), ["sync", "halve"], {}]
     assert [(item.kind, item.data) for item in log.of(Progressed)] == [("half", {"done": 1})]
@@ -184,16 +181,15 @@ async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
 
     with pytest.raises(RuntimeError, match="the runner is not entered"):
         runner.start_soon(anyio.sleep_forever)
-    with anyio.fail_after(10):
-        await runner.__aexit__(None, None, None)  # nobody entered: nothing to leave
-        async with runner:
-            done = anyio.Event()
+    await runner.__aexit__(None, None, None)  # nobody entered: nothing to leave
+    async with runner:
+        done = anyio.Event()
 
-            async def work() -> None:
-                done.set()
+        async def work() -> None:
+            done.set()
 
-            runner.start_soon(work)
-            await done.wait()
+        runner.start_soon(work)
+        await done.wait()
 
 
 @requirement("run.duplicate")
@@ -201,11 +197,10 @@ async def test_repeated_call_is_not_run_unless_forgotten() -> None:
     output, again = EventLog(), CallId("a")
     runner = Runner([halve], direct=[output])
     runner.mark_seen(again)
-    with anyio.fail_after(10):
-        async with runner:
-            assert await runner.run([call("a", "halve", n=4)]) == []
-            runner.forget_call(again)
-            (result,) = await runner.run([call("a", "halve", n=4)])
+    async with runner:
+        assert await runner.run([call("a", "halve", n=4)]) == []
+        runner.forget_call(again)
+        (result,) = await runner.run([call("a", "halve", n=4)])
 
     assert result.text == "2.0"
     assert [item.call_id for item in output.of(Duplicate)] == [again]

@@ -33,8 +33,7 @@ LIMIT = 5
 async def finish(one: Tool, **fields: object) -> Finished:
     """Run one call of a tool."""
     block = {"type": "tool_use", "id": "toolu_1", "name": one.name, "input": fields}
-    with anyio.fail_after(LIMIT):
-        (finished,) = await Runner([one]).finish([block])
+    (finished,) = await Runner([one]).finish([block])
     return finished
 
 
@@ -412,8 +411,7 @@ async def test_context_is_injected_by_annotation_under_any_name(tmp_path: Path) 
     assert list(shape["properties"]) == ["suffix"]
     for item in (where, maybe):
         block = {"type": "tool_use", "id": "a", "name": item.name, "input": {"suffix": "!"}}
-        with anyio.fail_after(LIMIT):
-            (result,) = await Runner([item], cwd=tmp_path).run([block])
+        (result,) = await Runner([item], cwd=tmp_path).run([block])
         assert result.text == f"{tmp_path}!"
 
 
@@ -553,15 +551,14 @@ async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
         return "too late"
 
     try:
-        with anyio.fail_after(LIMIT):
-            async with Runner([linger]) as runner, runner.batch() as batch:
-                batch.add({"type": "tool_use", "id": "a", "name": "linger", "input": {}})
-                await entered.wait()
-                runner.cancel()
-                (finished,) = await batch.drain()
-                assert finished.span.state == "interrupted"
-                leave.set()
-                assert await anyio.to_thread.run_sync(output.wait, LIMIT)
+        async with Runner([linger]) as runner, runner.batch() as batch:
+            batch.add({"type": "tool_use", "id": "a", "name": "linger", "input": {}})
+            await entered.wait()
+            runner.cancel()
+            (finished,) = await batch.drain()
+            assert finished.span.state == "interrupted"
+            leave.set()
+            assert await anyio.to_thread.run_sync(output.wait, LIMIT)
     finally:
         leave.set()
 

@@ -62,9 +62,8 @@ async def test_tool_is_a_name_a_schema_a_check_and_a_function() -> None:
         concurrent=False,
         validate=validate,
     )
-    with anyio.fail_after(5):
-        async with Runner([made], cwd="/") as runner:
-            good, bad = await runner.finish([call("speak", "a", word="good"), call("speak", "b", word="bad")])
+    async with Runner([made], cwd="/") as runner:
+        good, bad = await runner.finish([call("speak", "a", word="good"), call("speak", "b", word="bad")])
 
     assert (good.content, runner.context.cwd) == ("good", Path("/below"))
     assert (bad.content, bad.span.error_kind) == ("<tool_use_error>not that word</tool_use_error>", "not_found")
@@ -92,8 +91,7 @@ async def test_call_receives_input_context_permission_message_and_progress() -> 
     log = EventLog()
     message = {"id": "msg_1", "role": "assistant", "content": [call("look", "a")]}
     rules = Rules(allow=["look"], deny=["echo"])
-    with anyio.fail_after(5):
-        await Runner([look, echo], policies=[rules], direct=[log]).run(message)
+    await Runner([look, echo], policies=[rules], direct=[log]).run(message)
 
     assert seen == {
         "count": 3,
@@ -126,17 +124,16 @@ async def test_finished_results_are_returned_once_and_the_rest_awaited() -> None
         second_done.set()
         return "quick"
 
-    with anyio.fail_after(5):
-        async with Runner([slow, quick]) as runner, runner.batch() as batch:
-            batch.add(call("slow", "a"))
-            batch.add(call("quick", "b"))
-            await second_done.wait()
-            while runner.in_progress != {"a"}:
-                await anyio.lowlevel.checkpoint()
-            first = [item.call_id for item in batch.completed()]
-            again = batch.completed()
-            go_on.set()
-            rest = [item.call_id async for item in batch.remaining()]
+    async with Runner([slow, quick]) as runner, runner.batch() as batch:
+        batch.add(call("slow", "a"))
+        batch.add(call("quick", "b"))
+        await second_done.wait()
+        while runner.in_progress != {"a"}:
+            await anyio.lowlevel.checkpoint()
+        first = [item.call_id for item in batch.completed()]
+        again = batch.completed()
+        go_on.set()
+        rest = [item.call_id async for item in batch.remaining()]
 
     assert (first, again, rest) == (["b"], [], ["a"])
     assert runner.in_progress == frozenset()
@@ -160,9 +157,8 @@ async def test_output_of_a_call_is_kept_with_it() -> None:
     def speak(call: Call) -> PreToolDecision:
         return PreToolDecision(contexts=("mind",))
 
-    with anyio.fail_after(5):
-        async with Runner([answer], hooks=hooks) as runner:
-            (done,) = await runner.finish([call("answer", "a")])
+    async with Runner([answer], hooks=hooks) as runner:
+        (done,) = await runner.finish([call("answer", "a")])
 
     assert (done.content, done.structured, done.structured_output) == ("words", {"n": 1}, {"shape": 1})
     assert done.companions == ("a note",)
@@ -222,11 +218,10 @@ async def test_unknown_tool_is_reported_as_in_the_document(tmp_path: Path) -> No
 
 async def test_call_cancelled_before_its_start_gets_a_fixed_answer() -> None:
     log = EventLog()
-    with anyio.fail_after(5):
-        async with Runner([echo], direct=[log]) as runner, runner.batch() as batch:
-            batch.add(call("echo", "a", word="x"))
-            batch.cancel()
-            (done,) = await batch.drain()
+    async with Runner([echo], direct=[log]) as runner, runner.batch() as batch:
+        batch.add(call("echo", "a", word="x"))
+        batch.cancel()
+        (done,) = await batch.drain()
 
     assert (done.span.state, done.content) == ("cancelled", profile().refusals.cancelled)
     assert log.of(Started) == []

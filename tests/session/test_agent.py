@@ -69,9 +69,8 @@ async def talking(
     session = Session(
         permissions=Permissions.allow_all(), cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version
     )
-    with anyio.fail_after(30):
-        async with session:
-            yield Agent(session, RetryingModel(model, PATIENT), system="Work.", limits=limits)
+    async with session:
+        yield Agent(session, RetryingModel(model, PATIENT), system="Work.", limits=limits)
     assert check_history(session.messages) == []
 
 
@@ -146,8 +145,7 @@ async def test_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None:
 
     path = tmp_path / "t.jsonl"
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[begin], transcript=path) as session:
-        with anyio.fail_after(30):
-            ended = await Agent(session, Slow()).prompt("Go.")
+        ended = await Agent(session, Slow()).prompt("Go.")
 
     assert ended.reason == "completed"
     assert check_history(session.messages) == []
@@ -372,14 +370,13 @@ async def test_interrupt_answers_running_calls(tmp_path: Path) -> None:
     forever = Held("forever")
     script = ScriptedModel([[use("forever")], say("Sorry.")])
     path = tmp_path / "t.jsonl"
-    with anyio.fail_after(30):
-        async with Session(
-            permissions=Permissions.allow_all(), cwd=tmp_path, tools=[forever.tool], transcript=path
-        ) as session:
-            agent = Agent(session, script)
-            async with interrupting(agent, forever.inside):
-                ended = await agent.prompt("Go.")
-            again = await agent.prompt("Why?")
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[forever.tool], transcript=path
+    ) as session:
+        agent = Agent(session, script)
+        async with interrupting(agent, forever.inside):
+            ended = await agent.prompt("Go.")
+        again = await agent.prompt("Why?")
 
     assert (ended.reason, again.text) == ("aborted_tools", "Sorry.")
     assert check_history(session.messages) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 import toolspan
@@ -58,9 +57,8 @@ async def test_tool_starts_a_child_session_with_separate_context_tools_and_trans
     path = tmp_path / "t.jsonl"
     model = ScriptedModel([[use("delegate", prompt="Echo, please.")], say("Done.")])
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[delegate], hooks=hooks, transcript=path)
-    with anyio.fail_after(30):
-        async with session:
-            ended = await Agent(session, model).prompt("Have it echoed.")
+    async with session:
+        ended = await Agent(session, model).prompt("Have it echoed.")
 
     assert ended.reason == "completed"
     assert "It says below." in str(session.messages)

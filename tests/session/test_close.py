@@ -50,11 +50,10 @@ async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> 
         session.say("Go.")
         assert await session.run(reply("echo", text="hi"))
 
-    with anyio.fail_after(30):
-        assert await asyncio.create_task(session.__aenter__()) is session
-        await asyncio.create_task(run())
-        await asyncio.create_task(session.close())
-        await session.close()
+    assert await asyncio.create_task(session.__aenter__()) is session
+    await asyncio.create_task(run())
+    await asyncio.create_task(session.close())
+    await session.close()
 
     assert "Finished" in events
     assert events.count("end") == 1
@@ -71,13 +70,12 @@ async def test_close_from_another_task_ends_calls_and_processes_with_a_result(tm
     session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, transcript=path)
     fifo = tmp_path / "started"
     os.mkfifo(fifo)
-    with anyio.fail_after(30):
-        async with session, anyio.create_task_group() as group:
-            session.say("Go.")
-            group.start_soon(session.run, reply("Bash", command=f"echo $$ > {fifo}; sleep 1000"))
-            pid = int(await anyio.to_thread.run_sync(fifo.read_text))
-            await asyncio.create_task(session.close())
-            assert not psutil.pid_exists(pid)
+    async with session, anyio.create_task_group() as group:
+        session.say("Go.")
+        group.start_soon(session.run, reply("Bash", command=f"echo $$ > {fifo}; sleep 1000"))
+        pid = int(await anyio.to_thread.run_sync(fifo.read_text))
+        await asyncio.create_task(session.close())
+        assert not psutil.pid_exists(pid)
 
     assert [span.state for span in read(path).spans] == ["interrupted"]
 

@@ -7,7 +7,6 @@ from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.requirement import requirement
@@ -36,10 +35,9 @@ async def test_resume_creates_a_session_and_later_continues_it(project: Path) ->
     ids = []
     for steps in (STEPS[:1], STEPS):
         model = ScriptedModel(steps, then=say("Done."), resumes=True)
-        with anyio.fail_after(60):
-            async with Session.resume(project, permissions=Permissions.allow_all()) as session:
-                # What was said before counts as a step of the script: "Done." is one, too.
-                ended = await Agent(session, model).prompt("Go.")
+        async with Session.resume(project, permissions=Permissions.allow_all()) as session:
+            # What was said before counts as a step of the script: "Done." is one, too.
+            ended = await Agent(session, model).prompt("Go.")
         ids.append(session.session_id)
         assert ended.text == "Done."
 
@@ -59,11 +57,10 @@ def test_resume_of_an_unknown_session_is_an_error(project: Path) -> None:
 async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path) -> None:
     out = StringIO()
     model = ScriptedModel([use("Bash", command="exit 3 #\x1b[31m\n" + "x" * 500), say("Done.")])
-    with anyio.fail_after(60):
-        async with Session(
-            permissions=Permissions.allow_all(), cwd=project, transcript=None, direct=[CallLines(out)]
-        ) as session:
-            await Agent(session, model).prompt("Go.")
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=project, transcript=None, direct=[CallLines(out)]
+    ) as session:
+        await Agent(session, model).prompt("Go.")
 
     started, ended = out.getvalue().splitlines()
     assert started.startswith("▸ Bash  exit 3 #")
@@ -78,13 +75,12 @@ async def test_printed_calls_have_the_symbols_of_show() -> None:
     out = StringIO()
     hang = Held("hang")
     blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
-    with anyio.fail_after(30):
-        async with Session(
-            permissions=Permissions.allow_all(), tools=[hang.tool], transcript=None, direct=[CallLines(out)]
-        ) as session:
-            session.say("go")
-            async with interrupting(session, hang.inside):
-                await session.run({"role": "assistant", "content": blocks})
+    async with Session(
+        permissions=Permissions.allow_all(), tools=[hang.tool], transcript=None, direct=[CallLines(out)]
+    ) as session:
+        session.say("go")
+        async with interrupting(session, hang.inside):
+            await session.run({"role": "assistant", "content": blocks})
 
     signs = {line.split()[-1]: line[0] for line in out.getvalue().splitlines()[1:]}
     assert signs == {"cancelled": "○", "interrupted": "■"}

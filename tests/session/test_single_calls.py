@@ -16,8 +16,6 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
 pytestmark = pytest.mark.anyio
 
-LONG = 10
-
 
 @requirement("lane.one-message")
 async def test_overlapping_calls_are_one_message(tmp_path: Path) -> None:
@@ -26,11 +24,10 @@ async def test_overlapping_calls_are_one_message(tmp_path: Path) -> None:
         permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, tools=[meeting()]
     ) as session:
         lane = SingleCallRunner(session)
-        with anyio.fail_after(LONG):
-            async with anyio.create_task_group() as group:
-                group.start_soon(lane.run_call, "meet", {})
-                group.start_soon(lane.run_call, "meet", {})
-            await lane.run_call("meet", {})
+        async with anyio.create_task_group() as group:
+            group.start_soon(lane.run_call, "meet", {})
+            group.start_soon(lane.run_call, "meet", {})
+        await lane.run_call("meet", {})
 
     spans = toolspan.read(transcript).spans
     messages = [span.call.message_id for span in spans]
@@ -51,18 +48,17 @@ async def test_call_cancelled_in_the_queue_is_recorded_and_unblocks_the_next(tmp
         async def call(name: str) -> None:
             answers.append(await lane.run_call("hold", {}, call_id=name))
 
-        with anyio.fail_after(LONG):
-            async with anyio.create_task_group() as group:
-                group.start_soon(call, "first")
-                await hold.inside.wait()
-                async with anyio.create_task_group() as waiting:
-                    waiting.start_soon(call, "second")
-                    await anyio.wait_all_tasks_blocked()
-                    waiting.cancel_scope.cancel()
-                group.start_soon(call, "third")
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "first")
+            await hold.inside.wait()
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(call, "second")
                 await anyio.wait_all_tasks_blocked()
-                assert session.runner.in_progress == {"first"}
-                hold.go_on.set()
+                waiting.cancel_scope.cancel()
+            group.start_soon(call, "third")
+            await anyio.wait_all_tasks_blocked()
+            assert session.runner.in_progress == {"first"}
+            hold.go_on.set()
 
     assert [answer.finished.call_id for answer in answers] == ["first", "third"]
     states = {span.id: span.state for span in toolspan.read(transcript).spans}
@@ -73,11 +69,10 @@ async def test_call_cancelled_in_the_queue_is_recorded_and_unblocks_the_next(tmp
 async def test_repeated_id_is_reported_and_an_unknown_tool_answered(tmp_path: Path) -> None:
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         lane = SingleCallRunner(session)
-        with anyio.fail_after(LONG):
-            answer = await lane.run_call("Nothing", {}, call_id="a")
-            with pytest.raises(ToolspanError, match="was used before"):
-                await lane.run_call("Nothing", {}, call_id="a")
-            again = await lane.run_call("Bash", {"command": "echo hi"})
+        answer = await lane.run_call("Nothing", {}, call_id="a")
+        with pytest.raises(ToolspanError, match="was used before"):
+            await lane.run_call("Nothing", {}, call_id="a")
+        again = await lane.run_call("Bash", {"command": "echo hi"})
     assert answer.is_error
     assert again.all_blocks() == [{"type": "text", "text": "hi"}]
 
@@ -91,8 +86,7 @@ async def test_hook_messages_follow_the_result_of_their_call(tmp_path: Path) -> 
         return HookEffects(contexts=("look twice",))
 
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, hooks=hooks) as session:
-        with anyio.fail_after(LONG):
-            answer = await SingleCallRunner(session).run_call("Bash", {"command": "echo hi"})
+        answer = await SingleCallRunner(session).run_call("Bash", {"command": "echo hi"})
     first, second = answer.all_blocks()
     assert first == {"type": "text", "text": "hi"}
     assert "look twice" in str(second["text"])

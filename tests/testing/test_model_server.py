@@ -51,12 +51,11 @@ SCRIPTS: dict[str, ScriptStep] = {
 
 @asynccontextmanager
 async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
-    with anyio.fail_after(20):
-        async with (
-            ModelServer(ScriptedModel(script)) as server,
-            anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=retries) as client,
-        ):
-            yield client, server
+    async with (
+        ModelServer(ScriptedModel(script)) as server,
+        anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=retries) as client,
+    ):
+        yield client, server
 
 
 async def asked(client: anthropic.AsyncAnthropic, messages: Iterable[object] = (HELLO,)) -> Json:

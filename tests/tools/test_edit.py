@@ -62,7 +62,7 @@ async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> N
         ("2.1.197", "All occurrences were successfully replaced." + CURRENT),
     ],
 )
-async def test_all_occurrences_are_replaced_when_asked_for(tmp_path: Path, version: str, text: str) -> None:
+async def test_all_occurrences_are_replaced_on_request(tmp_path: Path, version: str, text: str) -> None:
     talk, path = await seen(tmp_path, b"x x\nx\n", version)
 
     finished = await talk.edit(path, "x", "y", replace_all=True)
@@ -87,7 +87,7 @@ async def test_the_oldest_client_shows_the_new_lines_with_four_around(tmp_path: 
 
 @pytest.mark.anyio
 @requirement("edit-tool.creates")
-async def test_an_empty_old_text_makes_a_new_file(tmp_path: Path) -> None:
+async def test_empty_old_text_creates_a_file(tmp_path: Path) -> None:
     talk = ToolCaller(tmp_path)
 
     finished = await talk.edit("d/new.txt", "", "a\n")
@@ -323,7 +323,7 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     ],
     ids=["most are crlf", "a tie", "new text", "only the start counts"],
 )
-async def test_an_edit_gives_all_lines_the_ending_that_prevails(
+async def test_edit_gives_all_lines_the_most_common_ending(
     tmp_path: Path, data: bytes, new: str, expected: bytes
 ) -> None:
     path = tmp_path / "a.txt"

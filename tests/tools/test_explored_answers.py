@@ -122,7 +122,7 @@ async def test_a_formatter_that_rewrites_files_that_were_read_is_reported(tmp_pa
     assert old == "done"
 
 
-async def test_the_oldest_client_takes_some_exit_codes_for_its_own_doing(tmp_path: Path) -> None:
+async def test_oldest_client_misreads_some_exit_codes_as_its_own_kill(tmp_path: Path) -> None:
     async with client(tmp_path, "Bash", version=OLD) as talk:
         killed = await talk.text("Bash", command="echo out; exit 137")
         stopped = await talk.text("Bash", command="exit 143")
@@ -153,7 +153,7 @@ async def test_the_oldest_client_takes_some_exit_codes_for_its_own_doing(tmp_pat
          'Unexpected token \'}\', ..."re", "x": }" is not valid JSON'),
     ],
 )  # fmt: skip
-async def test_a_broken_notebook_is_described_in_the_words_of_the_engine(text: str, jsc: str, v8: str) -> None:
+async def test_broken_notebook_is_described_with_the_error_of_the_parser(text: str, jsc: str, v8: str) -> None:
     with pytest.raises(json.JSONDecodeError) as result:
         json.loads(text)
 
@@ -161,7 +161,7 @@ async def test_a_broken_notebook_is_described_in_the_words_of_the_engine(text: s
     assert explain_for_v8(result.value) == v8
 
 
-async def test_files_that_are_no_notebooks_are_refused(tmp_path: Path) -> None:
+async def test_files_that_are_not_notebooks_are_refused(tmp_path: Path) -> None:
     cells = ["{}", '{"cells": [5]}', '{"cells": [{"source": 5}]}', '{"cells": [{"source": [5]}]}']
     fill(tmp_path, {f"{number}.ipynb": text for number, text in enumerate(["not json", *cells])})
     async with client(tmp_path, "Read") as talk:

@@ -103,7 +103,7 @@ async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @requirement("multiedit-tool.sequence")
-async def test_an_empty_first_text_makes_a_new_file(tmp_path: Path) -> None:
+async def test_empty_first_text_creates_a_file(tmp_path: Path) -> None:
     async with client(tmp_path, version="seed") as talk:
         finished = await talk.call("MultiEdit", file_path="d/new", edits=[edit("", "a\nb\n"), edit("b", "c")])
 

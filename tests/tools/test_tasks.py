@@ -28,7 +28,7 @@ async def made(talk: Client, *subjects: str) -> None:
 
 @pytest.mark.anyio
 @requirement("task-tools.list")
-async def test_tasks_are_made_shown_changed_and_deleted(tmp_path: Path) -> None:
+async def test_tasks_are_created_shown_changed_and_deleted(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS) as talk:
         assert await talk.text("TaskList") == "No tasks found"
         first = await talk.call("TaskCreate", subject="First", description="do first")
@@ -147,7 +147,7 @@ async def test_a_task_number_is_never_reused(tmp_path: Path) -> None:
 
 
 @requirement("task-tools.writers")
-def test_several_processes_make_and_link_tasks_without_losing_any(tmp_path: Path) -> None:
+def test_several_processes_create_and_link_tasks_without_losing_any(tmp_path: Path) -> None:
     work = """
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ STALE = refusal(
 
 
 @requirement("write-tool.creates")
-async def test_a_new_file_is_made_with_its_folders(tmp_path: Path) -> None:
+async def test_new_file_is_created_with_its_folders(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "a.txt"
 
     finished = await ToolCaller(tmp_path).write(path, "a\r\nb\n")
@@ -247,7 +247,7 @@ async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None
 
 
 @requirement("write-tool.keeps")
-async def test_2_0_65_keeps_the_line_ending_that_prevails(tmp_path: Path) -> None:
+async def test_2_0_65_keeps_the_most_common_line_ending(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\r\nb\r\nc\n")
     talk = ToolCaller(tmp_path, "2.0.65")

@@ -57,7 +57,7 @@ def test_a_call_without_result_has_no_duration() -> None:
 
 @requirement("codex.times")
 @pytest.mark.parametrize(("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)])
-def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(reported: str, seconds: float) -> None:
+def test_longer_of_recorded_and_reported_duration_counts(reported: str, seconds: float) -> None:
     made = RolloutBuilder()
     call = made.call("exec_command", {"cmd": "make"})
     text = codex_builder.command_output("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
@@ -70,7 +70,7 @@ def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(reported: str
 
 @requirement("times.edge")
 @pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
-def test_a_moment_that_no_calendar_has_is_none(text: str) -> None:
+def test_impossible_timestamp_is_none(text: str) -> None:
     span = span_with(text, text)
 
     assert (parse_timestamp(text), span.requested, span.finished) == (None, None, None)
@@ -78,7 +78,7 @@ def test_a_moment_that_no_calendar_has_is_none(text: str) -> None:
     assert parse_timestamp("9999-12-31T00:00:00+01:00") == datetime(9999, 12, 30, 23, tzinfo=UTC)
 
 
-def test_advice_is_for_what_went_wrong() -> None:
+def test_only_failed_calls_have_advice() -> None:
     times = ("2026-11-02T09:00:00Z", "2026-11-02T09:00:01Z")
 
     assert span_with(*times).advice is None
@@ -86,7 +86,7 @@ def test_advice_is_for_what_went_wrong() -> None:
     assert failed.advice == ADVICE["command_failed"]
 
 
-def test_a_moment_without_a_zone_is_the_worlds_time() -> None:
+def test_timestamp_without_a_zone_is_utc() -> None:
     assert parse_timestamp("2026-11-02T09:00:00") == datetime(2026, 11, 2, 9, tzinfo=UTC)
     assert parse_timestamp("2026-11-02T09:00:00+01:00") == datetime(2026, 11, 2, 8, tzinfo=UTC)
     assert [parse_timestamp(text) for text in (None, "", "soon")] == [None, None, None]
@@ -103,7 +103,7 @@ def test_a_moment_without_a_zone_is_the_worlds_time() -> None:
         (b"[" * 100_000, "[" * 100_000),
     ],
 )
-def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object) -> None:
+def test_any_input_is_decoded_or_kept_as_text(data: bytes, value: object) -> None:
     assert decode_json_or_text(data) == value
 
 
@@ -120,7 +120,7 @@ def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object)
         (None, None),
     ],
 )
-def test_a_moment_is_one_that_the_world_has(text: str | None, result: datetime | None) -> None:
+def test_parsed_timestamp_is_always_representable(text: str | None, result: datetime | None) -> None:
     assert parse_timestamp(text) == result
 
 
@@ -138,7 +138,7 @@ def test_a_moment_is_one_that_the_world_has(text: str | None, result: datetime |
         ("2026-01-01T00:00:00Z", None, 2026, False),
     ],
 )
-def test_a_time_that_nobody_knows_lies_only_in_all_time(
+def test_unknown_time_is_only_inside_an_unlimited_period(
     at: str | None, since: int | None, until: int | None, inside: bool
 ) -> None:
     first, last = (year and datetime(year, 1, 1, tzinfo=UTC) for year in (since, until))
@@ -153,5 +153,5 @@ def test_a_duration_in_milliseconds_is_the_duration() -> None:
 
 
 @pytest.mark.parametrize(("data", "result"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"{", {})])
-def test_an_input_that_is_no_object_is_read_as_an_empty_one(data: bytes, result: dict[str, object]) -> None:
+def test_input_that_is_not_an_object_is_empty(data: bytes, result: dict[str, object]) -> None:
     assert decode_json_object(data) == result

@@ -6,10 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-import anyio
 import pytest
 
-from tests.integrations.mcp_client.connect import LONG, text
+from tests.integrations.mcp_client.connect import text
 from tests.requirement import requirement
 from toolspan.errors import NotFound
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver
@@ -32,15 +31,14 @@ async def ask(folder: Path, manner: str, version: str = "2.1.325", timeout: floa
     client = profile(version)
     entry = {"command": sys.executable, "args": [str(SERVER), manner]}
     servers = McpServers({"mcpServers": {"p": entry}}, profile=client, cwd=folder)
-    with anyio.fail_after(LONG):
-        async with servers:
-            approver = prompt_tool_approver(servers, "mcp__p__ask", client, timeout=timeout)
-            runner = Runner(
-                coding_tools(client), cwd=folder, profile=client, fallback=mode_policy("default"), approver=approver
-            )
-            call = {"type": "tool_use", "id": "toolu_1", "name": "Bash"}
-            fields = {"command": "touch x; echo made"}
-            return (await runner.finish([{**call, "input": fields}]))[0]
+    async with servers:
+        approver = prompt_tool_approver(servers, "mcp__p__ask", client, timeout=timeout)
+        runner = Runner(
+            coding_tools(client), cwd=folder, profile=client, fallback=mode_policy("default"), approver=approver
+        )
+        call = {"type": "tool_use", "id": "toolu_1", "name": "Bash"}
+        fields = {"command": "touch x; echo made"}
+        return (await runner.finish([{**call, "input": fields}]))[0]
 
 
 @requirement("mcp.prompt-tool")

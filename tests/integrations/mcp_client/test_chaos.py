@@ -10,7 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from tests.integrations.mcp_client.connect import LONG, config, talk, text
+from tests.integrations.mcp_client.connect import config, talk, text
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.runtime.process import is_subreaper
@@ -141,9 +141,8 @@ async def test_orphan_of_a_dead_server_does_not_delay_its_calls(tmp_path: Path) 
 
         async with anyio.create_task_group() as group:
             group.start_soon(call, "hang")
-            with anyio.fail_after(LONG):
-                while len([m for m in conversation.heard() if m.get("method") == "tools/call"]) < 2:
-                    await anyio.lowlevel.checkpoint()
+            while len([m for m in conversation.heard() if m.get("method") == "tools/call"]) < 2:
+                await anyio.lowlevel.checkpoint()
             group.start_soon(call, "die")
 
     assert [text(item) for item in ended] == ["Connection closed"] * 2
@@ -204,11 +203,10 @@ async def open_gate(gate: Path) -> None:
 async def test_slow_start_is_awaited(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    with anyio.fail_after(LONG):
-        async with anyio.create_task_group() as group:
-            group.start_soon(open_gate, gate)
-            async with talk(tmp_path, f"gate={gate}") as conversation:
-                assert text(await conversation.call("echo")) == "{}"
+    async with anyio.create_task_group() as group:
+        group.start_soon(open_gate, gate)
+        async with talk(tmp_path, f"gate={gate}") as conversation:
+            assert text(await conversation.call("echo")) == "{}"
 
 
 @requirement("mcp.connect")
@@ -226,16 +224,15 @@ async def test_failed_server_does_not_affect_the_others(tmp_path: Path) -> None:
 async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     servers = McpServers(config(tmp_path / "log", "mute"), cwd=tmp_path)
-    with anyio.fail_after(LONG):
-        async with anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group:
 
-            async def enter() -> None:
-                async with servers:
-                    raise AssertionError("it never starts")
+        async def enter() -> None:
+            async with servers:
+                raise AssertionError("it never starts")
 
-            group.start_soon(enter)
-            while b"initialize" not in (tmp_path / "log").read_bytes():
-                await anyio.lowlevel.checkpoint()
-            group.cancel_scope.cancel()
+        group.start_soon(enter)
+        while b"initialize" not in (tmp_path / "log").read_bytes():
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
 
     assert [item for item in psutil.Process().children(recursive=True) if _ours(item, tmp_path)] == []

@@ -30,7 +30,6 @@ from toolspan.types.decision import Ask, Decision, Deny
 from toolspan.types.span import Call
 
 CANARY = "canary7f3a"
-LIMIT = 20
 ENDINGS = ("text", "blocks", "structured", "failure", "tool error", "exception", "unwritable")
 SURROUNDINGS = ("nothing", "rule", "question", "hook before", "hook after", "broken hook", "input")
 
@@ -94,7 +93,7 @@ async def run(watch: Watch, ending: str, surrounding: str, values: Mapping[str, 
         [leaky(ending)], cwd=Path("/") / CANARY, hooks=hooked(surrounding), policies=[policy], direct=[watch.sink]
     )
     input = {**values, CANARY: 1} if surrounding == "input" else values
-    with anyio.fail_after(LIMIT), watch.tracers.get_tracer("host").start_as_current_span("turn"):
+    with watch.tracers.get_tracer("host").start_as_current_span("turn"):
         await running.run([call("leak", **input)])
 
 
@@ -133,8 +132,7 @@ async def test_no_commands_files_and_folders_are_exported_by_default(tmp_path: P
         permissions=Permissions.allow_all(), cwd=folder, tools=tools, transcript=folder / "t.jsonl", sinks=[watch.sink]
     ) as session:
         session.say(CANARY)
-        with anyio.fail_after(LIMIT):
-            await session.run({"id": "msg_1", "role": "assistant", "content": blocks})
+        await session.run({"id": "msg_1", "role": "assistant", "content": blocks})
 
     assert len([span for span in watch.spans if span.name.startswith("execute_tool")]) == 3
     assert CANARY not in watch.everything()
@@ -151,8 +149,7 @@ async def test_content_is_truncated_per_item_and_per_call() -> None:
     watch, hooks = Watch(content=True), Hooks()
     for _ in range(10):
         hooks.pre_tool_use()(lambda _: Deny("no " * 500))
-    with anyio.fail_after(LIMIT):
-        await Runner([talk], hooks=hooks, direct=[watch.sink]).run([call("talk", text="x" * 9999)])
+    await Runner([talk], hooks=hooks, direct=[watch.sink]).run([call("talk", text="x" * 9999)])
 
     pieces = [
         str(value)

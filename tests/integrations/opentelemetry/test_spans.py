@@ -25,7 +25,6 @@ from toolspan.types.events import Finished, LiveEvent
 from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
-LIMIT = 5
 
 
 @tool(concurrent=True)
@@ -51,8 +50,7 @@ def parent_of(span: ReadableSpan) -> int | None:
 @requirement("telemetry.spans")
 async def test_call_is_a_span_with_its_execution_inside_and_the_times_of_its_events() -> None:
     watch = Watch()
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [greet]).run([call("greet", name="you")])
+    await runner(watch, [greet]).run([call("greet", name="you")])
 
     assert [span.name for span in watch.spans] == ["execute_tool greet", "toolspan.execution"]
     whole, inside = watch.spans
@@ -80,8 +78,7 @@ async def test_session_names_the_conversation_and_the_message() -> None:
     ) as session:
         session.say("hi")
         reply = {"id": "msg_1", "role": "assistant", "content": [call("greet", name="you")]}
-        with anyio.fail_after(LIMIT):
-            await session.run(reply)
+        await session.run(reply)
 
     output = attributes(watch.span("execute_tool greet"))
     assert output["gen_ai.conversation.id"] == session.session_id
@@ -99,8 +96,7 @@ async def test_session_names_the_conversation_and_the_message() -> None:
 )
 async def test_failure_has_its_error_kind(block: dict[str, object], kind: str) -> None:
     watch = Watch()
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [fail]).run([block])
+    await runner(watch, [fail]).run([block])
 
     whole = watch.spans[0]
     assert whole.status.status_code is StatusCode.ERROR
@@ -118,8 +114,7 @@ async def test_expired_time_limit_is_a_timeout() -> None:
         return "never"
 
     watch = Watch()
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [forever]).run([call("forever")])
+    await runner(watch, [forever]).run([call("forever")])
 
     assert attributes(watch.span("execute_tool forever"))["error.type"] == "timeout"
 
@@ -127,12 +122,11 @@ async def test_expired_time_limit_is_a_timeout() -> None:
 @requirement("telemetry.errors")
 async def test_ended_calls_state_whether_they_had_started() -> None:
     watch, wait = Watch(), Held("wait")
-    with anyio.fail_after(LIMIT):
-        async with runner(watch, [wait.tool]) as running, running.batch() as batch:
-            batch.add(call("wait", "toolu_1"))
-            batch.add(call("wait", "toolu_2"))
-            await wait.inside.wait()
-            running.cancel()
+    async with runner(watch, [wait.tool]) as running, running.batch() as batch:
+        batch.add(call("wait", "toolu_1"))
+        batch.add(call("wait", "toolu_2"))
+        await wait.inside.wait()
+        running.cancel()
 
     output = {str(attributes(s).get("gen_ai.tool.call.id")): attributes(s) for s in watch.spans}
     assert output["toolu_1"]["error.type"] == "interrupted"
@@ -147,8 +141,7 @@ async def test_denial_without_a_question_is_recorded_on_the_call() -> None:
     async def no(_: PermissionRequest) -> Deny:
         return Deny("not today")
 
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [greet], policies=[no]).run([call("greet", name="you")])
+    await runner(watch, [greet], policies=[no]).run([call("greet", name="you")])
 
     (whole,) = watch.spans
     output = attributes(whole)
@@ -169,8 +162,7 @@ async def test_approval_time_is_a_span() -> None:
         return Allow(source="user_temporary")
 
     asking = runner(watch, [greet], policies=[ask], approver=approve)
-    with anyio.fail_after(LIMIT):
-        await asking.run([call("greet", name="you")])
+    await asking.run([call("greet", name="you")])
 
     waiting, running = watch.span("toolspan.permission_wait"), watch.span("toolspan.execution")
     assert attributes(waiting) == {
@@ -192,8 +184,7 @@ async def test_each_handler_is_a_span_and_execution_ends_before_post_hooks() -> 
     def stumble(*_: object) -> None:
         raise RuntimeError("oh")
 
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [greet], hooks=hooks).run([call("greet", name="you")])
+    await runner(watch, [greet], hooks=hooks).run([call("greet", name="you")])
 
     before, after = (span for span in watch.spans if span.name == "toolspan.hook")
     assert attributes(before)["toolspan.hook.point"] == "PreToolUse"
@@ -212,8 +203,7 @@ async def test_each_handler_is_a_span_and_execution_ends_before_post_hooks() -> 
 async def test_denying_hook_is_reported_as_blocked() -> None:
     watch, hooks = Watch(), Hooks()
     hooks.pre_tool_use()(lambda _: Deny("no"))
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [greet], hooks=hooks).run([call("greet", name="you")])
+    await runner(watch, [greet], hooks=hooks).run([call("greet", name="you")])
 
     assert attributes(watch.span("toolspan.hook"))["toolspan.hook.outcome"] == "blocked"
     output = attributes(watch.span("execute_tool greet"))
@@ -230,8 +220,7 @@ async def test_progress_is_an_event_of_the_execution() -> None:
         return "done"
 
     watch = Watch()
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [work]).run([call("work")])
+    await runner(watch, [work]).run([call("work")])
 
     (event,) = watch.span("toolspan.execution").events
     assert event.name == "toolspan.progress"
@@ -241,14 +230,13 @@ async def test_progress_is_an_event_of_the_execution() -> None:
 @requirement("telemetry.unfinished")
 async def test_running_calls_end_as_unfinished_at_shutdown() -> None:
     watch, wait = Watch(), Held("wait")
-    with anyio.fail_after(LIMIT):
-        async with runner(watch, [wait.tool]) as running, running.batch() as batch:
-            batch.add(call("wait"))
-            await wait.inside.wait()
-            watch.sink.close()
-            names = [span.name for span in watch.spans]
-            whole = watch.span("execute_tool wait")
-            wait.go_on.set()
+    async with runner(watch, [wait.tool]) as running, running.batch() as batch:
+        batch.add(call("wait"))
+        await wait.inside.wait()
+        watch.sink.close()
+        names = [span.name for span in watch.spans]
+        whole = watch.span("execute_tool wait")
+        wait.go_on.set()
 
     assert sorted(names) == ["execute_tool wait", "toolspan.execution"]
     assert whole.status.status_code is StatusCode.ERROR
@@ -264,8 +252,7 @@ async def test_call_whose_start_event_was_dropped_is_still_reported() -> None:
         if isinstance(event, Finished):
             watch.sink(event)
 
-    with anyio.fail_after(LIMIT):
-        (finished,) = await Runner([greet], direct=[late]).finish([call("greet", name="you")])
+    (finished,) = await Runner([greet], direct=[late]).finish([call("greet", name="you")])
 
     (whole,) = watch.spans
     began, ended = seconds(whole)
@@ -279,8 +266,7 @@ async def test_calls_are_children_of_the_span_around_a_batch() -> None:
     with watch.tracers.get_tracer("host").start_as_current_span("turn") as turn:
         sink = OtelSink(watch.tracers)
         async with Runner([greet], sinks=[sink]) as running:
-            with anyio.fail_after(LIMIT):
-                await running.run([call("greet", "a", name="A"), call("greet", "b", name="B")])
+            await running.run([call("greet", "a", name="A"), call("greet", "b", name="B")])
 
     calls = [span for span in watch.spans if span.name == "execute_tool greet"]
     assert [parent_of(span) for span in calls] == [turn.get_span_context().span_id] * 2
@@ -294,8 +280,7 @@ async def test_direct_sink_makes_calls_children_of_the_current_span() -> None:
     watch = Watch()
     async with runner(watch, [greet]) as running:
         with watch.tracers.get_tracer("host").start_as_current_span("turn") as turn:
-            with anyio.fail_after(LIMIT):
-                await running.run([call("greet", name="you")])
+            await running.run([call("greet", name="you")])
 
     assert parent_of(watch.span("execute_tool greet")) == turn.get_span_context().span_id
 
@@ -311,8 +296,7 @@ async def test_child_process_can_continue_the_trace() -> None:
         env = {"PATH": "/usr/bin:/bin", **watch.sink.environment(ctx.call.id)}
         return (await anyio.run_process(command, env=env)).stdout.decode().strip()
 
-    with anyio.fail_after(LIMIT):
-        (result,) = await runner(watch, [spawn]).run([call("spawn")])
+    (result,) = await runner(watch, [spawn]).run([call("spawn")])
 
     context = watch.span("toolspan.execution").context
     assert context is not None
@@ -324,15 +308,14 @@ async def test_child_process_can_continue_the_trace() -> None:
 @requirement("telemetry.metrics")
 async def test_durations_are_counted_by_tool_and_outcome() -> None:
     watch = Watch()
-    with anyio.fail_after(LIMIT):
-        await runner(watch, [greet, fail]).run(
-            [
-                call("greet", "a", name="A"),
-                call("greet", "b", name="B"),
-                call("fail", "c", why="gone"),
-                call("invented_by_the_model", "d"),
-            ]
-        )
+    await runner(watch, [greet, fail]).run(
+        [
+            call("greet", "a", name="A"),
+            call("greet", "b", name="B"),
+            call("fail", "c", why="gone"),
+            call("invented_by_the_model", "d"),
+        ]
+    )
 
     output = {
         (a["gen_ai.tool.name"], a["toolspan.call.state"], a.get("error.type")): point.count

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import anyio
 import pytest
 
 import toolspan
@@ -26,7 +25,6 @@ from toolspan.testing.codex_builder import RolloutBuilder
 from toolspan.tools import coding_tools
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 60
 TOOLS = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "TodoWrite")
 Calls = Sequence[tuple[str, dict[str, object]]]
 
@@ -59,7 +57,7 @@ async def replayed(
     path: Path, project: Path | None, *, bash: bool = False, look: Callable[[Path], object] = id
 ) -> dict[str, ReplayOutcome]:
     result: dict[str, ReplayOutcome] = {}
-    with anyio.fail_after(PATIENCE), open_scratch(project) as scratch:
+    with open_scratch(project) as scratch:
         replay = Replay([toolspan.read(path)], scratch, limits=ReplayLimits(bash=bash))
         await replay.run(lambda item: result.update({item.call: item}))
         look(scratch.project)

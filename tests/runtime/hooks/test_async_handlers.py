@@ -44,12 +44,11 @@ Stop hook blocking error from command "{}": {}
 async def test_async_handler_that_objects_wakes_the_model_with_its_message(tmp_path: Path) -> None:
     line = "echo words; echo the build broke >&2; exit 2"
     block = at("PostToolUse", command(line, asyncRewake=True))
-    with anyio.fail_after(20):
-        async with hooks(tmp_path, block) as runner:
-            after = await runner.run_post_tool_use(tool_event(folder=tmp_path))
-            requested = await runner.wait_for_wake_request()
-            wake = await runner.collect_wake_requests()
-            again = await runner.wait_for_wake_request()
+    async with hooks(tmp_path, block) as runner:
+        after = await runner.run_post_tool_use(tool_event(folder=tmp_path))
+        requested = await runner.wait_for_wake_request()
+        wake = await runner.collect_wake_requests()
+        again = await runner.wait_for_wake_request()
 
     assert (after.feedback, after.contexts) == ((), ())
     assert wake.wake_messages == (NOTICE.format("PostToolUse:Bash", "the build broke\n"),)
@@ -60,12 +59,11 @@ async def test_async_handler_that_objects_wakes_the_model_with_its_message(tmp_p
 @requirement("hooks.rewake")
 async def test_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None:
     block = at("PreToolUse", command("echo printed; exit 2", asyncRewake=True))
-    with anyio.fail_after(20):
-        async with hooks(tmp_path, block) as runner:
-            before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
-            while not runner.has_wake_request:
-                await anyio.lowlevel.checkpoint()
-            batch = await runner.run_post_tool_batch([])
+    async with hooks(tmp_path, block) as runner:
+        before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
+        while not runner.has_wake_request:
+            await anyio.lowlevel.checkpoint()
+        batch = await runner.run_post_tool_batch([])
 
     assert before.decision is None
     assert batch.wake_messages == (NOTICE.format("PreToolUse:Bash", "printed\n"),)
@@ -75,11 +73,10 @@ async def test_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None
 @requirement("hooks.rewake")
 async def test_async_handler_with_another_exit_code_does_not_wake_the_model(tmp_path: Path) -> None:
     async_handlers = command("exit 1", asyncRewake=True)
-    with anyio.fail_after(20):
-        async with hooks(tmp_path, at("PreToolUse", async_handlers, command("true"))) as runner:
-            await runner.run_pre_tool_use(tool_event(folder=tmp_path))
-            requested = await runner.wait_for_wake_request()
-            batch = await runner.run_post_tool_batch([])
+    async with hooks(tmp_path, at("PreToolUse", async_handlers, command("true"))) as runner:
+        await runner.run_pre_tool_use(tool_event(folder=tmp_path))
+        requested = await runner.wait_for_wake_request()
+        batch = await runner.run_post_tool_batch([])
 
     assert (requested, batch.wake_messages) == (False, ())
     assert [report.outcome for report in batch.reports] == ["error"]
@@ -111,9 +108,8 @@ async def test_async_handler_past_its_timeout_is_terminated() -> None:
     async_handlers.add(run, endless, HookOutputParser("Stop", "x", "", profile().hooks), wakes_model=True)
     before = await async_handlers.collect_finished()
     now = 6.0
-    with anyio.fail_after(5):
-        await async_handlers.wait_for_wake_request()
-        ended = await async_handlers.collect_finished()
+    await async_handlers.wait_for_wake_request()
+    ended = await async_handlers.collect_finished()
 
     assert before == []
     assert [report.output.status for report in ended] == ["timed_out"]
@@ -130,12 +126,11 @@ async def test_context_of_an_async_handler_is_added_later_and_its_decision_ignor
     }
     (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
     block = {**at("PostToolUse", {**command("cat answer"), "async": True}), **at("UserPromptSubmit", command("true"))}
-    with anyio.fail_after(20):
-        async with hooks(tmp_path, block) as runner:
-            await runner.run_post_tool_use(tool_event(folder=tmp_path))
+    async with hooks(tmp_path, block) as runner:
+        await runner.run_post_tool_use(tool_event(folder=tmp_path))
+        payload = await runner.run_session_event(PROMPT)
+        while not payload.contexts:
             payload = await runner.run_session_event(PROMPT)
-            while not payload.contexts:
-                payload = await runner.run_session_event(PROMPT)
 
     assert payload.contexts == ("slow facts",)
     assert (payload.feedback, payload.stop) == ((), None)
@@ -146,9 +141,8 @@ async def test_context_of_an_async_handler_is_added_later_and_its_decision_ignor
 @pytest.mark.parametrize("kind", ["prompt", "agent"])
 async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path: Path, kind: str) -> None:
     whom = "agent" if kind == "agent" else "model"
-    with anyio.fail_after(20):
-        async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as runner:
-            before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
+    async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as runner:
+        before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
 
     assert before.decision is None
     assert [(report.outcome, report.text) for report in before.reports] == [
@@ -168,10 +162,9 @@ async def test_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> Non
         {"type": "agent", "prompt": "Are the tests green?", "model": "small"},
         {"type": "prompt", "prompt": "Are the tests green?"},
     ]
-    with anyio.fail_after(20):
-        services = HookServices(ask_agent=agent)
-        async with hooks(tmp_path, at("PreToolUse", *handlers), services=services) as runner:
-            before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
+    services = HookServices(ask_agent=agent)
+    async with hooks(tmp_path, at("PreToolUse", *handlers), services=services) as runner:
+        before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
 
     assert request == ["small: Are the tests green?"]
     assert before.decision == Deny("tests are red", "hook")
@@ -210,9 +203,8 @@ async def test_variables_exported_at_session_start_are_set_for_later_commands(tm
         command('echo "export A=last" >> "$CLAUDE_ENV_FILE"'),
         command('echo "if (" >> "$CLAUDE_ENV_FILE"'),
     )
-    with anyio.fail_after(30):
-        async with session(tmp_path, block) as conversation:
-            payload = await output(conversation, 'echo "$A/$B/${PATH##*:}/$CLAUDE_ENV_FILE"')
+    async with session(tmp_path, block) as conversation:
+        payload = await output(conversation, 'echo "$A/$B/${PATH##*:}/$CLAUDE_ENV_FILE"')
 
     assert payload == "last/one two-three//extra/"
     assert not list(tmp_path.glob("**/hook-env"))
@@ -227,10 +219,9 @@ async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path:
     root = f"'{tmp_path}'"
     line = f'cat >> {root}/told; cat .env >> "$CLAUDE_ENV_FILE"; echo no >&2; exit 2'
     show = 'echo "$HERE/$ONLY"'
-    with anyio.fail_after(30):
-        async with session(tmp_path, at("CwdChanged", command(line))) as conversation:
-            first = await output(conversation, f"cd a; {show}")
-            payload = [await output(conversation, f"{show}{move}") for move in ("; cd ../b", "")]
+    async with session(tmp_path, at("CwdChanged", command(line))) as conversation:
+        first = await output(conversation, f"cd a; {show}")
+        payload = [await output(conversation, f"{show}{move}") for move in ("; cd ../b", "")]
 
     assert [first, *payload] == ["/", "a/a", "b/"]
     rows = (tmp_path / "told").read_text(encoding="utf-8").splitlines()
@@ -245,12 +236,11 @@ async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path:
 async def test_first_wake_request_of_several_runners_wakes_the_model(tmp_path: Path) -> None:
     quick = at("PostToolUse", command("echo now >&2; exit 2", asyncRewake=True))
     never = at("PostToolUse", command("sleep 600", asyncRewake=True))
-    with anyio.fail_after(20):
-        async with hooks(tmp_path, never) as report, hooks(tmp_path, quick) as other:
-            combined = combine_hooks(Hooks(), report, other)
-            await combined.run_post_tool_use(tool_event(folder=tmp_path))
-            requested = await combined.wait_for_wake_request()
-            wake = await combined.collect_wake_requests()
+    async with hooks(tmp_path, never) as report, hooks(tmp_path, quick) as other:
+        combined = combine_hooks(Hooks(), report, other)
+        await combined.run_post_tool_use(tool_event(folder=tmp_path))
+        requested = await combined.wait_for_wake_request()
+        wake = await combined.collect_wake_requests()
 
     assert (requested, combined.has_wake_request) == (True, False)
     assert wake.wake_messages == (NOTICE.format("PostToolUse:Bash", "now\n"),)

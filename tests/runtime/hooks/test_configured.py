@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.requirement import requirement
@@ -18,8 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def ran(tmp_path: Path, runner: ConfiguredHooks, tool: str = "Bash") -> list[str]:
-    with anyio.fail_after(20):
-        before = await runner.run_pre_tool_use(tool_event(tool, tmp_path))
+    before = await runner.run_pre_tool_use(tool_event(tool, tmp_path))
     return [str(report.command) for report in before.reports]
 
 
@@ -78,8 +76,7 @@ async def test_handlers_of_one_point_run_concurrently(tmp_path: Path) -> None:
     other = command(both[0] + "read x < p; echo 1 > q" + both[1])
 
     async with hooks(tmp_path, at("PreToolUse", first, other)) as runner:
-        with anyio.fail_after(20):
-            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
     assert [report.text for report in before.reports] == ["met", "met"]
 
@@ -100,8 +97,7 @@ async def test_deny_takes_precedence_over_ask_and_ask_over_allow(
     handlers = [decides(word, permissionDecisionReason=str(number)) for number, word in enumerate(decisions, 1)]
 
     async with hooks(tmp_path, at("PreToolUse", command("true"), *handlers)) as runner:
-        with anyio.fail_after(20):
-            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
     assert before.decision == winner
 
@@ -216,8 +212,7 @@ async def test_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> 
     keep = command("cat > told.json; env > env; pwd > where")
 
     async with hooks(tmp_path, at("PreToolUse", keep)) as runner:
-        with anyio.fail_after(20):
-            await runner.run_pre_tool_use(tool_event("Bash", tmp_path, command="echo hi"))
+        await runner.run_pre_tool_use(tool_event("Bash", tmp_path, command="echo hi"))
 
     assert json.loads((tmp_path / "told.json").read_bytes()) == {
         "session_id": "the-session",
@@ -241,8 +236,7 @@ async def test_older_clients_send_fewer_fields(tmp_path: Path) -> None:
     keep = command("cat > told.json")
 
     async with hooks(tmp_path, at("PreToolUse", keep), version="2.0.65") as runner:
-        with anyio.fail_after(20):
-            await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
     payload = json.loads((tmp_path / "told.json").read_bytes())
     assert "prompt_id" not in payload

@@ -63,8 +63,7 @@ async def before(
 ) -> PreToolDecision:
     block = at("PreToolUse", handler)
     async with hooks(tmp_path, block, services=services, settings=settings) as arguments:
-        with anyio.fail_after(20):
-            return await arguments.run_pre_tool_use(tool_event("Bash", tmp_path, command="echo hi"))
+        return await arguments.run_pre_tool_use(tool_event("Bash", tmp_path, command="echo hi"))
 
 
 @requirement("hooks.http")

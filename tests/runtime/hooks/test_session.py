@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.requirement import requirement
@@ -94,8 +93,7 @@ async def test_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -
     block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": payload}))
 
     async with session(tmp_path, block) as made:
-        with anyio.fail_after(20):
-            assert await made.submit("Go")
+        assert await made.submit("Go")
 
     assert texts(made) == [
         "Go",
@@ -113,8 +111,7 @@ async def test_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", says({"decision": "block", "reason": "not now"}))
 
     async with session(tmp_path, block) as made:
-        with anyio.fail_after(20):
-            assert not await made.submit("Go")
+        assert not await made.submit("Go")
 
     assert made.messages == []
     assert made.stopped == "not now"
@@ -139,10 +136,9 @@ async def test_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
     once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > told.json"
 
     async with session(tmp_path, at("Stop", command(once))) as made:
-        with anyio.fail_after(20):
-            made.say("Go")
-            assert await made.run(reply())
-            assert not await made.run(reply())
+        made.say("Go")
+        assert await made.run(reply())
+        assert not await made.run(reply())
 
     assert texts(made)[2] == f"Stop hook feedback:\n[{once}]: go on\n"
     payload = json.loads((tmp_path / "told.json").read_bytes())
@@ -156,10 +152,9 @@ async def test_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
     refused = 0
 
     async with session(tmp_path, at("Stop", command("exit 2"))) as made:
-        with anyio.fail_after(60):
-            made.say("Go")
-            while await made.run(reply()):
-                refused += 1
+        made.say("Go")
+        while await made.run(reply()):
+            refused += 1
 
     assert refused == 8
 
@@ -169,9 +164,8 @@ async def test_hook_can_stop_the_turn(tmp_path: Path) -> None:
     block = at("Stop", says({"continue": False, "stopReason": "enough"}))
 
     async with session(tmp_path, block) as made:
-        with anyio.fail_after(20):
-            made.say("Go")
-            assert not await made.run(reply())
+        made.say("Go")
+        assert not await made.run(reply())
 
     assert made.stopped == "enough"
     assert [item["type"] for item in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
@@ -187,9 +181,8 @@ async def test_hooks_run_when_a_session_begins_and_ends(tmp_path: Path) -> None:
     async with session(tmp_path, block) as made:
         assert not (tmp_path / "t.jsonl").exists()
         made.say("Go")
-    with anyio.fail_after(20):
-        assert json.loads((tmp_path / "start.json").read_bytes())["source"] == "startup"
-        assert json.loads((tmp_path / "end.json").read_bytes())["reason"] == "other"
+    assert json.loads((tmp_path / "start.json").read_bytes())["source"] == "startup"
+    assert json.loads((tmp_path / "end.json").read_bytes())["reason"] == "other"
 
     assert texts(made) == ["SessionStart hook additional context: welcome", "Go"]
     assert [line["type"] for line in lines(tmp_path)][:2] == ["attachment", "user"]
@@ -201,18 +194,17 @@ async def test_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) 
     block = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
 
     async with session(tmp_path, block) as made:
-        with anyio.fail_after(20):
-            made.say("Go")
-            assert not await made.run(reply("later"))
-            assert made.stopped == "tool_deferred"
-            assert put_off(made) == "c0"
-            assert made.messages[-1]["role"] == "assistant"
-            assert [line["type"] for line in lines(tmp_path)].count("user") == 1
-            with pytest.raises(ToolspanError, match="run_deferred"):
-                made.say("and now?")
+        made.say("Go")
+        assert not await made.run(reply("later"))
+        assert made.stopped == "tool_deferred"
+        assert put_off(made) == "c0"
+        assert made.messages[-1]["role"] == "assistant"
+        assert [line["type"] for line in lines(tmp_path)].count("user") == 1
+        with pytest.raises(ToolspanError, match="run_deferred"):
+            made.say("and now?")
 
-            (tmp_path / "ready").touch()
-            assert await made.run_deferred()
+        (tmp_path / "ready").touch()
+        assert await made.run_deferred()
 
     assert put_off(made) is None
     assert made.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c0", "content": "later"}]
@@ -222,9 +214,8 @@ async def test_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) 
 @requirement("hooks.defer")
 async def test_one_of_several_calls_cannot_be_deferred(tmp_path: Path) -> None:
     async with session(tmp_path, at("PreToolUse", decides("defer"))) as made:
-        with anyio.fail_after(20):
-            made.say("Go")
-            assert await made.run(reply("one", "two"))
+        made.say("Go")
+        assert await made.run(reply("one", "two"))
 
     assert made.deferred_call is None
 
@@ -239,14 +230,12 @@ async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Pat
     no = at("PermissionRequest", permit(behavior="deny", message="not this"))
 
     async with session(tmp_path, yes, permissions=ASK_ALWAYS) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("word"))
+        await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["other"]
     assert [item["decision"] for item in attached(tmp_path)] == ["allow"]
 
     async with session(tmp_path, no, permissions=ASK_ALWAYS, transcript=None) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("word"))
+        await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["not this"]
 
 
@@ -260,8 +249,7 @@ async def test_new_input_of_a_hook_is_checked_against_deny_rules(tmp_path: Path)
         return Deny("not that word") if question.input["word"] == "secret" else None
 
     async with session(tmp_path, block, permissions=PolicyStack((no_secrets,), lambda _request: Ask())) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("word"))
+        await made.run(reply("word"))
 
     assert [span.state for span in made.spans] == ["denied"]
 
@@ -274,9 +262,8 @@ async def test_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> N
     block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": fields}))
 
     async with session(tmp_path, block, permissions=ASK_ALWAYS) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("one"))
-            await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+        await made.run(reply("one"))
+        await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
 
     assert [span.state for span in made.spans] == ["succeeded", "succeeded"]
     assert (tmp_path / "asked").read_text(encoding="utf-8") == "asked\n"
@@ -288,13 +275,11 @@ async def test_batch_hooks_can_add_context_or_end_the_turn(tmp_path: Path) -> No
     end = {"decision": "block", "reason": "enough"}
 
     async with session(tmp_path, at("PostToolBatch", says(speak))) as made:
-        with anyio.fail_after(20):
-            assert await made.run(reply("one"))
+        assert await made.run(reply("one"))
     assert texts(made) == ["PostToolBatch hook additional context: well"]
 
     async with session(tmp_path, at("PostToolBatch", says(end)), transcript=None) as made:
-        with anyio.fail_after(20):
-            assert not await made.run(reply("one"))
+        assert not await made.run(reply("one"))
     assert made.stopped == "enough"
 
 
@@ -303,8 +288,7 @@ async def test_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Pat
     block = at("PostToolUse", says({"decision": "block", "reason": "look again"}))
 
     async with session(tmp_path, block) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("one"))
+        await made.run(reply("one"))
 
     [error] = attached(tmp_path)
     assert error["type"] == "hook_blocking_error"
@@ -316,8 +300,7 @@ async def test_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Pat
 @requirement("hooks.recorded")
 async def test_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
     async with session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("one"))
+        await made.run(reply("one"))
 
     assert attached(tmp_path) == [
         {
@@ -348,8 +331,7 @@ async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_pa
         made = session(tmp_path, replaced(value))
         made.runner.set_tools(made.runner.runner_context.tools.combined([facts]))
         async with made:
-            with anyio.fail_after(20):
-                await made.run({"role": "assistant", "content": [call]})
+            await made.run({"role": "assistant", "content": [call]})
         displayed.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
 
     assert displayed == ['{"a":1}', '{"a":2}']
@@ -374,9 +356,8 @@ async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None
         hooks=combine_hooks(functions, made_of.hooks),
         transcript=None,
     ) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("one"))
-            assert await made.run(reply())
+        await made.run(reply("one"))
+        assert await made.run(reply())
 
     assert [span.state for span in made.spans] == ["blocked_by_hook"]
 
@@ -393,11 +374,10 @@ async def test_function_can_defer_a_call(tmp_path: Path) -> None:
         hooks=functions,
         transcript=tmp_path / "t.jsonl",
     ) as made:
-        with anyio.fail_after(20):
-            assert not await made.run(reply("later"))
-            assert put_off(made) == "c0"
-            ready.append("now")
-            assert await made.run_deferred()
+        assert not await made.run(reply("later"))
+        assert put_off(made) == "c0"
+        ready.append("now")
+        assert await made.run_deferred()
 
     assert [item["type"] for item in attached(tmp_path)] == ["hook_deferred_tool"]
 
@@ -414,10 +394,9 @@ async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp
         return PreToolDecision(decision=allow, permission_updates=({**rule, "destination": "session"},))
 
     async with Session(cwd=tmp_path, tools=[echo], hooks=functions, transcript=None, permissions=ASK_ALWAYS) as made:
-        with anyio.fail_after(20):
-            await made.run(reply("one"))
-            first = made.messages[-1]["content"]
-            await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+        await made.run(reply("one"))
+        first = made.messages[-1]["content"]
+        await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
 
     assert first == [{"type": "tool_result", "tool_use_id": "c0", "content": "another"}]
     assert request == ["c0"]
@@ -429,9 +408,8 @@ async def test_host_can_fire_hook_points(tmp_path: Path) -> None:
     fields = {"message": "waiting", "notification_type": "idle_prompt"}
 
     async with session(tmp_path, block) as made:
-        with anyio.fail_after(20):
-            await made.fire_hook_event(SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields))
-            await made.fire_hook_event(SessionHookEvent(point="Notification", subject="other", fields=fields))
+        await made.fire_hook_event(SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields))
+        await made.fire_hook_event(SessionHookEvent(point="Notification", subject="other", fields=fields))
 
     payload = json.loads((tmp_path / "told.json").read_bytes())
     assert payload["message"] == "waiting"

@@ -88,12 +88,11 @@ def rows(path: Path) -> list[dict[str, object]]:
 @requirement("hooks.task-created")
 async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
     line = "cat >> told; echo too vague >&2; exit 2"
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
-        async with talk.session:
-            refused = await talk.call("TaskCreate", subject="s", description="d")
-            listed = await talk.call("TaskList")
-            again = await talk.call("TaskCreate", subject="s2", description="d2")
+    talk = ToolCaller(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
+    async with talk.session:
+        refused = await talk.call("TaskCreate", subject="s", description="d")
+        listed = await talk.call("TaskList")
+        again = await talk.call("TaskCreate", subject="s2", description="d2")
 
     assert refused == (f"TaskCreated hook feedback:\n[{line}]: too vague", True)
     assert listed == ("No tasks found", False)
@@ -117,15 +116,14 @@ async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) 
 @requirement("hooks.task-completed")
 async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
     block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, handlers(block))
-        async with talk.session:
-            await talk.call("TaskCreate", subject="s", description="d")
-            moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
-            refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
-            structured = talk.session.spans[-1].result
-            displayed = await talk.call("TaskGet", taskId="1")
-            unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
+    talk = ToolCaller(tmp_path, handlers(block))
+    async with talk.session:
+        await talk.call("TaskCreate", subject="s", description="d")
+        moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
+        refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
+        structured = talk.session.spans[-1].result
+        displayed = await talk.call("TaskGet", taskId="1")
+        unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
 
     text = "TaskCompleted hook feedback:\ntests are red"
     assert moved == ("Updated task #1 status", False)
@@ -146,12 +144,11 @@ async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path
         def note(event: SessionHookEvent) -> None:
             seen.append((event.point, event.fields["task_subject"]))
 
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, hooks)
-        async with talk.session:
-            await talk.call("TaskCreate", subject="s", description="d")
-            done = await talk.call("TaskUpdate", taskId="1", status="completed")
-            await talk.call("TaskUpdate", taskId="1", status="completed")
+    talk = ToolCaller(tmp_path, hooks)
+    async with talk.session:
+        await talk.call("TaskCreate", subject="s", description="d")
+        done = await talk.call("TaskUpdate", taskId="1", status="completed")
+        await talk.call("TaskUpdate", taskId="1", status="completed")
 
     assert done == ("Updated task #1 status", False)
     assert seen == [("TaskCreated", "s"), ("TaskCompleted", "s")]
@@ -176,10 +173,9 @@ async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -
 
     payloads: list[dict[str, object]] = []
     tools = [*coding_tools(profile()), meet]
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, hooks, tools, "2.1.325")
-        async with talk.session:
-            results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
+    talk = ToolCaller(tmp_path, hooks, tools, "2.1.325")
+    async with talk.session:
+        results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
 
     assert [text for text, _ in results][1:] == ["met"]
     assert payloads == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
@@ -192,10 +188,9 @@ async def test_hook_may_allow_the_model_to_retry_a_denied_call(tmp_path: Path) -
     payloads = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
     hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.325")
     mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
-        async with talk.session:
-            refused = await talk.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
+    talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
+    async with talk.session:
+        refused = await talk.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
 
     assert [is_error for _, is_error in refused] == [True, True]
     (row,) = rows(tmp_path / "told")
@@ -211,14 +206,13 @@ async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_
         **at("StopFailure", command("cat >> told; exit 2"), matcher="rate_limit"),
         **at("Stop", command("touch stopped")),
     }
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, handlers(block))
-        async with talk.session:
-            agent = Agent(talk.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
-            first = await agent.prompt("Go.")
-            second = await agent.prompt("Go.")
-            assert not (tmp_path / "stopped").exists()
-            third = await agent.prompt("Go.")
+    talk = ToolCaller(tmp_path, handlers(block))
+    async with talk.session:
+        agent = Agent(talk.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
+        first = await agent.prompt("Go.")
+        second = await agent.prompt("Go.")
+        assert not (tmp_path / "stopped").exists()
+        third = await agent.prompt("Go.")
 
     assert [event.reason for event in (first, second, third)] == [
         "model_error", "model_error", "completed",
@@ -233,11 +227,10 @@ async def test_permission_request_contains_suggested_rules(tmp_path: Path) -> No
     hooks = handlers(at("PermissionRequest", command("cat >> told")), "2.1.325")
     mode = mode_policy("default", refusals=profile("2.1.325").refusals)
     outside = str(tmp_path.parent / "other" / "x")
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
-        async with talk.session:
-            await talk.call("Write", file_path="n.txt", content="x")
-            await talk.call("Write", file_path=outside, content="x")
+    talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
+    async with talk.session:
+        await talk.call("Write", file_path="n.txt", content="x")
+        await talk.call("Write", file_path=outside, content="x")
 
     accept = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     first, second = (row["permission_suggestions"] for row in rows(tmp_path / "told"))
@@ -259,15 +252,14 @@ async def test_changed_file_fires_hooks_before_the_next_call_and_may_set_variabl
         ],
     }
     (tmp_path / "far").mkdir()
-    with anyio.fail_after(30):
-        talk = ToolCaller(tmp_path, handlers(block))
-        async with talk.session:
-            await talk.call("Bash", command="echo export HERE=one > .envrc; echo > other")
-            first = await talk.call("Bash", command="echo $HERE")
-            (tmp_path / "far" / "b.txt").touch()
-            (tmp_path / ".envrc").write_text("export HERE=two\n", encoding="utf-8")
-            second = await talk.call("Bash", command="echo $HERE")
-            await talk.call("Bash", command="rm .envrc")
+    talk = ToolCaller(tmp_path, handlers(block))
+    async with talk.session:
+        await talk.call("Bash", command="echo export HERE=one > .envrc; echo > other")
+        first = await talk.call("Bash", command="echo $HERE")
+        (tmp_path / "far" / "b.txt").touch()
+        (tmp_path / ".envrc").write_text("export HERE=two\n", encoding="utf-8")
+        second = await talk.call("Bash", command="echo $HERE")
+        await talk.call("Bash", command="rm .envrc")
 
     assert (first, second) == (("one", False), ("two", False))
     payloads = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "told")]

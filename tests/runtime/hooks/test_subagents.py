@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import anyio
 import pytest
 
 import toolspan
@@ -93,18 +92,17 @@ async def test_background_commands_and_mcp_calls_run_hooks(tmp_path: Path) -> No
         {**use("Bash", command="true", run_in_background=True), "id": "c1"},
         {**use("mcp__chaos__echo", text="x"), "id": "c2"},
     ]
-    with anyio.fail_after(60):
-        async with McpServers(config(tmp_path / "log"), profile=profile(VERSION)) as servers:
-            session = Session(
-                permissions=Permissions.allow_all(),
-                cwd=tmp_path,
-                tools=[bash_tool(profile(VERSION)), *servers.tools()],
-                hooks=handlers(block),
-                profile=VERSION,
-                transcript=None,
-            )
-            async with session:
-                await session.run({"role": "assistant", "content": calls})
+    async with McpServers(config(tmp_path / "log"), profile=profile(VERSION)) as servers:
+        session = Session(
+            permissions=Permissions.allow_all(),
+            cwd=tmp_path,
+            tools=[bash_tool(profile(VERSION)), *servers.tools()],
+            hooks=handlers(block),
+            profile=VERSION,
+            transcript=None,
+        )
+        async with session:
+            await session.run({"role": "assistant", "content": calls})
 
     names = [(row["hook_event_name"], row["tool_name"]) for row in read_payloads(tmp_path)]
     assert sorted(names) == [

@@ -56,9 +56,8 @@ async def talking(folder: Path, script: ScriptedModel, block: dict[str, object],
         permissions=Permissions.allow_all(),
         transcript=folder / "t.jsonl",
     )
-    with anyio.fail_after(30):
-        async with session:
-            yield Agent(session, script)
+    async with session:
+        yield Agent(session, script)
     assert check_history(session.messages) == []
 
 

@@ -38,22 +38,20 @@ pytestmark = pytest.mark.anyio
     ],
 )
 async def test_child_reports_its_exit_status(script: str, ended: ExitStatus, status: int) -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            child = await supervisor.start(sh(script))
+    async with ProcessSupervisor() as supervisor:
+        child = await supervisor.start(sh(script))
 
-            assert await child.wait() == ended
-            assert child.exit == ended
-            assert ended.status == status
+        assert await child.wait() == ended
+        assert child.exit == ended
+        assert ended.status == status
 
 
 @requirement("process.merged-streams")
 async def test_merged_streams_keep_the_order_in_which_they_were_written() -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done"
-            child = await supervisor.start(sh(script))
-            await child.wait()
+    async with ProcessSupervisor() as supervisor:
+        script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done"
+        child = await supervisor.start(sh(script))
+        await child.wait()
 
     assert child.stdout.data == b"".join(b"out %d\nerr %d\n" % (i, i) for i in range(1, 6))
     assert child.stderr.data == b""
@@ -61,10 +59,9 @@ async def test_merged_streams_keep_the_order_in_which_they_were_written() -> Non
 
 @requirement("process.separate-streams")
 async def test_separate_streams_are_captured_separately() -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            child = await supervisor.start(sh("echo out; echo err >&2", merge_streams=False))
-            await child.wait()
+    async with ProcessSupervisor() as supervisor:
+        child = await supervisor.start(sh("echo out; echo err >&2", merge_streams=False))
+        await child.wait()
 
     assert (child.stdout.data, child.stderr.data) == (b"out\n", b"err\n")
 
@@ -73,11 +70,10 @@ async def test_separate_streams_are_captured_separately() -> None:
 async def test_binary_output_and_an_unterminated_last_line_are_unchanged() -> None:
     every_byte = bytes(range(256)) * 300
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300 + b'no end')"
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            received = bytearray()
-            child = await supervisor.start(python(script, on_output=received.extend))
-            await child.wait()
+    async with ProcessSupervisor() as supervisor:
+        received = bytearray()
+        child = await supervisor.start(python(script, on_output=received.extend))
+        await child.wait()
 
     assert child.stdout.data == every_byte + b"no end"
     assert bytes(received) == every_byte + b"no end"
@@ -86,11 +82,10 @@ async def test_binary_output_and_an_unterminated_last_line_are_unchanged() -> No
 @requirement("process.bounded-memory")
 async def test_both_ends_of_a_huge_output_are_kept_and_all_bytes_counted() -> None:
     size = 200_000_000
-    with anyio.fail_after(60):
-        async with ProcessSupervisor() as supervisor:
-            script = f"printf start; yes | head -c {size}; printf end"
-            child = await supervisor.start(sh(script, memory_limit=1000))
-            await child.wait()
+    async with ProcessSupervisor() as supervisor:
+        script = f"printf start; yes | head -c {size}; printf end"
+        child = await supervisor.start(sh(script, memory_limit=1000))
+        await child.wait()
 
     assert child.stdout.total == size + 8
     assert child.stdout.head == b"start" + (b"y\n" * 250)[:495]
@@ -101,14 +96,13 @@ async def test_both_ends_of_a_huge_output_are_kept_and_all_bytes_counted() -> No
 @requirement("process.spill")
 async def test_spill_file_is_created_when_memory_is_full_and_contains_everything(tmp_path: Path) -> None:
     spill = Spill(lambda: tmp_path / "all.txt")
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            small = await supervisor.start(sh("printf 1234", memory_limit=4, spill=spill))
-            await small.wait()
-            assert (small.stdout.path, list(tmp_path.iterdir())) == (None, [])
+    async with ProcessSupervisor() as supervisor:
+        small = await supervisor.start(sh("printf 1234", memory_limit=4, spill=spill))
+        await small.wait()
+        assert (small.stdout.path, list(tmp_path.iterdir())) == (None, [])
 
-            large = await supervisor.start(sh("seq 100000", memory_limit=4, spill=spill))
-            await large.wait()
+        large = await supervisor.start(sh("seq 100000", memory_limit=4, spill=spill))
+        await large.wait()
 
     whole = b"".join(b"%d\n" % number for number in range(1, 100001))
     assert large.stdout.path == tmp_path / "all.txt"
@@ -118,25 +112,24 @@ async def test_spill_file_is_created_when_memory_is_full_and_contains_everything
 
 @requirement("process.spill")
 async def test_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            early = Spill(lambda: tmp_path / "early", from_start=True)
-            first = await supervisor.start(sh(":", spill=early))
-            assert (tmp_path / "early").read_bytes() == b""
+    async with ProcessSupervisor() as supervisor:
+        early = Spill(lambda: tmp_path / "early", from_start=True)
+        first = await supervisor.start(sh(":", spill=early))
+        assert (tmp_path / "early").read_bytes() == b""
 
-            ups = Ups()
-            later = Spill(lambda: tmp_path / "later")
-            read_end, write_end = os.pipe()
-            script = "echo up; read line; echo $line"
-            second = await supervisor.start(sh(script, on_output=ups, spill=later, stdin=read_end))
-            os.close(read_end)
-            await ups.wait()
-            assert second.stdout.spill_to_file() == tmp_path / "later"
-            assert (tmp_path / "later").read_bytes() == b"up\n"
-            os.write(write_end, b"more\n")
-            os.close(write_end)
-            await first.wait()
-            await second.wait()
+        ups = Ups()
+        later = Spill(lambda: tmp_path / "later")
+        read_end, write_end = os.pipe()
+        script = "echo up; read line; echo $line"
+        second = await supervisor.start(sh(script, on_output=ups, spill=later, stdin=read_end))
+        os.close(read_end)
+        await ups.wait()
+        assert second.stdout.spill_to_file() == tmp_path / "later"
+        assert (tmp_path / "later").read_bytes() == b"up\n"
+        os.write(write_end, b"more\n")
+        os.close(write_end)
+        await first.wait()
+        await second.wait()
 
     assert (tmp_path / "later").read_bytes() == b"up\nmore\n"
 
@@ -144,14 +137,13 @@ async def test_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -
 @requirement("process.spill-trouble")
 async def test_unwritable_spill_file_does_not_stop_the_command(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            taken = Spill(lambda: tmp_path / "there")
-            child = await supervisor.start(sh("seq 1000", memory_limit=4, spill=taken))
-            ended = await child.wait()
-            full = Spill(lambda: tmp_path / "short", limit=10)
-            other = await supervisor.start(sh("seq 1000", memory_limit=4, spill=full))
-            await other.wait()
+    async with ProcessSupervisor() as supervisor:
+        taken = Spill(lambda: tmp_path / "there")
+        child = await supervisor.start(sh("seq 1000", memory_limit=4, spill=taken))
+        ended = await child.wait()
+        full = Spill(lambda: tmp_path / "short", limit=10)
+        other = await supervisor.start(sh("seq 1000", memory_limit=4, spill=full))
+        await other.wait()
 
     assert ended == ExitStatus(0, None)
     assert isinstance(child.stdout.spill_error, FileExistsError)
@@ -160,13 +152,12 @@ async def test_unwritable_spill_file_does_not_stop_the_command(tmp_path: Path) -
 
 @requirement("process.stdin")
 async def test_child_reads_dev_null_unless_it_gets_input() -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            nothing = await supervisor.start(sh("readlink /proc/self/fd/0; cat"))
-            much = await supervisor.start(sh("wc -c", stdin=b"x" * 3_000_000))
-            unread = await supervisor.start(sh("exec 0<&-; echo fine", stdin=b"x" * 3_000_000))
-            for child in (nothing, much, unread):
-                await child.wait()
+    async with ProcessSupervisor() as supervisor:
+        nothing = await supervisor.start(sh("readlink /proc/self/fd/0; cat"))
+        much = await supervisor.start(sh("wc -c", stdin=b"x" * 3_000_000))
+        unread = await supervisor.start(sh("exec 0<&-; echo fine", stdin=b"x" * 3_000_000))
+        for child in (nothing, much, unread):
+            await child.wait()
 
     assert nothing.stdout.data == b"/dev/null\n"
     assert much.stdout.data.strip() == b"3000000"
@@ -176,13 +167,12 @@ async def test_child_reads_dev_null_unless_it_gets_input() -> None:
 @requirement("process.pass-fds")
 async def test_child_can_read_from_a_descriptor() -> None:
     read_end, write_end = os.pipe()
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            # A descriptor above 9 cannot be named in a plain shell's redirection.
-            script = f"import os; os.write({write_end}, b'through')"
-            child = await supervisor.start(python(script, pass_fds=(write_end,)))
-            os.close(write_end)
-            await child.wait()
+    async with ProcessSupervisor() as supervisor:
+        # A descriptor above 9 cannot be named in a plain shell's redirection.
+        script = f"import os; os.write({write_end}, b'through')"
+        child = await supervisor.start(python(script, pass_fds=(write_end,)))
+        os.close(write_end)
+        await child.wait()
 
     assert os.read(read_end, 100) == b"through"
     os.close(read_end)
@@ -209,10 +199,9 @@ async def test_start_error_names_the_path_and_the_reason(
         argv = [str(tmp_path / "plain")]
     spill = Spill(lambda: tmp_path / "spill", from_start=True)
     before = open_descriptors()
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            with pytest.raises(StartError) as raised:
-                await supervisor.start(command(argv, cwd=tmp_path / cwd, spill=spill))
+    async with ProcessSupervisor() as supervisor:
+        with pytest.raises(StartError) as raised:
+            await supervisor.start(command(argv, cwd=tmp_path / cwd, spill=spill))
 
     assert raised.value.path.name == Path(path).name
     assert reason in raised.value.reason
@@ -237,24 +226,22 @@ async def test_tag_with_a_separator_is_rejected(mark: str) -> None:
 
 @requirement("process.drain")
 async def test_orphan_that_holds_the_pipe_open_does_not_delay_wait() -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            command = sh("sleep 1000 & echo up")
-            child = await supervisor.start(command)
-            assert await child.wait() == ExitStatus(0, None)
+    async with ProcessSupervisor() as supervisor:
+        command = sh("sleep 1000 & echo up")
+        child = await supervisor.start(command)
+        assert await child.wait() == ExitStatus(0, None)
 
-            assert child.stdout.data == b"up\n"
-            assert len(find_survivors(command.tag)) == 1
-        assert find_survivors(command.tag) == []
+        assert child.stdout.data == b"up\n"
+        assert len(find_survivors(command.tag)) == 1
+    assert find_survivors(command.tag) == []
 
 
 @requirement("process.drain")
 async def test_orphan_that_never_stops_writing_does_not_delay_wait() -> None:
-    with anyio.fail_after(20):
-        async with ProcessSupervisor() as supervisor:
-            child = await supervisor.start(sh("yes & echo up", memory_limit=100))
+    async with ProcessSupervisor() as supervisor:
+        child = await supervisor.start(sh("yes & echo up", memory_limit=100))
 
-            assert await child.wait() == ExitStatus(0, None)
+        assert await child.wait() == ExitStatus(0, None)
 
 
 @requirement("process.orphans-live-on")
@@ -270,14 +257,13 @@ async def test_later_output_of_an_orphan_is_dropped_without_breaking_it() -> Non
         f"os.write({late_write}, b'fine')\n"
     )
     received = bytearray()
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            child = await supervisor.start(python(script, pass_fds=(late_write, go_read), on_output=received.extend))
-            await child.wait()
-            os.write(go_write, b"!")
-            await anyio.wait_readable(late_read)
+    async with ProcessSupervisor() as supervisor:
+        child = await supervisor.start(python(script, pass_fds=(late_write, go_read), on_output=received.extend))
+        await child.wait()
+        os.write(go_write, b"!")
+        await anyio.wait_readable(late_read)
 
-            assert os.read(late_read, 100) == b"fine"
+        assert os.read(late_read, 100) == b"fine"
     assert (child.stdout.data, bytes(received)) == (b"", b"")
     for descriptor in (late_read, late_write, go_read, go_write):
         os.close(descriptor)
@@ -285,24 +271,22 @@ async def test_later_output_of_an_orphan_is_dropped_without_breaking_it() -> Non
 
 @requirement("process.orphans-live-on")
 async def test_orphans_are_terminated_with_the_command_on_request() -> None:
-    with anyio.fail_after(10):
-        async with ProcessSupervisor() as supervisor:
-            command = sh("sleep 1000 & setsid sleep 1000 & exit 4", leave_orphans=False)
-            child = await supervisor.start(command)
+    async with ProcessSupervisor() as supervisor:
+        command = sh("sleep 1000 & setsid sleep 1000 & exit 4", leave_orphans=False)
+        child = await supervisor.start(command)
 
-            assert await child.wait() == ExitStatus(4, None)
-            assert find_survivors(command.tag) == []
+        assert await child.wait() == ExitStatus(4, None)
+        assert find_survivors(command.tag) == []
 
 
 @requirement("process.no-zombies")
 async def test_fifty_children_at_once_end_without_a_zombie() -> None:
     before = open_descriptors()
-    with anyio.fail_after(30):
-        async with ProcessSupervisor() as supervisor:
-            children = [await supervisor.start(sh(f"echo {n}; exit {n}")) for n in range(50)]
-            ended = [await child.wait() for child in children]
+    async with ProcessSupervisor() as supervisor:
+        children = [await supervisor.start(sh(f"echo {n}; exit {n}")) for n in range(50)]
+        ended = [await child.wait() for child in children]
 
-            assert zombies() == []
+        assert zombies() == []
     assert [item.code for item in ended] == list(range(50))
     assert [child.stdout.data for child in children] == [b"%d\n" % n for n in range(50)]
     assert open_descriptors() == before
@@ -311,13 +295,12 @@ async def test_fifty_children_at_once_end_without_a_zombie() -> None:
 @requirement("process.start-alone")
 async def test_child_without_a_supervisor_is_terminated_by_its_caller() -> None:
     ups = Ups()
-    with anyio.fail_after(10):
-        command = sh("echo up; sleep 1000", on_output=ups)
-        child = await start_process(command)
-        await ups.wait()
+    command = sh("echo up; sleep 1000", on_output=ups)
+    child = await start_process(command)
+    await ups.wait()
 
-        assert await child.terminate() == ExitStatus(None, 15)
-        assert await child.terminate() == ExitStatus(None, 15)
+    assert await child.terminate() == ExitStatus(None, 15)
+    assert await child.terminate() == ExitStatus(None, 15)
     assert find_survivors(command.tag) == []
     assert zombies() == []
 

@@ -92,8 +92,7 @@ async def started(command: Command, ups: Ups, system: ProcessPlatform | None = N
 async def test_terminating_a_command_leaves_no_process(script: str, ups: int, system: ProcessPlatform) -> None:
     received = Ups(ups)
     command = sh(script, on_output=received)
-    with anyio.fail_after(20):
-        before = await started(command, received, system)
+    before = await started(command, received, system)
 
     assert len(before) >= ups
     assert find_survivors(command.tag) == []
@@ -105,8 +104,7 @@ async def test_terminating_a_command_leaves_no_process(script: str, ups: int, sy
 async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -> None:
     ups = Ups()
     command = python(DAEMON, on_output=ups)
-    with anyio.fail_after(20):
-        before = await started(command, ups, system)
+    before = await started(command, ups, system)
 
     assert len(before) >= 2
     assert find_survivors(command.tag) == []
@@ -125,8 +123,7 @@ async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -
 async def test_process_without_its_tag_is_terminated(script: str) -> None:
     ups = Ups()
     command = sh(script.format("echo $$ up; echo up; exec sleep 1000"), on_output=ups)
-    with anyio.fail_after(20):
-        await started(command, ups)
+    await started(command, ups)
 
     hidden = int(ups.heard.split()[0])
     assert not psutil.pid_exists(hidden) or psutil.Process(hidden).status() == "zombie"
@@ -137,11 +134,10 @@ async def test_process_without_its_tag_is_terminated(script: str) -> None:
 async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> None:
     ups = Ups(2)
     command = sh("trap '' TERM; (echo up; sleep 1000) & echo up; wait", on_output=ups)
-    with anyio.fail_after(20):
-        child = await start_process(command, system)
-        await ups.wait()
+    child = await start_process(command, system)
+    await ups.wait()
 
-        assert await child.terminate(grace=0.05) == ExitStatus(None, 9)
+    assert await child.terminate(grace=0.05) == ExitStatus(None, 9)
     assert find_survivors(command.tag) == []
 
 
@@ -149,12 +145,11 @@ async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> N
 async def test_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> None:
     ups = Ups()
     script = "trap 'echo asked; sleep 0.1; echo clean; exit 7' TERM; echo up; sleep 1000 & wait"
-    with anyio.fail_after(20):
-        child = await start_process(sh(script, on_output=ups))
-        await ups.wait()
-        async with anyio.create_task_group() as group:
-            group.start_soon(child.terminate, 10)
-            group.start_soon(child.terminate, 10)
+    child = await start_process(sh(script, on_output=ups))
+    await ups.wait()
+    async with anyio.create_task_group() as group:
+        group.start_soon(child.terminate, 10)
+        group.start_soon(child.terminate, 10)
 
     assert child.exit == ExitStatus(7, None)
     assert child.stdout.data == b"up\nasked\nclean\n"
@@ -167,37 +162,34 @@ async def test_command_that_forks_forever_is_terminated(script: str, hurry: str)
     ups = Ups()
     read_end, write_end = os.pipe()
     env = {**os.environ, "HURRY": hurry}
-    with anyio.fail_after(20):
-        child = await start_process(python(script, on_output=ups, env=env, pass_fds=(write_end,)))
-        os.close(write_end)
-        await ups.wait()
-        if script is RUNS_AWAY:
-            await eventually(lambda: child.exit is not None)
-        await child.terminate(grace=0.2)
+    child = await start_process(python(script, on_output=ups, env=env, pass_fds=(write_end,)))
+    os.close(write_end)
+    await ups.wait()
+    if script is RUNS_AWAY:
+        await eventually(lambda: child.exit is not None)
+    await child.terminate(grace=0.2)
 
-        await anyio.wait_readable(read_end)  # a look could miss them; their descriptor cannot
-        assert os.read(read_end, 1) == b""
+    await anyio.wait_readable(read_end)  # a look could miss them; their descriptor cannot
+    assert os.read(read_end, 1) == b""
     os.close(read_end)
 
 
 @requirement("process.ends-all")
 async def test_stopped_command_is_terminated() -> None:
-    with anyio.fail_after(20):
-        child = await start_process(sh("kill -STOP $$"))
-        stopped = psutil.Process(child.pid)
-        await eventually(lambda: stopped.status() == psutil.STATUS_STOPPED)
+    child = await start_process(sh("kill -STOP $$"))
+    stopped = psutil.Process(child.pid)
+    await eventually(lambda: stopped.status() == psutil.STATUS_STOPPED)
 
-        assert await child.terminate(grace=15) == ExitStatus(None, 15)
+    assert await child.terminate(grace=15) == ExitStatus(None, 15)
 
 
 @requirement("process.partial-output")
 async def test_output_before_the_termination_is_kept() -> None:
     ups = Ups()
-    with anyio.fail_after(20):
-        child = await start_process(sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups))
-        await ups.wait()
-        await eventually(lambda: child.stdout.total >= 13)
-        await child.terminate()
+    child = await start_process(sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups))
+    await ups.wait()
+    await eventually(lambda: child.stdout.total >= 13)
+    await child.terminate()
 
     assert child.stdout.data == b"up\nno enderr\n"
 
@@ -212,29 +204,27 @@ async def test_processes_that_cannot_be_terminated_are_reported() -> None:
         def get_process(self, pid: int) -> ProcessInfo | None:
             return self.list_processes()[pid] if pid > 2**22 else super().get_process(pid)
 
-    with anyio.fail_after(20):
-        child = await start_process(sh("sleep 1000"), ProcessPlatform(Haunted(), has_pidfd=True, kill_timeout=0.05))
-        with pytest.raises(TerminationError) as raised:
-            await child.terminate(grace=0.05)
+    child = await start_process(sh("sleep 1000"), ProcessPlatform(Haunted(), has_pidfd=True, kill_timeout=0.05))
+    with pytest.raises(TerminationError) as raised:
+        await child.terminate(grace=0.05)
 
-        assert raised.value.pids == (2**22 + 1,)
-        child.abandon()
-        await eventually(lambda: child.exit is not None)
+    assert raised.value.pids == (2**22 + 1,)
+    child.abandon()
+    await eventually(lambda: child.exit is not None)
 
 
 @requirement("process.mark")
 async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
     here, there = Ups(), Ups()
-    with anyio.fail_after(20):
-        mine = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
-        child = await start_process(mine)
-        other = await start_process(sh(UP_AND_STAY, on_output=there, tag="same-mark-twice"))
-        await here.wait()
-        await there.wait()
-        await child.terminate()
+    mine = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
+    child = await start_process(mine)
+    other = await start_process(sh(UP_AND_STAY, on_output=there, tag="same-mark-twice"))
+    await here.wait()
+    await there.wait()
+    await child.terminate()
 
-        assert find_survivors("same-mark-twice") == [other.pid]
-        await other.terminate()
+    assert find_survivors("same-mark-twice") == [other.pid]
+    await other.terminate()
     assert find_survivors("same-mark-twice") == []
 
 
@@ -242,32 +232,30 @@ async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
 async def test_nested_runner_keeps_the_outer_tag() -> None:
     ups = Ups()
     env = {**os.environ, "TOOLSPAN_CALL": "outer@1"}
-    with anyio.fail_after(20):
-        command = sh("echo $TOOLSPAN_CALL; " + UP_AND_STAY, on_output=ups, env=env)
-        child = await start_process(command)
-        await ups.wait()
+    command = sh("echo $TOOLSPAN_CALL; " + UP_AND_STAY, on_output=ups, env=env)
+    child = await start_process(command)
+    await ups.wait()
 
-        assert find_survivors("outer@1") == find_survivors("outer") == find_survivors(command.tag) == [child.pid]
-        await child.terminate()
+    assert find_survivors("outer@1") == find_survivors("outer") == find_survivors(command.tag) == [child.pid]
+    await child.terminate()
     assert child.stdout.data.startswith(f"outer@1:{command.tag}@".encode())
 
 
 @requirement("process.table")
 async def test_both_process_tables_agree() -> None:
     ups = Ups()
-    with anyio.fail_after(20):
-        child = await start_process(sh(UP_AND_STAY, on_output=ups))
-        await ups.wait()
-        proc, portable = ProcFs(), PsutilTable()
-        first, other = proc.get_process(child.pid), portable.get_process(child.pid)
+    child = await start_process(sh(UP_AND_STAY, on_output=ups))
+    await ups.wait()
+    proc, portable = ProcFs(), PsutilTable()
+    first, other = proc.get_process(child.pid), portable.get_process(child.pid)
 
-        assert first is not None
-        assert other is not None
-        assert first._replace(started=0) == other._replace(started=0)
-        assert first == proc.list_processes()[child.pid]
-        assert other == portable.list_processes()[child.pid]
-        assert proc.env_tags(child.pid) == portable.env_tags(child.pid) != frozenset()
-        await child.terminate()
+    assert first is not None
+    assert other is not None
+    assert first._replace(started=0) == other._replace(started=0)
+    assert first == proc.list_processes()[child.pid]
+    assert other == portable.list_processes()[child.pid]
+    assert proc.env_tags(child.pid) == portable.env_tags(child.pid) != frozenset()
+    await child.terminate()
     assert (proc.get_process(child.pid), portable.get_process(child.pid)) == (None, None)
     assert proc.env_tags(child.pid) == portable.env_tags(child.pid) == frozenset()
 
