@@ -96,7 +96,7 @@ class JsonOutput(TextOutput):
             self._denied_spans.append(event.span)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """Print the JSON object."""
+        """Print the reply, tokens and denied calls of the turn as one JSON object."""
         if self._session is not None:
             self.out.write_row(_end_row(self._session, ended, self._denied_spans))
 

@@ -57,12 +57,12 @@ class PatchChunk(Struct, frozen=True, kw_only=True):
 
     @property
     def old_lines(self) -> list[str]:
-        """The lines that must be in the file."""
+        """The lines that must be in the file before the change."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, REMOVED}]
 
     @property
     def new_lines(self) -> list[str]:
-        """The lines that replace them."""
+        """The lines in the file after the change."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, ADDED}]
 
 

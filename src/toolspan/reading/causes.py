@@ -30,7 +30,7 @@ _SIGNATURE_LENGTH = 120
 
 
 class Cause(Struct, frozen=True, kw_only=True, gc=False):
-    """The cause of a failed call."""
+    """The program and message behind a failed call. Calls with the same cause form a group."""
 
     group: str
     """The id of the group: the same for all calls with this cause."""
@@ -327,7 +327,7 @@ _FAILED_STATUSES = frozenset({"failed", "error", "errored", "timed_out"})
 
 
 def background_failure(span: Span) -> Notification | None:
-    """Return the notification that the command which a call left running in the background failed."""
+    """Return the notification about a failed background command, or None if the command did not fail."""
     if span.state != "succeeded" or span.call.kind != "shell":
         return None
     last = next((event for event in reversed(span.events) if isinstance(event, Notification)), None)

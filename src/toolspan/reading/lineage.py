@@ -91,7 +91,7 @@ def call_key(call_id: str, batch: str | None) -> str:
 
 
 def row_keys(rows: Iterable[CallRow]) -> Iterable[str]:
-    """Return the keys of calls."""
+    """Return the `call_key` of each row."""
     return (call_key(row.id, row.batch) for row in rows)
 
 

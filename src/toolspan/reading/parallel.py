@@ -206,7 +206,7 @@ which is slower.
 
 
 class JobResult(NamedTuple, Generic[T]):
-    """The result for one file."""
+    """The return value of a job for one file."""
 
     value: T
     encoded: bytes | None

@@ -77,9 +77,9 @@ class FileStates:
             del self._states[next(iter(self._states))]
 
     def look_up_all(self) -> None:
-        """Use every file once, beginning with the one that was used last, which reverses their order.
+        """Reverse the order in which files are forgotten.
 
-        A client that looks for changed files between turns does so.
+        Some clients check all known files for changes between turns, the most recent first.
         """
         self._states = dict(reversed(self._states.items()))
 

@@ -268,7 +268,7 @@ _INT64 = 1 << 63
 
 
 def storable(value: Any) -> Any:
-    """Return a value without what a column cannot hold."""
+    """Replace lone surrogates and integers over 64 bits, which a column cannot store."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, int) and not -_INT64 <= value < _INT64:

@@ -38,7 +38,7 @@ _SCHEMA = object_schema(
 
 
 def ls_tool(profile: Profile) -> Tool:
-    """Return the LS tool."""
+    """Return the LS tool, which only old client versions have."""
     return Tool(
         name="LS",
         description="List a folder and what is below it. Names that begin with a dot are left out.",

@@ -116,7 +116,7 @@ class Degrade:
         return ()
 
     async def _write_whole_file(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Apply the edits to the file's text and write it. Return no remaining edits, or None on failure."""
+        """Write the file with all edits applied. Return an empty list of edits left to do, or None on failure."""
         text = await anyio.to_thread.run_sync(_read_text, path)
         changed = apply_edits(text, edits) if text is not None else None
         if changed is None:

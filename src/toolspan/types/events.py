@@ -20,7 +20,7 @@ Content = str | list[dict[str, object]]
 
 
 class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
-    """An event that a call was accepted and will get exactly one result."""
+    """The acceptance of a call, which will get exactly one result."""
 
     call: Call
     at: float

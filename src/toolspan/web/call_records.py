@@ -39,7 +39,7 @@ def answer(question: Question) -> list[bytes]:
 
 
 def _find_span(call: str, *names: str, session: str | None) -> Span:
-    """Return the newest call with an id."""
+    """Return the newest call whose id is `call`."""
     root = to_path(names[0]) if names else None
     files = find_session_files(session, root) if session else locate_files(names)[0]
     transcripts = transcripts_containing(call, files, call=True)

@@ -49,7 +49,7 @@ def read_id(request: Request) -> str:
 
 
 def check_id(name: str) -> str:
-    """Return an id that contains only characters of ids."""
+    """Return `name` if it is a valid id; otherwise raise ApiError (400)."""
     if not _ID.fullmatch(name):
         raise ApiError(400, f"not an id: {name[:80]!r}")
     return name

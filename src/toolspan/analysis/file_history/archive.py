@@ -234,7 +234,7 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
 
 
 class FileTotalsCollector:
-    """A collector of change totals for each file."""
+    """A collector that counts the changes and errors of each file."""
 
     def __init__(self) -> None:
         self._changes: dict[str, dict[str, RecordedChange]] = {}

@@ -45,7 +45,7 @@ class Terminal:
         return None
 
     def close(self) -> None:
-        """Close the terminal."""
+        """Close the descriptor; the terminal itself stays open for the program."""
         os.close(self._descriptor)
 
     @property

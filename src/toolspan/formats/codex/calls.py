@@ -176,7 +176,7 @@ _FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
 
 
 def parse_output(raw: Raw) -> CommandOutput:
-    """Parse an output. perf: the text of a successful command is not decoded."""
+    """Parse the output of a call. Of a plain success only the header is parsed; its text is rarely needed."""
     quiet = _PLAIN_SUCCESS.match(raw)
     if quiet is not None:
         data = bytes(raw)

@@ -17,7 +17,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class CodexResult(Struct, frozen=True, kw_only=True):
-    """The result of one call."""
+    """The base class of Codex results. The output of each tool family has its own subclass."""
 
 
 class CommandResult(CodexResult, frozen=True, kw_only=True):

@@ -166,7 +166,7 @@ class Hooks(HookRunner):
         return merged
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Run the functions for any other point."""
+        """Run the functions for a point that is not about a call, such as Stop."""
         results = await self._run_handlers(session_event.point, session_event.subject or "", session_event)
         return _merge_effects(results)
 

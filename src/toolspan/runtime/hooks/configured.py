@@ -205,7 +205,7 @@ class ConfiguredHooks(HookRunner):
         )
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Run the handlers for any other point."""
+        """Run the handlers for a point that is not about a call, such as Stop."""
         if not self.has_handler(session_event.point):
             return HookEffects()
         runs = await self._run_session_event(session_event)

@@ -185,7 +185,7 @@ class HookRunner(Protocol):
         return PreToolDecision()
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:  # noqa: ARG002
-        """Run the handlers for any other point."""
+        """Run the handlers for a point that is not about a call, such as Stop."""
         return HookEffects()
 
     @property

@@ -268,7 +268,7 @@ class CombinedHooks(HookRunner):
         return await self._combine_decisions(lambda runner: runner.run_permission_request(tool_event))
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Run the handlers for any other point."""
+        """Run the handlers for a point that is not about a call, such as Stop."""
         return await self._combine_effects(lambda runner: runner.run_session_event(session_event))
 
     @property

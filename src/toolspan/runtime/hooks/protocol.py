@@ -148,7 +148,7 @@ def batch_input(spans: Sequence[Span], hook_environment: HookEnvironment, values
 
 
 def session_input(session_event: SessionHookEvent, hook_environment: HookEnvironment, values: HookValues) -> HookInput:
-    """Build the input for any other point."""
+    """Build the input for a point that is not about a call, such as Stop."""
     return _build_input(session_event.point, session_event.fields, hook_environment, values, hook_environment.cwd())
 
 

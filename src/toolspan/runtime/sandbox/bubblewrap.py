@@ -128,7 +128,7 @@ def create_private_folder(folder: Path) -> None:
 
 
 def detect_bubblewrap(sandbox: Sandbox) -> Availability:
-    """Return bubblewrap if it works here."""
+    """Try bubblewrap on this machine, and report why it does not work."""
     program = sandbox.bwrap_path or shutil.which("bwrap")
     if sys.platform != "linux":
         return Availability(None, "bubblewrap exists on Linux only")
