@@ -176,7 +176,7 @@ def journaled(recorder: Recorder) -> None:
     recorder.record_prompt("Do both")
     recorder.record_reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
     if journal is not None:
-        journal.begin("toolu_b", "Bash", {"command": "x"})
+        journal.begin("toolu_b", "Bash")
     recorder.record_result(_content("toolu_a", "a", "1\taaa"))
 
 

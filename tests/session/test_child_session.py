@@ -11,7 +11,7 @@ from tests.requirement import requirement
 from toolspan import Hooks, Permissions, Session, ToolContext, tool
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.session import Agent
-from toolspan.session.session_hooks import SubagentInfo
+from toolspan.session.environment import SubagentInfo
 from toolspan.testing import ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.anyio

@@ -201,7 +201,8 @@ class BackgroundTasks:
 
     def take_finished(self) -> tuple[BackgroundTask, ...]:
         """Return the tasks that ended by themselves and have not been returned by an earlier call."""
-        ended = tuple(task for task in self if task.status in ("completed", "failed") and not task.reported)
+        tasks = self._tasks.values()
+        ended = tuple(task for task in tasks if task.status in ("completed", "failed") and not task.reported)
         for task in ended:
             task.reported = True
         return ended

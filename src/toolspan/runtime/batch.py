@@ -28,7 +28,6 @@ from toolspan.runtime.pending_call import (
     CancelSource,
     LiveBodyStore,
     PendingCall,
-    call_block,
     call_target,
     parse_tool_use,
 )
@@ -39,7 +38,7 @@ from toolspan.runtime.tool import Input, Toolset
 from toolspan.types.decision import Decision, Deny
 from toolspan.types.events import BatchFinished, Duplicate, Finished, LiveEvent, Progressed, Requested, Slow
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call, Span
+from toolspan.types.span import Call
 from toolspan.types.tool_kinds import tool_kind
 
 HEARTBEAT_SECONDS = 30.0
@@ -92,7 +91,8 @@ class Batch:
         self._thread_id = threading.get_ident()
         self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
         self._seen_ids = seen_ids
-        self._pending_calls: dict[CallId, PendingCall] = {}
+        self.calls: dict[CallId, PendingCall] = {}
+        """The accepted calls in call order, each followed by its recovery steps."""
         # perf: avoid reference cycles with a batch, which the garbage collector would have to find.
         self._recovery = _RecoveryRunner(self, recoveries) if recoveries else None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,7 +146,7 @@ class Batch:
             id=call_id,
             tool=name,
             at=0,
-            requested_at=format_timestamp(now),
+            requested_at=format_timestamp(round(now * 1_000)),
             target=call_target(arguments),
             session_id=context.workspace.session_id,
             agent_id=context.workspace.agent_id,
@@ -170,7 +170,7 @@ class Batch:
         call_id, tool = pending.call.id, pending.tool
         if Requested in self.context.observed_events:
             self.context.emit(Requested(call=pending.call, at=pending.requested_at))
-        self._pending_calls[call_id] = pending
+        self.calls[call_id] = pending
         overlaps: bool | Callable[[], bool] = tool is None
         paths = None
         if tool is not None and isinstance(pending.parsed, Valid):
@@ -188,19 +188,20 @@ class Batch:
     def start(self) -> None:
         """Start the calls that the queue allows to start."""
         for call_id in self._queue.start():
-            self._start_call(self._pending_calls[call_id])
+            self._start_call(self.calls[call_id])
 
     def cancel(self, call_id: CallId | None = None, *, by: CancelSource = "user") -> None:
         """Cancel one call, or all unfinished calls if `call_id` is None. Each still gets its result."""
-        for pending in self._all_calls() if call_id is None else filter(None, [self.find_call(call_id)]):
-            self._cancel_call(pending, by)
+        for pending in list(self.calls.values()):
+            if call_id is None or pending.call.id == call_id:
+                self._cancel_call(pending, by)
         self.start()
 
     # Returning results
 
     def completed(self) -> list[Finished]:
         """Return the available results that have not been returned before, in call order."""
-        finished = [self._pending_calls[call_id].finished for call_id in self._queue.take_completed()]
+        finished = [self.calls[call_id].finished for call_id in self._queue.take_completed()]
         return [result for result in finished if result is not None]
 
     async def remaining(self) -> AsyncIterator[Finished]:
@@ -219,7 +220,7 @@ class Batch:
         try:
             # perf: the first call runs in this task, which saves a third of the time of a call that does nothing.
             # A call that must not be interrupted always has its own task, because this one can be cancelled.
-            ready = [self._pending_calls[call_id] for call_id in self._queue.start()]
+            ready = [self.calls[call_id] for call_id in self._queue.start()]
             first = ready.pop(0) if ready and not (ready[0].tool and ready[0].tool.interrupt == "block") else None
             for pending in ready:
                 self._start_call(pending)
@@ -236,7 +237,8 @@ class Batch:
             if context.profile.files.remembered_files is not None:
                 context.workspace.files.look_up_all()
             if not context.hooks.is_empty:
-                self.effects = await context.run_hook(context.hooks.run_post_tool_batch(self.spans))
+                spans = [finished.span for finished in results]
+                self.effects = await context.run_hook(context.hooks.run_post_tool_batch(spans))
                 context.emit_hook_reports(CallId(str(uuid.uuid4())), self.effects.reports)
                 self.stop = self.stop or self.effects.stop
             if BatchFinished in context.observed_events:
@@ -254,11 +256,6 @@ class Batch:
             await wait_uninterrupted(self._wait_for_change, lambda: self._queue.is_done)
 
     @property
-    def is_over(self) -> bool:
-        """True if every call has ended and the batch's end event has been emitted."""
-        return self._closed and self._queue.is_done
-
-    @property
     def in_progress(self) -> frozenset[CallId]:
         """The calls that are running."""
         return self._queue.running
@@ -266,30 +263,7 @@ class Batch:
     @property
     def results(self) -> list[Finished]:
         """The results so far, in call order."""
-        return [pending.finished for pending in self._all_calls() if pending.finished is not None]
-
-    @property
-    def spans(self) -> list[Span]:
-        """The spans so far, in call order."""
-        return [finished.span for finished in self.results]
-
-    def step_blocks(self) -> list[dict[str, object]]:
-        """Return the calls made by recovery policies as blocks for an assistant message."""
-        return [call_block(pending.call) for pending in self._all_calls() if pending.recovers is not None]
-
-    def _all_calls(self) -> list[PendingCall]:
-        """Return the calls in the message, each followed by its recovery steps."""
-        if self._recovery is None:
-            return list(self._pending_calls.values())
-        steps, calls = self._recovery.steps.values(), list[PendingCall]()
-        for call_id, pending in self._pending_calls.items():
-            calls += [pending, *(step for step in steps if step.recovers == call_id)]
-        return calls
-
-    def find_call(self, call_id: CallId) -> PendingCall | None:
-        """Return the call or recovery step with this id, or None if there is none."""
-        pending = self._pending_calls.get(call_id)
-        return self._recovery.steps.get(call_id) if pending is None and self._recovery is not None else pending
+        return [pending.finished for pending in self.calls.values() if pending.finished is not None]
 
     def is_running(self, call_id: CallId) -> bool:
         """Return whether the call is running."""
@@ -333,7 +307,7 @@ class Batch:
             self._modifiers.append(pending.call.id)
         if self._modifiers and self._queue.is_idle:  # the calls of a parallel group do not affect each other
             for call_id in sorted(self._modifiers, key=self._queue.position):
-                self.apply_modifier(self._pending_calls[call_id])
+                self.apply_modifier(self.calls[call_id])
             self._modifiers.clear()
         state, siblings = finished.span.state, self.context.profile.availability.siblings
         if finished.stop is not None and self.stop is None:
@@ -342,7 +316,7 @@ class Batch:
                 self.cancel(by="turn")
             else:
                 for call_id in self._queue.waiting:
-                    self._cancel_call(self._pending_calls[call_id], "turn")
+                    self._cancel_call(self.calls[call_id], "turn")
         elif state == "failed" and siblings != "independent" and tool_kind(finished.span.tool) == "shell":
             self.cancel(by="sibling")
         if not self._queue.is_done:
@@ -403,7 +377,7 @@ class Batch:
 
     def report_due_calls(self) -> None:
         """Emit heartbeats, held progress and slow-call events that are due. The runner calls this periodically."""
-        for pending in self._all_calls():
+        for pending in self.calls.values():
             if pending.started_at is not None and pending.finished is None:
                 report_due_events(pending, self.context.clock(), self.context.emit)
 
@@ -420,7 +394,7 @@ class Batch:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.progress, call_id, kind, data)
             return
-        pending = self.find_call(call_id)
+        pending = self.calls.get(call_id)
         if pending is not None and pending.finished is None:
             report_progress(pending, kind, data, self.context.clock(), self.context.emit)
 
@@ -441,7 +415,7 @@ class Batch:
         hooks = self.context.hooks
         if hooks.is_empty or not hooks.has_handler(hook_event.point):
             return _NO_EFFECTS
-        effects = await self.context.run_hook(hooks.run_session_event(hook_event), self.find_call(call_id))
+        effects = await self.context.run_hook(hooks.run_session_event(hook_event), self.calls.get(call_id))
         self.context.emit_hook_reports(call_id, effects.reports)
         return effects
 
@@ -452,8 +426,6 @@ class _RecoveryRunner:
     def __init__(self, batch: Batch, policies: Sequence[Recovery]) -> None:
         self._batch = batch
         self.policies = tuple(policies)
-        self.steps: dict[CallId, PendingCall] = {}
-        """The calls that policies made, by id."""
         self._scopes: dict[CallId, anyio.CancelScope] = {}
         """The cancel scopes of the running policies, by the id of the call that they run for."""
 
@@ -504,7 +476,13 @@ class _RecoveryRunner:
         requests = (CallRequest(CallId(f"{origin}_r{number}"), tool, arguments) for number in itertools.count(1))
         pending = next(step for request in requests if (step := batch.accept(request, recovers=origin)) is not None)
         batch.context.emit(Requested(call=pending.call, at=pending.requested_at, recovers=origin))
-        self.steps[pending.call.id] = pending
+        calls = [*batch.calls.values(), pending]
+        batch.calls = {
+            call.call.id: call
+            for requested in calls
+            if requested.recovers is None
+            for call in (requested, *(step for step in calls if step.recovers == requested.call.id))
+        }
         finished = await run_call(pending, batch.context, batch)
         batch.apply_modifier(pending)
         return finished

@@ -165,7 +165,7 @@ Raises:
 class IntentRecorder(Protocol):
     """A log of calls with side effects, written before they start."""
 
-    def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
+    def begin(self, call_id: str, tool: str, **change: str | None) -> None:
         """Record that a call is about to start. `change` contains `path` and the digests `before` and `after`."""
         ...
 
@@ -301,7 +301,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
     @property
     def cancelled(self) -> bool:
         """True if the call was cancelled. Sync tools, which cannot be interrupted, can check this."""
-        pending = self.services.find_call(self.call.id)
+        pending = self.services.calls.get(self.call.id)
         return pending is not None and pending.cancelled_by is not None
 
     @property

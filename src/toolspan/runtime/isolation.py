@@ -28,14 +28,6 @@ FIRST_PAUSE = 0.01
 _CLOSE_TIMEOUT = 1.0
 
 
-def start_task(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task. If Python supports it (3.12), the task's first step runs before this function returns."""
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    return loop.create_task(coroutine)
-
-
 class IsolatedTask(Generic[T]):
     """User code and the task that awaits it.
 
@@ -62,7 +54,11 @@ class IsolatedTask(Generic[T]):
         self._shield_scope = scope_type()
         self._waiter: asyncio.Future[None] | None = None
         self._is_wait_cancelled = False
-        self.task = start_task(self._run())
+        loop = asyncio.get_running_loop()
+        if sys.version_info >= (3, 12):  # the first step runs at once
+            self.task = asyncio.Task(self._run(), loop=loop, eager_start=True)
+        else:
+            self.task = loop.create_task(self._run())
 
     async def _run(self) -> None:
         try:
@@ -242,7 +238,7 @@ class IsolatedTasks:
             await asyncio.wait([isolated.task for isolated in abandoned], timeout=grace)
             for isolated in self._abandoned.intersection(abandoned):
                 self._abandoned.discard(isolated)
-                await asyncio.wait({start_task(isolated.close())})
+                await asyncio.wait({asyncio.create_task(isolated.close())})
                 if not quiet:
                     reason = "it never stopped, and was closed with the runner"
                     self._report_fault(isolated.label, reason, isolated.call_id)

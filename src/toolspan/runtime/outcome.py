@@ -481,7 +481,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         id=call.id,
         tool=call.tool,
         at=0,
-        finished_at=format_timestamp(at),
+        finished_at=format_timestamp(round(at * 1_000)),
         is_error=outcome.is_error,
         exit_code=outcome.exit_code,
         denial_kind=outcome.denial_kind,
@@ -552,12 +552,8 @@ def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
     return (*hooks, Permission(decision=decision, source=pending.decision_event.source, place=_LIVE_LOCATION))
 
 
-def format_timestamp(at: float) -> str:
-    """Format a time in the format used in transcripts."""
-    return _format_millisecond(round(at * 1_000))
-
-
 @lru_cache(maxsize=4)
-def _format_millisecond(at: int) -> str:
-    second, thousandth = divmod(at, 1_000)
+def format_timestamp(milliseconds: int) -> str:
+    """Format a time, in milliseconds since the epoch, as transcripts do."""
+    second, thousandth = divmod(milliseconds, 1_000)
     return f"{datetime.fromtimestamp(second, UTC).isoformat()[:-6]}.{thousandth:03}Z"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
@@ -146,17 +146,13 @@ def call_target(arguments: Input) -> str | None:
     return None
 
 
-class LiveBodyStore:
+class LiveBodyStore(Struct, eq=False):
     """The input and result of a live call, with the interface of a transcript's body store."""
 
-    __slots__ = ("arguments_", "content_", "structured_")
-
-    name = "live"
-
-    def __init__(self, arguments: Mapping[str, object]) -> None:
-        self.arguments_ = arguments
-        self.content_: Content = ""
-        self.structured_: object | None = None
+    name: ClassVar[str] = "live"
+    arguments_: Mapping[str, object]
+    content_: Content = ""
+    structured_: object | None = None
 
     def arguments(self, call: Call) -> Mapping[str, object]:  # noqa: ARG002 - holds one call only
         """Return the decoded input as a read-only mapping."""

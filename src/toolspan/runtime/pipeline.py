@@ -108,7 +108,8 @@ async def _run_stages(pending: PendingCall, context: RunnerContext, services: Ba
         prepared = await _run_tool_check(pending, prepared, pending.tool.validate, context)
     if isinstance(prepared, PreparedCall) and not context.hooks.is_empty:
         prepared = await _run_pre_hooks(pending, prepared, context)
-    if isinstance(prepared, PreparedCall) and _needs_authorization(pending, context):
+    has_policy = context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None
+    if isinstance(prepared, PreparedCall) and (has_policy or (context.approver and pending.tool.approval_prompt)):
         prepared = await authorize_call(pending, prepared, context)
     if isinstance(prepared, Outcome):
         return _add_hook_effects(pending, prepared)
@@ -170,13 +171,6 @@ def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
     )
 
 
-def _needs_authorization(pending: PendingCall, context: RunnerContext) -> bool:
-    """Return whether a policy, hook or approver has to decide on the call."""
-    if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
-        return True
-    return context.approver is not None and pending.tool is not None and pending.tool.approval_prompt is not None
-
-
 # The tool
 
 
@@ -184,7 +178,7 @@ async def run_tool(pending: PendingCall, prepared: PreparedCall, context: Runner
     """Run the tool and convert its return value or exception to an outcome."""
     tool, intent_log, run = prepared.tool, context.workspace.intent_log, context.isolated_tasks.run
     if intent_log is not None and not (tool.read_only or tool.records_intent):
-        intent_log.begin(pending.call.id, tool.name, prepared.valid.recorded)
+        intent_log.begin(pending.call.id, tool.name)
     pending.started_at = context.clock()
     if Started in context.observed_events:
         context.emit(Started(call_id=pending.call.id, at=pending.started_at))

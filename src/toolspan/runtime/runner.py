@@ -234,7 +234,8 @@ class Runner:
                     batch.enqueue(pending)
             return await batch.drain()
         finally:
-            await self._close_batch(batch)
+            if self._open_batches.pop(batch):
+                await self._shared_entry.leave_runner()
 
     @asynccontextmanager
     async def batch(self, message: Message | None = None) -> AsyncIterator[Batch]:
@@ -247,21 +248,23 @@ class Runner:
             try:
                 yield batch
             except BaseException:
-                if not batch.is_over:
-                    await batch.abandon()
+                await batch.abandon()
                 raise
-            if not batch.is_over:
-                await batch.drain()
+            await batch.drain()
         finally:
-            await self._close_batch(batch)
+            if self._open_batches.pop(batch):
+                await self._shared_entry.leave_runner()
 
     async def _open_batch(self, message: Message | None) -> Batch:
-        """Return a new batch, and enter the runner if needed. Must be followed by `_close_batch`."""
-        check_event_loop()
+        """Return a new batch, and enter the runner if needed.
+
+        The caller must remove the batch from `_open_batches`, and leave the shared entry if the batch uses it.
+        """
         while self._closed_event is not None and not self._closed_event.is_set():
             await self._closed_event.wait()
         uses_shared_entry = self._task_set is None or self._shared_entry.holder_task is not None
         if uses_shared_entry:
+            check_event_loop()
             await self._shared_entry.enter_runner()
         if self._task_set is None:
             await self._shared_entry.leave_runner()
@@ -278,11 +281,6 @@ class Runner:
         if self._watch_timer is None:
             self._watch_calls()
         return batch
-
-    async def _close_batch(self, batch: Batch) -> None:
-        """Forget a batch, and exit the runner if no other batch needs it."""
-        if self._open_batches.pop(batch):
-            await self._shared_entry.leave_runner()
 
     def cancel(self, call_id: CallId | str | None = None, *, by: CancelSource = "user") -> None:
         """Cancel one call, or all running and waiting calls if `call_id` is None."""

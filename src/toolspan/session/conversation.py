@@ -69,32 +69,39 @@ class Conversation:
         """Add a user message that is recorded elsewhere."""
         self.messages.append({"role": "user", "content": text_blocks(texts)})
 
-    def add_reply(self, message: Message, blocks: list[Block]) -> None:
-        """Add a complete reply with its accepted blocks."""
-        if blocks and self._recorder is not None:
+    def add_reply(self, blocks: list[Block], message: Message | None = None) -> None:
+        """Add the accepted blocks of a reply. A streamed reply is already recorded; for others, pass the `message`."""
+        if message is not None and blocks and self._recorder is not None:
             if "id" not in message:
                 message["id"] = f"msg_{uuid.uuid4().hex[:24]}"
             self.last_reply = message
             self._recorder.record_reply(message)
-        self.add_reply_message(blocks)
+        sendable = sendable_blocks(blocks)
+        if sendable:
+            self.messages.append({"role": "assistant", "content": sendable})
 
     def record_block(self, reply: PartialReply, block: Block, *, last: bool) -> None:
-        """Record one block of a streamed reply. `add_reply_message` adds it to the messages later."""
+        """Record one block of a streamed reply. `add_reply` adds it to the messages later."""
         self.last_reply = reply.head
         if self._recorder is not None:
-            self._recorder.record_reply_block(reply.head, block, last=last, request_id=reply.request_id)
+            self._recorder.record_reply(reply.head, [block], last=last, request_id=reply.request_id)
         self.on_block(reply.head, block)
 
-    def add_reply_message(self, blocks: list[Block]) -> None:
-        """Add the blocks of a recorded reply to the messages."""
-        blocks_to_send = sendable_blocks(blocks)
-        if blocks_to_send:
-            self.messages.append({"role": "assistant", "content": blocks_to_send})
-
-    def add_results(self, blocks: list[Block], interruption: str | None) -> None:
-        """Add the results for a reply, followed by the interruption note if the user interrupted it."""
+    def add_results(self, results: Sequence[Finished], notes: list[Block], interruption: str | None) -> None:
+        """Add the results for a reply, followed by notes and, if the user interrupted it, the interruption note."""
+        blocks: list[Block] = []
+        for finished in results:
+            result = finished.span.result
+            block: Block = {"type": "tool_result", "tool_use_id": finished.span.call.id, "content": finished.content}
+            if result is not None and result.is_error is not None:
+                block["is_error"] = result.is_error
+            blocks.append(block)
+        for finished in results:
+            if finished.companions or finished.contexts:
+                blocks += companion_blocks(finished)
+        blocks += notes
         if interruption is not None:
-            blocks = [*blocks, *text_blocks([interruption])]
+            blocks += text_blocks([interruption])
             self.record(Interruption())
         if blocks:
             self.messages.append({"role": "user", "content": blocks})
@@ -143,21 +150,6 @@ def _copy_value(value: object, depth: int) -> object:
     if depth and isinstance(value, list):
         return [_copy_value(item, depth - 1) for item in value]
     return value
-
-
-def result_blocks(results: Sequence[Finished]) -> list[Block]:
-    """Return the result blocks for the model, followed by their companion blocks."""
-    blocks: list[Block] = []
-    for finished in results:
-        result = finished.span.result
-        block: Block = {"type": "tool_result", "tool_use_id": finished.span.call.id, "content": finished.content}
-        if result is not None and result.is_error is not None:
-            block["is_error"] = result.is_error
-        blocks.append(block)
-    for finished in results:
-        if finished.companions or finished.contexts:
-            blocks += companion_blocks(finished)
-    return blocks
 
 
 def companion_blocks(finished: Finished) -> list[Block]:

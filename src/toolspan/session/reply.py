@@ -170,7 +170,17 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
     for number, block in enumerate(content):
         if not isinstance(block, (dict, Mapping)) or not isinstance(block.get("type"), str):
             raise BadCall(f"block {number} of the reply is not an object with a type")
-    return {**message, "role": "assistant", "content": [_normalize_block(block) for block in content]}
+    blocks = [
+        dict(block)
+        if _JSON_TYPES.issuperset(map(type, block.values()))  # the usual case
+        else {
+            key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+            for key, value in block.items()
+            if value is not None  # the API sends null fields, but does not accept them
+        }
+        for block in content
+    ]
+    return {**message, "role": "assistant", "content": blocks}
 
 
 def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block], list[PendingCall]]:
@@ -190,21 +200,11 @@ def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block],
                 continue
             pending_calls.append(pending_call)
             block["input"] = pending_call.body_store.arguments_
-        if not is_blank(block):
-            accepted_blocks.append(block)
+        elif is_blank(block):
+            continue
+        accepted_blocks.append(block)
     message["content"] = accepted_blocks
     return accepted_blocks, pending_calls
-
-
-def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
-    """Return a plain block without null fields, which the API sends but does not accept."""
-    if _JSON_TYPES.issuperset(map(type, block.values())):  # the usual case
-        return dict(block)
-    return {
-        key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
-        for key, value in block.items()
-        if value is not None
-    }
 
 
 class StreamedReply:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack, cast
 
@@ -26,19 +25,18 @@ from toolspan.errors import NotFound, ToolspanError
 from toolspan.formats.claude.evidence import unfinished_folders
 from toolspan.runtime.authorization import ask_about_domain
 from toolspan.runtime.batch import Batch, Recovery
-from toolspan.runtime.context import Tracking, Workspace
-from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
+from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
 from toolspan.runtime.pending_call import CancelSource, PendingCall, call_block, parse_tool_use
 from toolspan.runtime.permissions import Permissions, PolicyStack
-from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, Profile
 from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.runner import Runner, check_event_loop, new_workspace
+from toolspan.runtime.runner import Runner, check_event_loop
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
-from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
+from toolspan.session.conversation import Conversation, check_prompt, copy_messages, text_blocks
+from toolspan.session.environment import SkillHookLoader, SubagentInfo, make_hook_environment, make_workspace
 from toolspan.session.models.base import ModelEvent, ModelFailed
 from toolspan.session.models.history import iter_call_ids
 from toolspan.session.recording import (
@@ -48,12 +46,11 @@ from toolspan.session.recording import (
     Interruption,
     Recorder,
     RecorderConfig,
-    results_folder,
 )
 from toolspan.session.recording.entries import INTERRUPTED
 from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
-from toolspan.session.session_hooks import NotificationQueue, SessionHooks, SkillHookLoader, SubagentInfo
+from toolspan.session.session_hooks import NotificationQueue, SessionHooks
 from toolspan.tools import coding_tools
 from toolspan.tools.files.atomic_replace import remove_stale_temporaries
 from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent, Requested, WriteFailed
@@ -175,19 +172,25 @@ class Session:
         )
         self.recorder = start.open_recorder(config, self._write_failed)
         self.conversation = Conversation(start.history, self.recorder)
-        if tools is None:
-            tools = coding_tools(self.profile, person=policies.approver is not None)
-        workspace = self._make_workspace(folder, model)
-        workspace.added_folders = policies.folders
-        workspace.sandbox = self._prepare_sandbox(sandbox, workspace)
-        self.hook_environment = self._make_hook_environment(workspace, policies.mode)
+        workspace = make_workspace(folder, self.recorder, subagent, sandbox)
+        workspace.session_id, workspace.model, workspace.added_folders = self.session_id, model, policies.folders
+        self._own_sandbox = workspace.sandbox if isinstance(sandbox, Sandbox) else None
+        if workspace.sandbox is not None and subagent is None:
+            workspace.sandbox.ask = lambda host, port: ask_about_domain(host, port, self.runner.runner_context)
+        self.hook_environment = make_hook_environment(
+            workspace,
+            self.recorder,
+            subagent,
+            cwd=lambda: self.runner.context.cwd,
+            permission_mode=lambda: self.runner.runner_context.permission_mode or policies.mode,
+        )
         self.hooks: HookRunner = hooks or NoHooks()
         """The hooks before they are bound to this session."""
         self.skills = SkillHookLoader(self.add_hooks)
         workspace.adopt_hooks = self.skills.load_skill_hooks
-        recorded_events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
+        events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
-            tools,
+            coding_tools(self.profile, person=policies.approver is not None) if tools is None else tools,
             cwd=folder,
             profile=self.profile,
             hooks=self.hooks.bind(self.hook_environment),
@@ -195,7 +198,7 @@ class Session:
             fallback=policies.fallback,
             approver=policies.approver,
             sinks=sinks,
-            direct=(FilteredSink(self._handle_event, recorded_events), *direct),
+            direct=(FilteredSink(self._handle_event, events), *direct),
             workspace=workspace,
             recoveries=recoveries,
             by_path=by_path,
@@ -207,7 +210,7 @@ class Session:
         for call_id in iter_call_ids(self.conversation.messages):
             self.runner.mark_seen(CallId(call_id))
         self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
-        self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks)
+        self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks, self.conversation)
 
     @classmethod
     def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
@@ -231,75 +234,16 @@ class Session:
             return cls(cwd=folder, **options)
         return cls(cwd=folder, transcript=path, session_id=path.stem, **options)
 
-    def _make_workspace(self, folder: Path, model: str | None) -> Workspace:
-        recorder, subagent = self.recorder, self._subagent
-        if recorder is None:
-            workspace = new_workspace(folder)
-        else:
-            session_folder = results_folder(recorder.path).parent
-            workspace = Workspace(project=folder, supervisor=ProcessSupervisor(), folder=session_folder)
-            workspace.intent_log = recorder.open_intent_log()
-        workspace.session_id, workspace.model = self.session_id, model
-        if subagent is not None:  # it shares the main session's folder and environment
-            workspace.agent_id = subagent.agent_id
-            workspace.parent_call = subagent.call_id
-            workspace.tracking = Tracking("main", subagent.depth)
-            workspace.folder = subagent.folder or workspace.folder
-            if subagent.environment is not None:
-                workspace.environment = subagent.environment
-        return workspace
-
-    def _prepare_sandbox(self, sandbox: Sandbox | ActiveSandbox | None, workspace: Workspace) -> ActiveSandbox | None:
-        """Return the sandbox for the session's commands. A session closes only a sandbox that it has created."""
-        self._own_sandbox: ActiveSandbox | None = None
-        if isinstance(sandbox, Sandbox):
-            from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
-
-            sandbox = self._own_sandbox = ActiveSandbox(sandbox)
-        if sandbox is not None and self._subagent is None:
-            transcript = self.recorder.path.absolute() if self.recorder else None
-            sandbox.protected = replace(
-                sandbox.protected, config=workspace.config, session_folder=workspace.folder, transcript=transcript
-            )
-            sandbox.ask = lambda host, port: ask_about_domain(host, port, self.runner.runner_context)
-        return sandbox
-
-    def _make_hook_environment(self, workspace: Workspace, permission_mode: str) -> HookEnvironment:
-        def current_mode() -> str:
-            value = self.runner.context.values.get("permission_mode")
-            return value if isinstance(value, str) else permission_mode
-
-        def export_variables(variables: Mapping[str, str | None]) -> Mapping[str, str | None]:
-            before = workspace.environment
-            unchanged = {name: value for name, value in before.items() if name not in variables}
-            workspace.environment = unchanged | {k: v for k, v in variables.items() if v is not None}
-            return {name: before.get(name) for name in variables}
-
-        subagent = self._subagent
-        transcript = self.recorder.path.absolute() if self.recorder else None
-        return HookEnvironment(
-            project=workspace.project,
-            supervisor=workspace.supervisor,
-            session_folder=workspace.folder,
-            cwd=lambda: self.runner.context.cwd,
-            env_vars=workspace.environment,
-            session_id=workspace.session_id,
-            transcript_path=transcript if subagent is None else subagent.transcript or transcript,
-            permission_mode=current_mode,
-            export_variables=export_variables,
-            sandbox=workspace.sandbox,
-            agent_id=workspace.agent_id,
-            agent_type=subagent.agent_type if subagent else None,
-        )
-
     async def __aenter__(self) -> Self:
         check_event_loop()
         if self._is_open:
             raise ToolspanError("this session is already entered; close it before you enter it again")
         if self.recorder is not None:
             self.recorder.claim()
-        if self._subagent is None:
-            self._remove_leftovers()
+        if self._subagent is None:  # remove temporary files that killed sessions have left here or where they wrote
+            folders = [] if self.recorder is None else unfinished_folders(self.recorder.path)
+            for folder in dict.fromkeys([self.cwd, *folders]):
+                remove_stale_temporaries(folder)
         try:
             if self._own_sandbox is not None:
                 self._own_sandbox.open()
@@ -318,12 +262,6 @@ class Session:
                 self.recorder.close()
             raise
         return self
-
-    def _remove_leftovers(self) -> None:
-        """Remove temporary files that killed sessions have left in this folder or where they wrote."""
-        folders = [] if self.recorder is None else unfinished_folders(self.recorder.path)
-        for folder in dict.fromkeys([self.cwd, *folders]):
-            remove_stale_temporaries(folder)
 
     async def close(self) -> None:
         """End the session, as leaving its `async with` block does. Any task may call this, any number of times.
@@ -453,7 +391,7 @@ class Session:
         contexts: list[str] = []
         if not self.conversation.is_reply_pending:
             self.stopped = None
-            contexts = [*self._session_hooks.take_start_contexts(), *self._take_notifications()]
+            contexts = [*self._session_hooks.take_start_contexts(), *self.notifications.take_texts()]
         return self.conversation.add_prompt(content, contexts, self.hook_environment.prompt_id)
 
     # Replies
@@ -480,7 +418,7 @@ class Session:
         message = normalize_reply(reply)
         async with self.runner.batch(message) as batch:
             blocks, pending_calls = accept_reply(message, batch)
-            self.conversation.add_reply(message, blocks)
+            self.conversation.add_reply(blocks, message)
             if not pending_calls:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
             return await self._run_pending_calls(batch, pending_calls)
@@ -518,7 +456,7 @@ class Session:
             await reply.run(events)
         finally:
             self._streamed_reply = None
-            self.conversation.add_reply_message(reply.partial.blocks)
+            self.conversation.add_reply(reply.partial.blocks)
             if reply.batch is not None:
                 has_prompt = self._add_results(reply.batch)
             else:
@@ -539,8 +477,9 @@ class Session:
 
     def _add_results(self, batch: Batch) -> bool:
         """Add a batch's results as one user message, and return whether held prompts followed."""
-        if step_blocks := batch.step_blocks():  # recovery calls belong to the reply
-            cast("list[object]", self.conversation.messages[-1]["content"]).extend(step_blocks)
+        for pending_call in batch.calls.values():
+            if pending_call.recovers is not None:  # the calls of recovery policies belong to the reply
+                cast("list[object]", self.conversation.messages[-1]["content"]).append(call_block(pending_call.call))
         results = batch.results
         if batch.stop is not None:
             for finished in results:
@@ -548,10 +487,9 @@ class Session:
                     self.deferred_call = finished.span.call
             results = [finished for finished in results if not finished.span.deferred]
         self.notes = self.take_notices(batch)
-        blocks = [*result_blocks(results), *self.notes]
         self.stopped = INTERRUPTED_BY_USER if self.was_interrupted else batch.stop
         note = self.profile.refusals.interrupt_note if self.was_interrupted else None
-        self.conversation.add_results(blocks, note)
+        self.conversation.add_results(results, self.notes, note)
         return self.deferred_call is None and self.conversation.release_prompts()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
@@ -618,19 +556,12 @@ class Session:
     def take_notices(self, batch: Batch) -> list[dict[str, object]]:
         """Return the blocks that follow a batch's results: context from hooks, and notifications."""
         self.notifications.pending.extend(batch.effects.wake_messages)
-        notifications = self._take_notifications()
         contexts = [f"PostToolBatch hook additional context: {text}" for text in batch.effects.contexts]
-        return text_blocks(contexts + notifications)
-
-    def _take_notifications(self) -> list[str]:
-        texts = self.notifications.take_texts()
-        for text in texts:
-            self.conversation.record(BackgroundNotice(text))
-        return texts
+        return text_blocks(contexts + self.notifications.take_texts())
 
     def begin_notification_turn(self) -> bool:
         """Start a turn with the pending notifications. Return False if there are none."""
-        if not (texts := self.notifications.take_texts()):
+        if not (texts := self.notifications.take_texts(as_prompts=True)):
             return False
         self._set_prompt_id()
         self.stopped = None

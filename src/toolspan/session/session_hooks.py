@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 from msgspec import structs
@@ -21,7 +20,9 @@ from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.hooks.events import HookEffects, HookPoint, HookRunner, SessionHookEvent
 from toolspan.runtime.outcome import content_text
 from toolspan.runtime.profiles import Profile
-from toolspan.session.recording import Recorder, RefusedPrompt, StopSummary
+from toolspan.session.conversation import Conversation
+from toolspan.session.environment import SubagentInfo
+from toolspan.session.recording import BackgroundNotice, Recorder, RefusedPrompt, StopSummary
 from toolspan.types.events import Content, HookReport
 from toolspan.types.ids import CallId
 
@@ -32,24 +33,6 @@ _MAIN_SESSION_EVENTS: frozenset[HookPoint] = frozenset({
 })  # fmt: skip
 """Hook points that do not apply to subagents."""
 _DEFAULT_MAX_WAKES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class SubagentInfo:
-    """A subagent session's relation to the session that started it."""
-
-    agent_id: str
-    agent_type: str
-    call_id: CallId | None = None
-    depth: int = 1
-    """The number of sessions above the subagent."""
-    prompt_id: str | None = None
-    """The turn in which the subagent was started."""
-    folder: Path | None = None
-    """The main session's folder, which the subagent shares."""
-    environment: Mapping[str, str] | None = None
-    transcript: Path | None = None
-    """The main conversation's transcript, which is passed to hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,22 +252,26 @@ def _summarize_stop(effects: HookEffects, report_id: str) -> StopSummary:
 class NotificationQueue:
     """Messages that the model has not read yet: sent messages, finished background work and wake requests."""
 
-    def __init__(self, tasks: BackgroundTasks, profile: Profile, hooks: SessionHooks) -> None:
+    def __init__(
+        self, tasks: BackgroundTasks, profile: Profile, hooks: SessionHooks, conversation: Conversation
+    ) -> None:
         self.pending: deque[str] = deque()
         """Messages that the model reads with the next results."""
         self._tasks = tasks
         self._notifies = profile.tasks.notifies
         self._profile = profile
         self._hooks = hooks
+        self._conversation = conversation
 
-    def take_texts(self) -> list[str]:
-        """Remove and return all messages."""
-        if not self.pending and not self._tasks:
-            return []
+    def take_texts(self, *, as_prompts: bool = False) -> list[str]:
+        """Remove and return all messages, and record them, unless the caller records them as prompts."""
         texts = list(self.pending)
         self.pending.clear()
-        if self._tasks and self._notifies:
+        if self._notifies:
             texts += [format_notification(task, self._profile) for task in self._tasks.take_finished()]
+        if not as_prompts:
+            for text in texts:
+                self._conversation.record(BackgroundNotice(text))
         return texts
 
     async def collect_hook_texts(self) -> bool:
@@ -308,24 +295,3 @@ class NotificationQueue:
             group.start_soon(wait_for_task)
             if await self.collect_hook_texts():
                 group.cancel_scope.cancel()
-
-
-class SkillHookLoader:
-    """A loader that adds each skill's hooks to a session once."""
-
-    def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
-        self.make_hooks: Callable[[str, Path], HookRunner | None] | None = None
-        """A function that creates hooks from a skill's frontmatter and path, or returns None if it has none.
-        It may raise ToolspanError. None ignores hooks defined by skills.
-        """
-        self._add_hooks = add_hooks
-        self._loaded_paths: set[Path] = set()
-
-    def load_skill_hooks(self, frontmatter: str, path: Path) -> None:
-        """Add a skill's hooks to the session."""
-        if self.make_hooks is None or path in self._loaded_paths:
-            return
-        hooks = self.make_hooks(frontmatter, path)
-        self._loaded_paths.add(path)
-        if hooks is not None:
-            self._add_hooks(hooks)

@@ -231,8 +231,11 @@ class TranscriptBuilder:
             companion = f"Error: {text}"
         has_companion = self._agent is None or self._shape.companions_aside or body.is_error
         decision = _ACCEPTED_DECISION if body.decision is None else body.decision
-        extras = entries.result_extras(
+        fields, extras = entries.result_fields(
             self._shape,
+            call_id,
+            body.content,
+            is_error=body.is_error,
             call_uuid=built_call.uuid if built_call else None,
             structured=companion if has_companion else None,
             denial=body.denial,
@@ -241,7 +244,7 @@ class TranscriptBuilder:
             is_command=built_call is not None and built_call.tool == "Bash",
         )
         parent = built_call.uuid if built_call and self._shape.parent_is_own_call else self.last
-        self._add_user_entry(entries.result_fields(call_id, body.content, is_error=body.is_error), extras, parent)
+        self._add_user_entry(fields, extras, parent)
         self._result_uuids[call_id] = self.last
         return self
 

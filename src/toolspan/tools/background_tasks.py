@@ -125,7 +125,7 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         report = task.report
         output = "" if report is None else "\n".join(filter(None, (report.text, report.error)))
     else:
-        output = task.output.data.decode("utf-8", "replace")
+        output = task.output.text
         if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
             output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
     # The oldest client has no exit code for a command that it killed.

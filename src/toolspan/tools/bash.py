@@ -108,7 +108,8 @@ def bash_tool(profile: Profile) -> Tool:
 
 
 def _render_record(record: Mapping[str, object]) -> str:
-    return _join_nonempty(_trim_output(str(record.get("stdout", ""))), _trim_end(str(record.get("stderr", ""))))
+    stdout, stderr = str(record.get("stdout", "")), str(record.get("stderr", ""))
+    return _join_nonempty(_trim_output(stdout), stderr.rstrip(_BLANK_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +194,7 @@ def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus
     Raises:
         ToolError: the shell did not start.
     """
-    first_line = _decode(running.output).partition("\n")[0]
+    first_line = running.output.text.partition("\n")[0]
     if exit.code == 1 and first_line.startswith(("bwrap: ", "nsenter: ")):
         raise ToolError(f"The command was not run, because its sandbox could not be created: {first_line}")
     if exit.code is not None and 128 < exit.code <= 128 + signal.SIGRTMAX:
@@ -209,7 +210,7 @@ def _report_violations(
     beside = {"sandboxed": True}
     if sandbox is None or inside is None:
         return output
-    text = _join_nonempty(_decode(running.child.stdout), _decode(running.child.stderr), _decode(running.output))
+    text = _join_nonempty(running.child.stdout.text, running.child.stderr.text, running.output.text)
     if exit.status == 0 and is_read_only(running.request.command):
         text = ""  # it may print the messages of other commands
     violations = sandbox.find_violations(inside, running.request.command, text, failed=exit.status != 0)
@@ -241,9 +242,9 @@ async def _handle_timeout(running: _RunningCommand, ctx: ToolContext) -> Output 
         return _background_output(running, by_timeout=True, output=output)
     await running.terminate()
     message = _join_nonempty(f"Exit code {_TIMED_OUT_CODE}", _timeout_text(running), running.failed_streams())
-    running.discard_output()
+    running.output.discard()
     return ToolFailure(
-        truncate_middle(_trim_end(message), ERROR_LIMIT),
+        truncate_middle(message.rstrip(_BLANK_CHARS), ERROR_LIMIT),
         kind="command_timeout",
         timed_out=True,
         exit_code=_TIMED_OUT_CODE,
@@ -354,39 +355,35 @@ class _RunningCommand:
     def partial_output(self) -> str:
         if self.shell.marks_errors:
             return _trim_output(self.failed_streams()[: self.request.output_limit])
-        return _trim_output(_decode(self.output)[: self.request.output_limit])
+        return _trim_output(self.output.text[: self.request.output_limit])
 
     def failed_streams(self) -> str:
         """Return a failed command's output, with stderr first if the streams are separate."""
         if self.shell.merges_streams:
-            return _decode(self.output)[: self.request.output_limit]
-        return _trim_end(_join_nonempty(_decode(self.child.stderr), _decode(self.child.stdout)))
-
-    def discard_output(self) -> None:
-        if self.output.path is not None:
-            self.output.path.unlink(missing_ok=True)
+            return self.output.text[: self.request.output_limit]
+        return _join_nonempty(self.child.stderr.text, self.child.stdout.text).rstrip(_BLANK_CHARS)
 
 
 async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext, shell: ShellValues) -> _RunningCommand:
-    task_id = new_task_id()
-    output_path = ctx.workspace.tasks_folder / f"{task_id}.output"
+    workspace, task_id = ctx.workspace, new_task_id()
+    output_path = workspace.tasks_folder / f"{task_id}.output"
 
     def prepare_output_file() -> Path:
         output_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return output_path
 
-    environment = {**ctx.workspace.environment, **shell.environment, "PWD": str(ctx.cwd)}
-    if shell.exports_session_id and ctx.session_id is not None:
-        environment["CLAUDE_CODE_SESSION_ID"] = ctx.session_id
+    environment = {**workspace.environment, **shell.environment, "PWD": str(ctx.cwd)}
+    if shell.exports_session_id and workspace.session_id is not None:
+        environment["CLAUDE_CODE_SESSION_ID"] = workspace.session_id
     script = request.command
     if shell.closes_stdin and _WITHOUT_INPUT.fullmatch(script):
         script += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
     # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
     # is one line, so that line numbers in error messages match those in the command.
     script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
-    sandbox = ctx.workspace.sandbox
+    sandbox = workspace.sandbox
     is_inside = sandbox is not None and sandbox.runs_inside(
-        PermissionRequest(ctx.call, request.input, ctx.cwd, ctx.workspace.project, known_as="Bash")
+        PermissionRequest(ctx.call, request.input, ctx.cwd, workspace.project, known_as="Bash")
     )
     if is_inside:  # a line in the file shows that the shell itself was not killed
         script += f" || builtin exit $? $(builtin echo x >&{cwd_file})"
@@ -395,7 +392,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     started_ns = time.time_ns() - _CLOCK_LAG_NS
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
     command = Command(
-        argv=[_find_bash(ctx.workspace.environment), "-c", script],
+        argv=[_find_bash(workspace.environment), "-c", script],
         cwd=ctx.cwd,
         env=environment,
         tag=ctx.call.id,
@@ -408,11 +405,11 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     )
     sandboxed = None
     if sandbox is not None and is_inside:
-        folders = (ctx.workspace.project, *ctx.workspace.added_folders)
+        folders = (workspace.project, *workspace.added_folders)
         async with sandbox.wrap(command, folders) as sandboxed:
-            child = await ctx.workspace.supervisor.start(sandboxed.command)
+            child = await workspace.supervisor.start(sandboxed.command)
     else:
-        child = await ctx.workspace.supervisor.start(command)
+        child = await workspace.supervisor.start(command)
     return _RunningCommand(
         request=request,
         shell=shell,
@@ -473,13 +470,15 @@ def _finished_output(
     if code and meaning is None:
         return replace(_failed_output(running, code, notice, ctx), modify=modify)
     if shell.merges_streams:
-        output = _trim_output(_decode(running.output))
+        output = _trim_output(running.output.text)
     else:
-        output = _join_nonempty(_trim_output(_decode(child.stdout)), _trim_output(_decode(child.stderr)))
+        output = _join_nonempty(_trim_output(child.stdout.text), _trim_output(child.stderr.text))
     record = _build_record(running, output, meaning=meaning, notice=notice)
-    image = _image_block(output)
-    if image is not None:
-        running.discard_output()
+    data_uri = _IMAGE_DATA_URI.fullmatch(output)
+    if data_uri is not None and _is_base64(data_uri[2]):
+        running.output.discard()
+        source = {"type": "base64", "media_type": data_uri[1], "data": data_uri[2]}
+        image: dict[str, object] = {"type": "image", "source": source}
         return Output([image], record | {"isImage": True}, None, modify, exit_code=code)
     hint = ""
     if ctx.profile.files.shell_views:
@@ -488,7 +487,10 @@ def _finished_output(
         hint = describe_rewritten_files(command, folder, running.started_ns, ctx)
     if hint:
         record["staleReadFileStateHint"] = hint
-    content, record = _fit_to_limit(running, output, record, ctx.workspace.results_folder)
+    content = output
+    if len(output) > running.request.output_limit:
+        content, record = _cut_output(running, output, record, ctx.workspace.results_folder)
+    running.output.discard()
     content = _join_nonempty(content, notice, hint)
     if shell.exit_line:
         content = f"{content}\n\n[Exit code: {code}]".lstrip("\n")
@@ -500,8 +502,8 @@ def _failed_output(running: _RunningCommand, code: int, notice: str, ctx: ToolCo
     if ctx.profile.refusals.interrupted_keeps_output:  # the oldest client takes these codes for its own doing
         causes = {_KILLED_CODE: ctx.profile.refusals.interrupt_note, _TIMED_OUT_CODE: _timeout_text(running)}
         cause = causes.get(code, "")
-    message = _trim_end(_join_nonempty(f"Exit code {code}", cause, streams, notice))
-    running.discard_output()
+    message = _join_nonempty(f"Exit code {code}", cause, streams, notice).rstrip(_BLANK_CHARS)
+    running.output.discard()
     if len(streams) > ERROR_LIMIT + running.shell.error_slack or not running.shell.error_slack:
         message = truncate_middle(message, ERROR_LIMIT)
     is_search = found_nothing(running.request.command, code, streams.strip())
@@ -537,19 +539,15 @@ def _build_record(
     return record
 
 
-def _fit_to_limit(
+def _cut_output(
     running: _RunningCommand, output: str, record: dict[str, object], folder: Path
 ) -> tuple[str, dict[str, object]]:
-    """Return the model's text and the record. Output over the limit is truncated or saved to a file."""
+    """Truncate output that exceeds the limit or save it to a file, and return the model's text and the record."""
     limit, captured = running.request.output_limit, running.output
-    if len(output) <= limit:
-        running.discard_output()
-        return output, record
     if running.shell.overflow == "lines":
         removed = output.count("\n", limit) + 1
         if captured.dropped:  # some lines were not even kept in memory
             removed += max(0, running.meter.line_count - output.count("\n") - 1)
-        running.discard_output()
         output = f"{output[:limit]}\n\n... [{removed} lines truncated] ..."
         return output, record | {"stdout": output}
     head = running.partial_output()
@@ -563,7 +561,6 @@ def _fit_to_limit(
         else:
             path.write_bytes(captured.data)
     except OSError as problem:
-        running.discard_output()
         return f"{truncate_middle(output, limit)}\n[Not kept whole: {problem}]", record | {"stdout": head}
     content = spill_notice(output, captured.total, path)
     if captured.path is not None and captured.spilled != captured.total:
@@ -576,32 +573,20 @@ def _fit_to_limit(
 # Text
 
 
-def _decode(capture: Capture) -> str:
-    return capture.data.decode("utf-8", "replace")
-
-
 def _trim_output(output: str) -> str:
     """Strip leading blank lines and trailing whitespace. The first line keeps its indentation."""
     body = output.lstrip(_BLANK_CHARS)
     lead = output[: len(output) - len(body)]
-    return _trim_end(lead[lead.rfind("\n") + 1 :] + body)
-
-
-def _trim_end(output: str) -> str:
-    return output.rstrip(_BLANK_CHARS)
+    return (lead[lead.rfind("\n") + 1 :] + body).rstrip(_BLANK_CHARS)
 
 
 def _join_nonempty(*parts: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _image_block(output: str) -> dict[str, object] | None:
-    """Return the image that the command printed as a data URI, or None for any other output."""
-    match = _IMAGE_DATA_URI.fullmatch(output)
-    if match is None:
-        return None
+def _is_base64(data: str) -> bool:
     try:
-        base64.b64decode(match[2], validate=True)
+        base64.b64decode(data, validate=True)
     except binascii.Error:
-        return None
-    return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+        return False
+    return True

@@ -63,7 +63,7 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
     except StartError as error:
         raise ToolError(f"The search could not be started: {error.reason}") from error
     is_error = child.exit is not None and child.exit.code == _ERROR_EXIT_CODE and not child.stdout.total
-    rejection = child.stderr.data.decode(errors="replace").strip() if is_error else ""
+    rejection = child.stderr.text.strip() if is_error else ""
     # Clients find nothing for a pattern over several lines in a search by lines.
     if rejection and ctx.profile.search.reports_rejection and _LINE_BREAK_REJECTED not in rejection:
         raise ToolError(_REJECTED_MESSAGE.format(rejection), kind="invalid_input")

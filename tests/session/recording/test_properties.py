@@ -81,12 +81,12 @@ def _record(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: 
         whole = emitted.message(text, *request, id=f"msg_{number}")
         if streamed and plans:
             early = plans[0]
-            recording.record_reply_block(whole, whole["content"][0], last=False, at=at)  # type: ignore[index]
-            recording.record_reply_block(whole, request[0], last=False, at=at)
+            recording.record_reply(whole, [whole["content"][0]], last=False, at=at)  # type: ignore[index]
+            recording.record_reply(whole, [request[0]], last=False, at=at)
             recording.record_hook(emitted.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
             recording.record_result(_finish(early, at + 0.1))
             for block in request[1:]:
-                recording.record_reply_block(whole, block, last=block is request[-1], at=at + 0.2)
+                recording.record_reply(whole, [block], last=block is request[-1], at=at + 0.2)
             ended.append(early.id)
             rest = plans[1:]
         else:

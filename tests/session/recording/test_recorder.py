@@ -150,9 +150,9 @@ def test_result_follows_its_call_and_the_reply_the_last_result(path: Path, versi
 def test_result_may_come_between_two_blocks_of_a_message(path: Path) -> None:
     recording = recorder(path)
     whole = message(use("toolu_a", "Read"), use("toolu_b", "Read"))
-    recording.record_reply_block(whole, use("toolu_a", "Read"), last=False)
+    recording.record_reply(whole, [use("toolu_a", "Read")], last=False)
     recording.record_result(finished("toolu_a", "Read", "a"))
-    recording.record_reply_block(whole, use("toolu_b", "Read"), last=True)
+    recording.record_reply(whole, [use("toolu_b", "Read")], last=True)
     recording.record_result(finished("toolu_b", "Read", "b"))
 
     result = conversation_lines(path)

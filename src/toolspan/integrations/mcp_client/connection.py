@@ -506,7 +506,7 @@ async def _stdio_streams(
                         await child.wait()
                     with suppress(TerminationError):  # the supervisor retries and reports the error
                         await child.terminate(_GRACE_SECONDS)
-                health.stderr_tail = child.stderr.data.decode("utf-8", "replace")[-_MAX_STDERR_CHARS:]
+                health.stderr_tail = child.stderr.text[-_MAX_STDERR_CHARS:]
                 group.cancel_scope.cancel()
 
 

@@ -204,3 +204,5 @@ class HookRunner(Protocol):
 
 class NoHooks(HookRunner):
     """A runner without handlers."""
+
+    is_empty = True  # perf: each call asks three times

@@ -72,7 +72,12 @@ class Capture:
     @property
     def data(self) -> bytes:
         """All bytes in memory: `head` followed by `tail`."""
-        return bytes(self._head) + bytes(self._tail[-self._tail_limit :] if self.dropped else self._tail)
+        return bytes(self._head) + bytes(self._tail[-self._tail_limit :])
+
+    @property
+    def text(self) -> str:
+        """All bytes in memory as text. Bytes that are not UTF-8 are replaced."""
+        return (self._head + self._tail[-self._tail_limit :]).decode("utf-8", "replace")
 
     def add(self, data: bytes) -> None:
         """Append data from the stream."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process.output import Spill
-from toolspan.runtime.process.tree import add_env_tags
+from toolspan.runtime.process.tree import TAG_SEPARATOR, TAG_VARIABLE
 
 _BULK_PIPE_SIZE = 1 << 20
 
@@ -111,6 +111,7 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
     Raises:
         StartError: the program, the folder, the arguments or the system prevented the start.
     """
+    outer_tags = command.env.get(TAG_VARIABLE) or os.environ.get(TAG_VARIABLE)  # those set by enclosing runners
     with ExitStack() as theirs, ExitStack() as ours:
         try:
             stdout, child_stdout = _open_pipe(ours, theirs) if command.stdout is None else (None, command.stdout)
@@ -127,7 +128,7 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
                 stdout=child_stdout,
                 stderr=child_stderr,
                 cwd=command.cwd,
-                env=add_env_tags(command.env, tags),
+                env={**command.env, TAG_VARIABLE: TAG_SEPARATOR.join([outer_tags, *tags] if outer_tags else tags)},
                 pass_fds=command.pass_fds,
                 start_new_session=True,
             )

@@ -107,7 +107,7 @@ class ProcessSupervisor:
             if child.is_finished:
                 self._finished_tree.add_leftovers(child.tree)
         self._children = [child for child in self._children if not child.is_finished]
-        child = ChildProcess(command, self._platform, [self._tag], self._handle_reaped)
+        child = ChildProcess(command, self._platform, [self._tag], self._watch_orphans if self._orphans else None)
         child.owns_adopted = partial(self._owns_adopted, child)
         self._children.append(child)
         return child
@@ -137,7 +137,7 @@ class ProcessSupervisor:
         running = [other for owner in _open_supervisors for other in owner._children if not other.is_finished]
         return is_subreaper() and all(other is child for other in running)
 
-    def _handle_reaped(self, child: ChildProcess) -> None:
+    def _watch_orphans(self, child: ChildProcess) -> None:
         if self._orphans is not None:
             self._orphans.watch(child.tree.find_members(self._platform.table))
 
@@ -160,7 +160,7 @@ class ChildProcess:
         command: Command,
         platform: ProcessPlatform,
         owner_tags: Sequence[str] = (),
-        on_reaped: Callable[[ChildProcess], None] = lambda _child: None,
+        on_reaped: Callable[[ChildProcess], None] | None = None,
     ) -> None:
         """Start the command. Use `start_process` or `ProcessSupervisor.start` instead of calling this directly.
 
@@ -308,20 +308,22 @@ class ChildProcess:
         if callback is not None:
             callback(data)
 
-    def _handle_exit(self) -> None:
-        """Read the exit status when the pidfd is ready, without reaping the process."""
+    def _handle_exit(self, status: ExitStatus | None = None) -> None:
+        """Store the exit status and reap the process. Without a `status`, read it first."""
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        status = ExitStatus(None, None)
-        with suppress(ChildProcessError):
-            info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            if info is not None and info.si_code == os.CLD_EXITED:
-                status = ExitStatus(info.si_status, None)
-            elif info is not None:
-                status = ExitStatus(None, info.si_status)
-        self._set_exit(status)
+        self.exit = status or ExitStatus(None, None)
+        if status is None:
+            with suppress(ChildProcessError):
+                info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+                if info is not None and info.si_code == os.CLD_EXITED:
+                    self.exit = ExitStatus(info.si_status, None)
+                elif info is not None:
+                    self.exit = ExitStatus(None, info.si_status)
+        self._reap()
+        self._exited.set()
 
     def _wait_in_thread(self) -> None:
         status = ExitStatus(None, None)
@@ -329,12 +331,7 @@ class ChildProcess:
             code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # negative for a signal
             status = ExitStatus(code, None) if code >= 0 else ExitStatus(None, -code)
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._set_exit, status)
-
-    def _set_exit(self, status: ExitStatus) -> None:
-        self.exit = status
-        self._reap()
-        self._exited.set()
+            self._loop.call_soon_threadsafe(self._handle_exit, status)
 
     def _reap(self) -> None:
         if self.exit is None or self._hold_count or self._reaped:
@@ -344,7 +341,8 @@ class ChildProcess:
             os.waitpid(self.pid, os.WNOHANG)
         _spawned_pids.discard(self.pid)
         self.tree.mark_reaped(self.pid, self._platform.table)
-        self._on_reaped(self)
+        if self._on_reaped is not None:
+            self._on_reaped(self)
 
 
 class _OrphanReaper:

@@ -12,7 +12,7 @@ import errno
 import os
 import secrets
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import psutil
 
 TAG_VARIABLE = "TOOLSPAN_CALL"
-_TAG_SEPARATOR = ":"
+TAG_SEPARATOR = ":"
 _TOKEN_SEPARATOR = "@"
 _TAG_ENTRY = TAG_VARIABLE.encode() + b"="
 
@@ -169,15 +169,9 @@ def new_tag(name: str) -> str:
     Raises:
         ValueError: the name is empty or contains a separator.
     """
-    if not name or {_TAG_SEPARATOR, _TOKEN_SEPARATOR, "\0"} & set(name):
+    if not name or {TAG_SEPARATOR, _TOKEN_SEPARATOR, "\0"} & set(name):
         raise ValueError(f"a tag must not be empty or contain ':', '@' or NUL, not {name!r}")
     return f"{name}{_TOKEN_SEPARATOR}{secrets.token_hex(6)}"
-
-
-def add_env_tags(env: Mapping[str, str], tags: Sequence[str]) -> dict[str, str]:
-    """Return the environment with these tags appended to those set by enclosing runners."""
-    outer = env.get(TAG_VARIABLE) or os.environ.get(TAG_VARIABLE)
-    return {**env, TAG_VARIABLE: _TAG_SEPARATOR.join([outer, *tags] if outer else tags)}
 
 
 _STAT_SIZE = 1024
@@ -229,7 +223,7 @@ class ProcFs:
             for entry in environment.split(b"\0")
             if entry.startswith(_TAG_ENTRY)
         )
-        return frozenset(tag for value in values for tag in value.split(_TAG_SEPARATOR))
+        return frozenset(tag for value in values for tag in value.split(TAG_SEPARATOR))
 
 
 def _read_proc_file(path: str, chunk: int) -> bytes:
@@ -265,7 +259,7 @@ class PsutilTable:
             value = psutil.Process(pid).environ().get(TAG_VARIABLE)
         except (psutil.Error, OSError):
             return frozenset()
-        return frozenset(value.split(_TAG_SEPARATOR)) if value else frozenset()
+        return frozenset(value.split(TAG_SEPARATOR)) if value else frozenset()
 
 
 def _read_psutil_process(process: psutil.Process) -> ProcessInfo | None:

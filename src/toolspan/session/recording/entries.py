@@ -10,10 +10,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from toolspan.runtime.outcome import format_timestamp
 from toolspan.runtime.profiles import Profile, TranscriptShape
 from toolspan.types.events import Content, Decided, HookRan
 from toolspan.types.ids import SessionId
@@ -80,9 +80,8 @@ class EntryTemplate:
         self, parent: str | None, uuid: str, at: float, body: Fields, extra: Fields, *, user: bool
     ) -> Fields:
         """Build a record in which `body` precedes the id and time, and `extra` follows them."""
-        timestamp = datetime.fromtimestamp(round(at * 1_000) / 1_000, UTC).isoformat(timespec="milliseconds")
         entry: Fields = {"parentUuid": parent, "isSidechain": self.is_sidechain}
-        content: Fields = {**body, "uuid": uuid, "timestamp": timestamp.replace("+00:00", "Z"), **extra}
+        content: Fields = {**body, "uuid": uuid, "timestamp": format_timestamp(round(at * 1_000)), **extra}
         if not self._shape.envelope_last:
             return {**entry, **self._session_fields, **self._agent_field, **content}
         if user and self.prompt_id is not None and self._shape.prompt_ids:
@@ -164,29 +163,27 @@ def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields
     return fields | {"leafUuid": leaf} if shape.last_prompt == "leaf" else fields
 
 
-def result_fields(call_id: str, content: object, *, is_error: bool | None) -> Fields:
-    """Return the fields of a result. Clients order the keys of its block differently for errors."""
-    block: Fields
-    if is_error:
-        block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": call_id}
-    else:
-        block = {"tool_use_id": call_id, "type": "tool_result", "content": content}
-        if is_error is not None:
-            block["is_error"] = False
-    return {"type": "user", "message": {"role": "user", "content": [block]}}
-
-
-def result_extras(
+def result_fields(
     shape: TranscriptShape,
+    call_id: str,
+    content: object,
     *,
+    is_error: bool | None,
     call_uuid: str | None,
     structured: object,
     beside: Mapping[str, object] | None = None,
     denial: str | None = None,
     decision: Mapping[str, object] | None = None,
     is_command: bool = False,
-) -> Fields:
-    """Return the fields that follow a result's timestamp. `call_uuid` is the record of its call."""
+) -> tuple[Fields, Fields]:
+    """Return the fields of a result and those that follow its timestamp. `call_uuid` is the record of its call."""
+    block: Fields
+    if is_error:  # clients order the keys differently for errors
+        block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": call_id}
+    else:
+        block = {"tool_use_id": call_id, "type": "tool_result", "content": content}
+        if is_error is not None:
+            block["is_error"] = False
     extras: Fields = {}
     if structured is not None:
         extras["toolUseResult"] = structured
@@ -201,7 +198,7 @@ def result_extras(
         extras["sourceToolAssistantUUID"] = call_uuid
     if shape.decisions and decision:
         extras["permissionDecision"] = decision
-    return extras
+    return {"type": "user", "message": {"role": "user", "content": [block]}}, extras
 
 
 _REASON_TYPES: Mapping[str, str] = {

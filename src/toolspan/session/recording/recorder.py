@@ -214,7 +214,7 @@ class Recorder:
             self._ensure_open()
             self._write_conversation_event(event)
         elif isinstance(event, Requested) and event.recovers is not None:
-            self.record_reply_block(self._last_message, call_block(event.call), last=False)
+            self.record_reply(self._last_message, [call_block(event.call)], last=False)
 
     def _write_conversation_event(self, event: entries.ConversationEvent) -> None:
         has_attachments = self._shape.hooks == "attachments"
@@ -278,25 +278,72 @@ class Recorder:
         self._append(entries.user_fields(content), extra, user=True)
 
     def record_reply(
-        self, message: Mapping[str, object], *, request_id: str | None = None, at: float | None = None
-    ) -> None:
-        """Record a complete message from the model, one record per block."""
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        message_with_id = message if message.get("id") else {**message, "id": self._new_message_id()}
-        self._write_blocks(message_with_id, blocks, last=True, request_id=request_id, at=at)
-
-    def record_reply_block(
         self,
         message: Mapping[str, object],
-        block: Mapping[str, object],
+        blocks: Sequence[Mapping[str, object]] | None = None,
         *,
-        last: bool,
+        last: bool = True,
         request_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Record one block of a message as it arrives. The message must have an `id`."""
-        self._write_blocks(message, [block], last=last, request_id=request_id, at=at)
+        """Record a message from the model, one record per block.
+
+        For a message that is still streaming, `blocks` are the new blocks and `last` is False. A record that cannot be
+        written is skipped, and the rest are retried.
+        """
+        if blocks is None:
+            content = message.get("content")
+            blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        if not message.get("id"):
+            message = {**message, "id": self._new_message_id()}
+        records = self._reply_records(message, blocks, last=last, request_id=request_id)
+        with_effects = []
+        for block, _ in records:
+            if block.get("type") == "tool_use":
+                tool = self.tools.tools.find_enabled(str(block.get("name"))) if self.tools is not None else None
+                if tool is None or not tool.read_only:
+                    with_effects.append(str(block.get("id")))
+        if with_effects and self._intent_log is not None:
+            self._intent_log.record_requested(with_effects)
+        extra: Fields = {"madeBy": "model"} if self._shape.blocks_numbered else {}
+        while records:
+            self._ensure_open()
+            uuids = self._append([fields for _, fields in records], extra, at=at)
+            for (block, _), uuid in zip(records, uuids, strict=False):
+                if block.get("type") == "tool_use":
+                    open_call = _OpenCall(uuid, str(block.get("name")), block.get("input"))
+                    self._open_calls[str(block.get("id"))] = open_call
+            for block, _ in records[len(uuids) : len(uuids) + 1]:
+                if block.get("type") == "tool_use":
+                    self._unrecorded_calls.add(str(block.get("id")))
+            records = records[len(uuids) + 1 :]
+
+    def _reply_records(
+        self,
+        message: Mapping[str, object],
+        blocks: Sequence[Mapping[str, object]],
+        *,
+        last: bool,
+        request_id: str | None,
+    ) -> list[tuple[Mapping[str, object], Fields]]:
+        """Return the blocks to record, each with the fields of its record."""
+        if message["id"] != self._last_message.get("id"):
+            self._block_count = 0
+        self._last_message = message
+        message_fields, first = entries.message_fields(message), self._block_count
+        self._block_count += len(blocks)
+        end = self._block_count - 1 if last else self._block_count
+        stop_from = first if self._shape.final_stop else end
+        records: list[tuple[Mapping[str, object], Fields]] = []
+        for number, block in enumerate(blocks, first):
+            if block.get("type") == "thinking" and not block.get("signature"):
+                continue  # the API does not accept unsigned thinking back
+            fields = {**message_fields, "content": [block]}
+            if number >= stop_from:
+                fields |= {"stop_reason": message.get("stop_reason"), "stop_sequence": message.get("stop_sequence")}
+            position = number if self._shape.blocks_numbered else None
+            records.append((block, entries.reply_fields(fields, position, request_id)))
+        return records
 
     def record_result(self, finished: Finished) -> None:
         """Record a call's result, followed by its hooks and companion texts."""
@@ -413,57 +460,6 @@ class Recorder:
             self.last_uuid = uuids[written - 1]
         return uuids[:written]
 
-    def _write_blocks(
-        self,
-        message: Mapping[str, object],
-        blocks: Sequence[Mapping[str, object]],
-        *,
-        last: bool,
-        request_id: str | None,
-        at: float | None,
-    ) -> None:
-        """Write blocks of a reply at once. `last` is True if they end the message.
-
-        A record that fails is skipped, and the rest are retried.
-        """
-        if message["id"] != self._last_message.get("id"):
-            self._block_count = 0
-        self._last_message = message
-        message_fields, first = entries.message_fields(message), self._block_count
-        self._block_count += len(blocks)
-        end = self._block_count - 1 if last else self._block_count
-        stop_from = first if self._shape.final_stop else end
-        recorded: list[tuple[Mapping[str, object], Fields]] = []
-        for number, block in enumerate(blocks, first):
-            if block.get("type") == "thinking" and not block.get("signature"):
-                continue  # the API does not accept unsigned thinking back
-            fields = {**message_fields, "content": [block]}
-            if number >= stop_from:
-                fields |= {"stop_reason": message.get("stop_reason"), "stop_sequence": message.get("stop_sequence")}
-            position = number if self._shape.blocks_numbered else None
-            recorded.append((block, entries.reply_fields(fields, position, request_id)))
-        calls = [str(block.get("id")) for block, _ in recorded if self._may_have_effects(block)]
-        if calls and self._intent_log is not None:
-            self._intent_log.record_requested(calls)
-        extra: Fields = {"madeBy": "model"} if self._shape.blocks_numbered else {}
-        while recorded:
-            self._ensure_open()
-            uuids = self._append([fields for _, fields in recorded], extra, at=at)
-            for (block, _), uuid in zip(recorded, uuids, strict=False):
-                if block.get("type") == "tool_use":
-                    open_call = _OpenCall(uuid, str(block.get("name")), block.get("input"))
-                    self._open_calls[str(block.get("id"))] = open_call
-            for block, _ in recorded[len(uuids) : len(uuids) + 1]:
-                if block.get("type") == "tool_use":
-                    self._unrecorded_calls.add(str(block.get("id")))
-            recorded = recorded[len(uuids) + 1 :]
-
-    def _may_have_effects(self, block: Mapping[str, object]) -> bool:
-        if block.get("type") != "tool_use":
-            return False
-        tool = self.tools.tools.find(str(block.get("name"))) if self.tools is not None else None
-        return tool is None or not tool.read_only
-
     def _write_resume_answers(self) -> None:
         """Write results for the calls that were open when the session was resumed."""
         answers, self._resume_answers = self._resume_answers, {}
@@ -471,11 +467,11 @@ class Recorder:
         for call_id, content in answers.items():
             open_call = self._open_calls.pop(call_id, None)
             if open_call is not None:
-                extra = entries.result_extras(
-                    self._shape, call_uuid=open_call.uuid, structured=content, denial="interrupted"
+                uuid, denial = open_call.uuid, "interrupted"
+                body, extra = entries.result_fields(
+                    self._shape, call_id, content, is_error=True, call_uuid=uuid, structured=content, denial=denial
                 )
-                parent = open_call.uuid if self._shape.parent_is_own_call else None
-                self._append(entries.result_fields(call_id, content, is_error=True), extra, parent=parent, user=True)
+                self._append(body, extra, parent=uuid if self._shape.parent_is_own_call else None, user=True)
         if not self._ends_with_calls:  # a prompt or reply follows the calls: the conversation continues there
             self.last_uuid = last
 
@@ -486,8 +482,11 @@ class Recorder:
         call_uuid = open_call.uuid if open_call else None
         is_error = result.is_error if result else None
         has_structured = not self._sidechain or shape.companions_aside or is_error
-        extra = entries.result_extras(
+        body, extra = entries.result_fields(
             shape,
+            call_id,
+            finished.content,
+            is_error=is_error,
             call_uuid=call_uuid,
             structured=finished.structured if has_structured else None,
             beside=finished.beside,
@@ -495,7 +494,6 @@ class Recorder:
             decision=entries.decision_fields(decision) if decision else None,
             is_command=span.call.tool == "Bash",
         )
-        body = entries.result_fields(call_id, finished.content, is_error=is_error)
         parent = call_uuid if shape.parent_is_own_call else None
         if self._append(body, extra, parent=parent, at=finished.at, user=True):
             self._open_calls.pop(call_id, None)

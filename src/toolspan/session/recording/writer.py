@@ -24,7 +24,6 @@ from toolspan.formats.claude import paths
 from toolspan.formats.claude.evidence import read_boot_id
 from toolspan.formats.jsonl import encode_json, make_folder
 from toolspan.runtime.profiles import Layout
-from toolspan.tools.files.safe_read import digest_bytes
 from toolspan.types.ids import SessionId
 
 if sys.platform != "win32":
@@ -160,12 +159,25 @@ class TranscriptWriter:
         file = self._descriptor
         if file is None:
             return 0
-        data = b"".join(lines)
         if self._ends_mid_line and self.owner is None:
             self._remove_torn_line(file)
-        written = self._append_bytes(file, b"\n" + data) - 1 if self._ends_mid_line else self._append_bytes(file, data)
+        prefix = b"\n" if self._ends_mid_line else b""
+        data = prefix + b"".join(lines)
+        written = 0
+        try:
+            while written < len(data):
+                count = os.write(file, data[written:])
+                if not count:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                written += count
+        except OSError as error:
+            self._on_failure(_os_error_text(error))
+        if written:
+            self._ends_mid_line = not data.endswith(b"\n", 0, written)
+            self._end += written
         # A complete line may lack its newline.
-        written_lines = sum(written >= end - 1 for end in itertools.accumulate(map(len, lines)))
+        ends = itertools.accumulate(map(len, lines))
+        written_lines = sum(written - len(prefix) >= end - 1 for end in ends)
         if sync and written_lines:
             try:
                 os.fsync(file)
@@ -182,22 +194,6 @@ class TranscriptWriter:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-    def _append_bytes(self, file: int, data: bytes) -> int:
-        """Append bytes and return how many were written."""
-        written = 0
-        try:
-            while written < len(data):
-                count = os.write(file, data[written:])
-                if not count:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-                written += count
-        except OSError as error:
-            self._on_failure(_os_error_text(error))
-        if written:
-            self._ends_mid_line = not data.endswith(b"\n", 0, written)
-            self._end += written
-        return written
 
     def _remove_torn_line(self, file: int) -> None:
         """Remove an incomplete record at the end, which no reader can use. A complete one lacks only its newline."""
@@ -302,7 +298,7 @@ class IntentLog:
         """Record that these calls are about to be written to the transcript."""
         self._write_record({"asked": calls})
 
-    def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
+    def begin(self, call_id: str, tool: str, **change: str | None) -> None:
         """Record that a call is starting, synced to disk unless `fsync` is "never".
 
         Only this line is synced. Losing any other line makes the evidence incomplete but not incorrect.
@@ -311,8 +307,7 @@ class IntentLog:
         the file does not exist) and the digest `after`.
         """
         self.started_calls.add(call_id)
-        record = {"begin": call_id, "tool": tool, "input": digest_bytes(encode_json(input))}
-        self._write_record({**record, **change}, sync=self._sync_starts)
+        self._write_record({"begin": call_id, "tool": tool, **change}, sync=self._sync_starts)
 
     def record_finished(self, call_id: str, state: str) -> None:
         """Record that a call finished, if its start was recorded."""

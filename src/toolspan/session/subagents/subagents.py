@@ -36,11 +36,11 @@ from toolspan.runtime.hooks.merge import combine_hooks
 from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.tool import Tool
 from toolspan.session.agent import Agent, ToolSchema, TurnResult
+from toolspan.session.environment import SubagentInfo
 from toolspan.session.models.base import Model
 from toolspan.session.recording import Recorder, agent_path
 from toolspan.session.resume import load_history
 from toolspan.session.session import Session
-from toolspan.session.session_hooks import SubagentInfo
 from toolspan.session.subagents.definitions import (
     GENERAL_AGENT,
     AgentDefinition,

@@ -85,9 +85,9 @@ class GitRunner:
         except TimeoutError as problem:
             raise ToolError(f"git {arguments[0]} took too long", kind="internal") from problem
         if exit.code != 0:
-            message = child.stderr.data.decode("utf-8", "replace").strip()
+            message = child.stderr.text.strip()
             raise ToolError(f"git {arguments[0]}: {message or exit.status}", kind="internal")
-        return child.stdout.data.decode("utf-8", "replace").strip()
+        return child.stdout.text.strip()
 
 
 _FAILED_OUTCOMES = ("error", "blocked", "cancelled")

@@ -437,9 +437,7 @@ def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
         target = Path(ctx.links.resolve(str(change.path.parent))) / change.path.name
     if ctx.workspace.intent_log is not None:
         call, target_name = ctx.call, str(target or real_path(change.path))
-        ctx.workspace.intent_log.begin(
-            call.id, call.tool, call.arguments, path=target_name, before=change.digest, after=digest
-        )
+        ctx.workspace.intent_log.begin(call.id, call.tool, path=target_name, before=change.digest, after=digest)
     written = atomic_replace(change.path, change.data, change.version, target, replaces_link=replaces_link)
     state = FileState(
         digest=digest, mtime_ns=written.mtime_ns, size=written.size, whole=change.fully_seen, call_id=ctx.call.id

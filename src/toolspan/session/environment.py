@@ -1,0 +1,128 @@
+"""The resources and the hook environment of a session, which a subagent shares with the session that started it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolspan.runtime.context import Tracking, Workspace
+from toolspan.runtime.hooks.events import HookEnvironment, HookRunner
+from toolspan.runtime.process import ProcessSupervisor
+from toolspan.runtime.runner import new_workspace
+from toolspan.runtime.sandbox import Sandbox
+from toolspan.session.recording import Recorder, results_folder
+from toolspan.types.ids import CallId
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentInfo:
+    """A subagent session's relation to the session that started it."""
+
+    agent_id: str
+    agent_type: str
+    call_id: CallId | None = None
+    depth: int = 1
+    """The number of sessions above the subagent."""
+    prompt_id: str | None = None
+    """The turn in which the subagent was started."""
+    folder: Path | None = None
+    """The main session's folder, which the subagent shares."""
+    environment: Mapping[str, str] | None = None
+    transcript: Path | None = None
+    """The main conversation's transcript, which is passed to hooks."""
+
+
+def make_workspace(
+    project: Path,
+    recorder: Recorder | None,
+    subagent: SubagentInfo | None,
+    sandbox: Sandbox | ActiveSandbox | None,
+) -> Workspace:
+    """Return the workspace for a session in `project`.
+
+    A recorded session keeps its files beside the transcript. A sandbox given by its settings is created, but not
+    opened. Subagents use the sandbox of the main session, which protects that session's files.
+    """
+    if recorder is None:
+        workspace = new_workspace(project)
+    else:
+        session_folder = results_folder(recorder.path).parent
+        workspace = Workspace(project=project, supervisor=ProcessSupervisor(), folder=session_folder)
+        workspace.intent_log = recorder.open_intent_log()
+    if subagent is not None:
+        workspace.agent_id = subagent.agent_id
+        workspace.parent_call = subagent.call_id
+        workspace.tracking = Tracking("main", subagent.depth)
+        workspace.folder = subagent.folder or workspace.folder
+        if subagent.environment is not None:
+            workspace.environment = subagent.environment
+    if isinstance(sandbox, Sandbox):
+        from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
+
+        sandbox = ActiveSandbox(sandbox)
+    if sandbox is not None and subagent is None:
+        transcript = recorder.path.absolute() if recorder else None
+        sandbox.protected = replace(
+            sandbox.protected, config=workspace.config, session_folder=workspace.folder, transcript=transcript
+        )
+    workspace.sandbox = sandbox
+    return workspace
+
+
+def make_hook_environment(
+    workspace: Workspace,
+    recorder: Recorder | None,
+    subagent: SubagentInfo | None,
+    *,
+    cwd: Callable[[], Path],
+    permission_mode: Callable[[], str],
+) -> HookEnvironment:
+    """Return the session state that hooks can access."""
+
+    def export_variables(variables: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        before = workspace.environment
+        unchanged = {name: value for name, value in before.items() if name not in variables}
+        workspace.environment = unchanged | {k: v for k, v in variables.items() if v is not None}
+        return {name: before.get(name) for name in variables}
+
+    transcript = recorder.path.absolute() if recorder else None
+    return HookEnvironment(
+        project=workspace.project,
+        supervisor=workspace.supervisor,
+        session_folder=workspace.folder,
+        cwd=cwd,
+        env_vars=workspace.environment,
+        session_id=workspace.session_id,
+        transcript_path=transcript if subagent is None else subagent.transcript or transcript,
+        permission_mode=permission_mode,
+        export_variables=export_variables,
+        sandbox=workspace.sandbox,
+        agent_id=workspace.agent_id,
+        agent_type=subagent.agent_type if subagent else None,
+    )
+
+
+class SkillHookLoader:
+    """A loader that adds each skill's hooks to a session once."""
+
+    def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
+        self.make_hooks: Callable[[str, Path], HookRunner | None] | None = None
+        """A function that creates hooks from a skill's frontmatter and path, or returns None if it has none.
+        It may raise ToolspanError. None ignores hooks defined by skills.
+        """
+        self._add_hooks = add_hooks
+        self._loaded_paths: set[Path] = set()
+
+    def load_skill_hooks(self, frontmatter: str, path: Path) -> None:
+        """Add a skill's hooks to the session."""
+        if self.make_hooks is None or path in self._loaded_paths:
+            return
+        hooks = self.make_hooks(frontmatter, path)
+        self._loaded_paths.add(path)
+        if hooks is not None:
+            self._add_hooks(hooks)
