@@ -18,7 +18,10 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers"),
+    pytest.mark.usefixtures("fork_server"),
+]
 
 
 @requirement("process.daemon")
