@@ -116,9 +116,9 @@ class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Allow what the question offered, in this scope."""
 
 
-def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def state_folder() -> Path:
     """Return the private folder of state files, in the user's runtime or cache folder."""
-    base = environ.get("XDG_RUNTIME_DIR") or environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "toolspan" / "ui"
 
 

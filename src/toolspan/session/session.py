@@ -189,7 +189,7 @@ class Session:
         self.skills = SkillHookLoader(self.add_hooks)
         workspace.adopt_hooks = self.skills.load_skill_hooks
         events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
-        self.runner = Runner(
+        self.runner: Runner = Runner(
             coding_tools(self.profile, person=policies.approver is not None) if tools is None else tools,
             cwd=folder,
             profile=self.profile,

@@ -14,8 +14,6 @@ import pytest
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 
-pytestmark = pytest.mark.usefixtures("fork_server")
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 pytestmark = [

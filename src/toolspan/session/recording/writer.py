@@ -175,9 +175,10 @@ class TranscriptWriter:
         if written:
             self._ends_mid_line = not data.endswith(b"\n", 0, written)
             self._end += written
-        # A complete line may lack its newline.
-        ends = itertools.accumulate(map(len, lines))
-        written_lines = sum(written - len(prefix) >= end - 1 for end in ends)
+        written_lines = len(lines)
+        if written < len(data):  # a complete line may lack its newline
+            ends = itertools.accumulate(map(len, lines))
+            written_lines = sum(written - len(prefix) >= end - 1 for end in ends)
         if sync and written_lines:
             try:
                 os.fsync(file)
