@@ -13,6 +13,8 @@ from tests.crash.killed_session import transcript
 from tests.requirement import requirement
 from toolspan.session.recording import Fsync
 
+pytestmark = pytest.mark.anyio
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -36,7 +38,6 @@ async def check_all(places: list[Path]) -> set[str]:
 
 
 @requirement("crash.kill")
-@pytest.mark.anyio
 async def test_session_killed_after_any_write_is_resumed_with_correct_evidence(tmp_path: Path) -> None:
     places = killed(tmp_path, "never", half=False)
 
@@ -47,7 +48,6 @@ async def test_session_killed_after_any_write_is_resumed_with_correct_evidence(t
 
 @requirement("crash.kill")
 @pytest.mark.slow
-@pytest.mark.anyio
 @pytest.mark.parametrize("fsync", ["never", "results", "always"])
 @pytest.mark.parametrize("half", [False, True])
 async def test_session_killed_within_a_write_is_resumed_with_any_sync_setting(

@@ -97,18 +97,6 @@ def test_tools_are_sorted_by_use_and_orphan_results_have_no_tool() -> None:
     assert (stats[1].p50_ms, stats[1].max_ms, stats[1].pace) == (None, None, "")
 
 
-@requirement("stats.timeouts")
-def test_timeouts_are_a_share_of_the_calls_of_a_tool() -> None:
-    builder = TranscriptBuilder().prompt("go")
-    builder.result(builder.call("Bash", {"command": "a"}), claude_results.timed_out("2m"))
-    for name in "bcd":
-        builder.result(builder.call("Bash", {"command": name}), claude_results.ran("ok"))
-
-    (stats,) = tool_stats(rows_of(builder))
-
-    assert (stats.timeouts, stats.timeout_share) == (1, 0.25)
-
-
 @pytest.mark.parametrize(
     ("took_ms", "pace"),
     [

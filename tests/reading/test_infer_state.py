@@ -396,16 +396,6 @@ def test_resumed_client_answers_lost_calls(tmp_path: Path) -> None:
     assert only(builder.resume(), tmp_path).state == "interrupted"
 
 
-def test_result_before_its_call_is_inferred_for_that_tool(tmp_path: Path) -> None:
-    builder = TranscriptBuilder().prompt("go")
-    builder.result("early", "Command timed out after 2m 0s", is_error=True)
-    builder.call("Bash", {"command": "x"}, id="early")
-
-    span = only(builder, tmp_path)
-
-    assert (span.tool, span.state, span.error_kind) == ("Bash", "timed_out", "command_timeout")
-
-
 @requirement("verdict.texts")
 @pytest.mark.parametrize(("version", "kind"), [("2.0.65", "not_found"), ("1.0.60", "not_found")])
 def test_search_in_a_missing_folder_is_not_found_in_every_version(version: str, kind: str, tmp_path: Path) -> None:

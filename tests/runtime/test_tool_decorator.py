@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import AsyncIterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-import anyio
 import msgspec
 import pytest
 from hypothesis import given
@@ -536,31 +534,6 @@ async def test_text_is_structured_output_only_on_request(structured: bool) -> No
 
 
 # How it runs
-
-
-@requirement("tools.sync-in-threads")
-async def test_cancelled_sync_call_ends_while_its_thread_continues() -> None:
-    entered, leave, output = anyio.Event(), threading.Event(), threading.Event()
-
-    @tool
-    def linger(ctx: ToolContext) -> str:
-        anyio.from_thread.run_sync(entered.set)
-        leave.wait(LIMIT)
-        if ctx.cancelled:
-            output.set()
-        return "too late"
-
-    try:
-        async with Runner([linger]) as runner, runner.batch() as batch:
-            batch.add({"type": "tool_use", "id": "a", "name": "linger", "input": {}})
-            await entered.wait()
-            runner.cancel()
-            (finished,) = await batch.drain()
-            assert finished.span.state == "interrupted"
-            leave.set()
-            assert await anyio.to_thread.run_sync(output.wait, LIMIT)
-    finally:
-        leave.set()
 
 
 @requirement("tools.sync-in-threads")

@@ -17,6 +17,8 @@ from toolspan.runtime.runner import Runner
 from toolspan.tools import coding_tools
 from toolspan.types.events import LiveEvent
 
+pytestmark = pytest.mark.anyio
+
 
 @tool(concurrent=True)
 async def echo(text: str) -> str:
@@ -32,7 +34,6 @@ def reply(name: str, **fields: object) -> dict[str, object]:
 
 
 @requirement("session.close")
-@pytest.mark.anyio
 async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> None:
     events: list[str] = []
     hooks = Hooks()
@@ -63,7 +64,6 @@ async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> 
 
 
 @requirement("session.close")
-@pytest.mark.anyio
 async def test_close_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     tools = coding_tools(only=["Bash"])

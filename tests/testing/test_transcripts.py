@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from toolspan import diffs
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records as claude
 from toolspan.reading.transcript import Transcript, read
 from toolspan.testing import TranscriptBuilder, claude_results
-from toolspan.types.hunk import Hunk
-from toolspan.types.span import Hook, Notification
+from toolspan.types.span import Hook
 
 VERSIONS = ["1.0.88", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
 BASH = {"command": "ls"}
@@ -73,17 +67,6 @@ def test_records_are_compact_and_keep_their_key_order() -> None:
     assert '"content":"Grüße"'.encode() in first
 
 
-def test_call_lasts_until_its_result(tmp_path: Path) -> None:
-    b = TranscriptBuilder(start=datetime(2026, 11, 3, 12, tzinfo=UTC)).prompt("Go")
-    call_id = b.call("Bash", BASH, after_ms=1_000)
-    b.result(call_id, claude_results.ran("a"), after_ms=2_345)
-
-    (span,) = written(b, tmp_path).spans
-
-    assert span.requested == datetime(2026, 11, 3, 12, 0, 1, tzinfo=UTC)
-    assert span.duration == timedelta(milliseconds=2_345)
-
-
 def test_calls_are_one_batch_until_a_result_comes(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go").text("Three.")
     first, two = b.call("Bash", BASH), b.call("Bash", BASH)
@@ -102,17 +85,6 @@ def test_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
     b.result(b.call("Bash", BASH, message="msg_one"), "2")
 
     assert {span.call.message_id for span in written(b, tmp_path).spans} == {"msg_one"}
-
-
-def test_token_counts_repeat_over_the_blocks_of_a_message(tmp_path: Path) -> None:
-    b = TranscriptBuilder().prompt("Go").text("One.")
-    b.call("Bash", BASH)
-    b.usage(input_tokens=7, output_tokens=50)
-
-    result = written(b, tmp_path)
-
-    assert (result.tokens.input_tokens, result.tokens.output_tokens) == (7, 50)
-    assert (result.tokens_raw_sum.input_tokens, result.tokens_raw_sum.output_tokens) == (14, 100)
 
 
 def test_token_counts_need_a_message() -> None:
@@ -191,40 +163,6 @@ def test_resume_answers_open_calls_if_the_client_does(version: str, state: str, 
     b.resume(after_ms=60_000).prompt("Go on")
 
     assert [span.state for span in written(b, tmp_path).spans] == [state]
-
-
-def test_compaction_separates_earlier_calls(tmp_path: Path) -> None:
-    b = TranscriptBuilder().prompt("Go")
-    b.result(b.call("Bash", BASH), "a").text("Done.").compact("It went.").prompt("Again")
-    b.result(b.call("Bash", BASH), "a")
-
-    transcript = written(b, tmp_path)
-
-    assert [span.branch for span in transcript.spans] == ["compacted", "active"]
-    assert transcript.info.compactions == 1
-
-
-def test_rewind_abandons_later_calls(tmp_path: Path) -> None:
-    b = TranscriptBuilder().prompt("Go")
-    crossing = b.last
-    b.result(b.call("Bash", BASH), "a").text("This way.").rewind(crossing)
-    b.result(b.call("Bash", BASH), "b").text("That way.")
-
-    assert [span.branch for span in written(b, tmp_path).spans] == ["abandoned", "active"]
-
-
-@pytest.mark.parametrize("queued", [True, False])
-def test_background_notification_belongs_to_its_call(queued: bool, tmp_path: Path) -> None:
-    b = TranscriptBuilder().prompt("Go")
-    call_id = b.call("Bash", {**BASH, "run_in_background": True})
-    b.result(call_id, claude_results.in_background("b1", b.task_output("b1")))
-    b.task_notification(call_id, "b1", "Background command completed", queued=queued)
-
-    (span,) = written(b, tmp_path).spans
-
-    assert span.background
-    (news,) = (event for event in span.events if isinstance(event, Notification))
-    assert (news.task_id, news.status) == ("b1", "completed")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -352,19 +290,6 @@ def test_stream_form_lists_denials_and_has_no_parents() -> None:
     assert (first["subtype"], last["type"], last["result"]) == ("init", "result", "Then not.")
     assert not {"parentUuid", "sessionId", "toolUseResult"} & (call.keys() | result.keys())
     assert last["permission_denials"] == [{"tool_name": "Bash", "tool_use_id": call_id, "tool_input": BASH}]
-
-
-LINES = st.lists(st.sampled_from(["", "a", "b", "c", "  d"]), max_size=12)
-
-
-@given(before=LINES, after=LINES)
-def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[str]) -> None:
-    old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
-
-    hunks = msgspec.convert(claude_results.hunks(old, new), list[Hunk])
-
-    assert diffs.problems(hunks) == ()
-    assert diffs.verify(hunks, old, new) == diffs.Fits()
 
 
 def test_edit_of_missing_text_raises_value_error() -> None:

@@ -19,6 +19,8 @@ from toolspan.runtime.profiles import profile
 from toolspan.runtime.schema.issues import Valid
 from toolspan.tools import edit_tool, read_tool, write_tool
 
+pytestmark = pytest.mark.anyio
+
 SNIPPET = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n{}"
 
 
@@ -31,7 +33,6 @@ async def seen(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[Too
     return talk, path
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.replaces")
 async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"a\nb\nc\n")
@@ -52,7 +53,6 @@ async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> N
     }
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.replaces")
 @pytest.mark.parametrize(
     ("version", "text"),
@@ -71,7 +71,6 @@ async def test_all_occurrences_are_replaced_on_request(tmp_path: Path, version: 
     assert finished.content == f"The file {path} has been updated. {text}"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.replaces")
 async def test_the_oldest_client_shows_the_new_lines_with_four_around(tmp_path: Path) -> None:
     lines = "".join(f"l{number}\n" for number in range(1, 21))
@@ -85,7 +84,6 @@ async def test_the_oldest_client_shows_the_new_lines_with_four_around(tmp_path: 
     assert finished.content == SNIPPET.format(path, text)
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.creates")
 async def test_empty_old_text_creates_a_file(tmp_path: Path) -> None:
     talk = ToolCaller(tmp_path)
@@ -101,7 +99,6 @@ async def test_empty_old_text_creates_a_file(tmp_path: Path) -> None:
     assert again.content == refusal("Cannot create new file - file already exists.")
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.creates")
 async def test_an_empty_old_text_fills_an_empty_file(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"")
@@ -111,7 +108,6 @@ async def test_an_empty_old_text_fills_an_empty_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"a\n"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.refuses")
 @pytest.mark.parametrize(
     ("old", "new", "error", "text"),
@@ -141,7 +137,6 @@ async def test_an_ambiguous_edit_changes_nothing(tmp_path: Path, old: str, new: 
     assert path.stat().st_ino == before.st_ino
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.refuses")
 async def test_uneditable_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "nb.ipynb").write_text("{}", encoding="utf-8")
@@ -159,7 +154,6 @@ async def test_uneditable_files_are_refused(tmp_path: Path) -> None:
     assert failed(pipe)
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -174,7 +168,6 @@ async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_p
     assert record(free)["contentNotInModelContext"] is True
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_a_partial_read_allows_edits_but_is_not_a_full_view(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -192,7 +185,6 @@ async def test_a_partial_read_allows_edits_but_is_not_a_full_view(tmp_path: Path
     assert old_edit.content == f"The file {path} has been updated successfully.{CURRENT}"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -207,7 +199,6 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
     assert path.read_bytes() == b"c"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.stale")
 async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) -> None:
     old, path = await seen(tmp_path, b"a\n", "2.1.197")
@@ -225,7 +216,6 @@ async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) 
     assert path.read_bytes() == b"b\nmore\n"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.stale")
 async def test_edits_of_one_message_run_one_after_the_other(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"0\n", "2.0.65")
@@ -253,7 +243,6 @@ def test_calls_lock_the_canonical_path_of_their_file(tmp_path: Path) -> None:
             paths({"file_path": "a.txt"})
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.quotes")
 @pytest.mark.parametrize(("version", "text"), [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.80", "say “bye” or ‘so’\n")])
 async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, text: str) -> None:
@@ -283,7 +272,6 @@ def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
     assert prose.recorded["new_string"] == tool_input["new_string"]
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 @pytest.mark.parametrize(
     ("data", "old", "new", "expected"),
@@ -311,7 +299,6 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 @pytest.mark.parametrize(
     ("data", "new", "expected"),
@@ -335,7 +322,6 @@ async def test_edit_gives_all_lines_the_most_common_ending(
     assert path.read_bytes() == expected
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -348,7 +334,6 @@ async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: 
     assert path.read_bytes() == b"a\nB\nX\r\nc\n"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_a_file_with_only_a_byte_order_mark_counts_as_empty(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -360,7 +345,6 @@ async def test_a_file_with_only_a_byte_order_mark_counts_as_empty(tmp_path: Path
     assert path.read_bytes() == b"\xef\xbb\xbfx"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_2_0_65_remembers_ten_files_and_looks_them_up_between_turns(tmp_path: Path) -> None:
     paths = [tmp_path / f"f{number:02}.txt" for number in range(14)]
@@ -381,7 +365,6 @@ async def test_2_0_65_remembers_ten_files_and_looks_them_up_between_turns(tmp_pa
     assert len(await unread(at_once)) == 4
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_2_0_65_remembers_a_file_by_the_spelling_of_its_path(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -396,7 +379,6 @@ async def test_2_0_65_remembers_a_file_by_the_spelling_of_its_path(tmp_path: Pat
     assert not failed(await talk.write(f"{tmp_path}/./a.txt", "z\n"))
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 @pytest.mark.parametrize(
     "data", [b"caf\xe9 a\n", b"a\0b\n", "\ufeffa\n".encode("utf-16-be")], ids=["latin-1", "null", "big-endian"]
@@ -411,7 +393,6 @@ async def test_a_file_whose_encoding_would_change_is_not_changed(tmp_path: Path,
     assert path.read_bytes() == data
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_bytes_that_are_not_text_stay_with_an_older_client(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -449,7 +430,6 @@ def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes,
     assert changed == data.replace(old.encode(), new.encode())
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.all-or-nothing")
 async def test_an_edit_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"a")
@@ -464,7 +444,6 @@ async def test_an_edit_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.refuses")
 async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -476,7 +455,6 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
     assert path.read_bytes() == b"\xff\xfea\0b"
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> None:
     made = await ToolCaller(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
@@ -484,7 +462,6 @@ async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> N
     assert str(made.content).endswith(":\n     1→\n     2→\n     3→")
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_2_0_65_fills_a_blank_file_only_if_it_was_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -496,7 +473,6 @@ async def test_2_0_65_fills_a_blank_file_only_if_it_was_read(tmp_path: Path) -> 
     assert not failed(await talk.edit(path, "", "x"))
 
 
-@pytest.mark.anyio
 @requirement("edit-tool.exact")
 async def test_a_name_that_is_too_long_is_reported_with_the_system_error(tmp_path: Path) -> None:
     finished = await ToolCaller(tmp_path).edit(tmp_path / ("x" * 300), "a", "b")

@@ -11,10 +11,11 @@ from tests.requirement import requirement
 from tests.tools.client import client, fill, refusal
 from toolspan.tools.glob import MAX_NAMES, FileListing
 
+pytestmark = pytest.mark.anyio
+
 FILES = {"src/b.py": "", "src/a.py": "", "notes.md": "", ".dot/c.py": "", "build/d.py": ""}
 
 
-@pytest.mark.anyio
 @requirement("glob-tool.finds")
 @pytest.mark.parametrize(("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)])
 async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version: str, absolute: bool) -> None:
@@ -33,7 +34,6 @@ async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version
     assert record == {"filenames": names, "numFiles": 4, "truncated": False, **counts}
 
 
-@pytest.mark.anyio
 @requirement("glob-tool.finds")
 async def test_a_folder_or_an_absolute_pattern_selects_the_search_root(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
@@ -44,7 +44,6 @@ async def test_a_folder_or_an_absolute_pattern_selects_the_search_root(tmp_path:
         assert await talk.text("Glob", pattern="*.none") == "No files found"
 
 
-@pytest.mark.anyio
 @requirement("glob-tool.limit")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path, version: str) -> None:
@@ -65,7 +64,6 @@ async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path
     assert record.get("totalMatches") == (105 if version == "2.1.325" else None)
 
 
-@pytest.mark.anyio
 @requirement("glob-tool.refuses")
 @pytest.mark.parametrize(
     ("version", "wrapped", "note"), [("2.1.325", False, True), ("2.1.197", True, True), ("2.0.65", True, False)]
@@ -81,7 +79,6 @@ async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: 
     assert [missing, file] == [refusal(text) if wrapped else text for text in texts]
 
 
-@pytest.mark.anyio
 @requirement("glob-tool.refuses")
 async def test_a_pattern_that_ripgrep_rejects_is_an_error_in_the_newest_client(tmp_path: Path) -> None:
     async with client(tmp_path, "Glob") as talk:
@@ -95,7 +92,6 @@ async def test_a_pattern_that_ripgrep_rejects_is_an_error_in_the_newest_client(t
     assert null.span.state == "failed"
 
 
-@pytest.mark.anyio
 @requirement("glob-tool.odd-files")
 async def test_odd_names_broken_links_and_pipes_are_handled(tmp_path: Path) -> None:
     fill(tmp_path, {"new\nline.txt": "", "plain.txt": ""})

@@ -18,11 +18,12 @@ from toolspan.runtime.profiles import profile
 from toolspan.tools.grep import GrepOptions
 from toolspan.tools.ripgrep import RecordSplitter, RipgrepRecord
 
+pytestmark = pytest.mark.anyio
+
 FILES = {"src/a.py": "import os\n# TODO one\nend\n", "src/b.py": "TODO two\nTODO three\n", ".dot/c.md": "todo four\n"}
 LINES = {"mode": "content", "numFiles": 0, "filenames": []}
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.files")
 async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
@@ -42,7 +43,6 @@ async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> No
     assert none.content == "No files found"
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.lines")
 async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_are_off(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
@@ -62,7 +62,6 @@ async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_ar
         assert record == {**LINES, "content": "src/a.py:2:# TODO one", "numLines": 1, "totalLines": 1}
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.lines")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 async def test_lines_around_a_match_are_marked_and_groups_are_apart(tmp_path: Path, version: str) -> None:
@@ -78,7 +77,6 @@ async def test_lines_around_a_match_are_marked_and_groups_are_apart(tmp_path: Pa
     assert plain.split("\n") == [f"{whole}f-a", "f:X", "--", "f-c: d", "f:X"]
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.counts")
 async def test_matches_are_counted_per_file_and_in_total(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
@@ -97,7 +95,6 @@ async def test_matches_are_counted_per_file_and_in_total(tmp_path: Path) -> None
 ROWS = {"rows": "".join(f"row {number}\n" for number in range(400))}
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.limit")
 @pytest.mark.parametrize(
     ("version", "tool_input", "first", "lines", "footer"),
@@ -128,7 +125,6 @@ async def test_the_limit_bounds_the_number_of_lines(
     assert record.get("totalLines") == (400 if version == "2.1.325" else None)
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.limit")
 async def test_an_offset_past_the_end_differs_from_no_match(tmp_path: Path) -> None:
     fill(tmp_path, ROWS)
@@ -144,7 +140,6 @@ async def test_an_offset_past_the_end_differs_from_no_match(tmp_path: Path) -> N
     assert old == "No files found"
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.limit")
 async def test_the_newest_files_are_given_however_many_match(tmp_path: Path) -> None:
     fill(tmp_path, {f"d/f{number:04}": "x" for number in range(1_500)})
@@ -155,7 +150,6 @@ async def test_the_newest_files_are_given_however_many_match(tmp_path: Path) -> 
     assert (record["totalFiles"], record["appliedLimit"]) == (1_500, 3)
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.limit")
 async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
     fill(tmp_path, {"f": "".join(f"{'y' * 96}\n" for _ in range(300))})
@@ -168,7 +162,6 @@ async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
     assert note == f"... [{gone} lines truncated] ..."
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.refuses")
 @pytest.mark.parametrize(
     ("tool_input", "error"),
@@ -191,7 +184,6 @@ async def test_arguments_that_ripgrep_rejects_are_an_error_in_the_newest_client(
     assert finished.span.state == "failed"
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.refuses")
 async def test_invalid_ranges_and_paths_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -207,7 +199,6 @@ async def test_invalid_ranges_and_paths_are_refused(tmp_path: Path) -> None:
         assert (await talk.text("Grep", pattern="x", path="pipe")).startswith("Path is neither a file nor a directory")
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.odd-files")
 async def test_odd_names_and_bytes_are_returned_unchanged(tmp_path: Path) -> None:
     fill(
@@ -245,7 +236,6 @@ async def test_odd_names_and_bytes_are_returned_unchanged(tmp_path: Path) -> Non
     assert binary == 'skipped: binary file matches (found "\\0" byte around offset 4)'
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.odd-files")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 async def test_an_unreadable_folder_hides_only_its_own_content(tmp_path: Path) -> None:
@@ -261,7 +251,6 @@ async def test_an_unreadable_folder_hides_only_its_own_content(tmp_path: Path) -
     assert text.startswith(f"Refusing to search {tmp_path}/shut: it could not be opened (EACCES)")
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.cancel")
 async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
     with (tmp_path / "endless").open("wb") as file:
@@ -280,7 +269,6 @@ async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
         assert not find_survivors_in(tmp_path, "toolu_0")
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.early-end")
 async def test_a_client_without_totals_stops_when_it_has_enough(tmp_path: Path) -> None:
     with (tmp_path / "endless").open("wb") as file:
@@ -293,7 +281,6 @@ async def test_a_client_without_totals_stops_when_it_has_enough(tmp_path: Path) 
     assert text == "1:needle\n2:needle\n\n[Showing results with pagination = limit: 2]"
 
 
-@pytest.mark.anyio
 @requirement("grep-tool.together")
 async def test_several_searches_of_one_message_each_have_their_own_result(tmp_path: Path) -> None:
     fill(tmp_path, {f"f{number}": f"word{number}\n" for number in range(12)})

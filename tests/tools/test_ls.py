@@ -11,6 +11,8 @@ from tests.requirement import requirement
 from tests.tools.client import client, fill, refusal
 from toolspan.tools.ls import MAX_ENTRIES
 
+pytestmark = pytest.mark.anyio
+
 NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
 
 
@@ -21,7 +23,6 @@ async def tree(folder: Path, **fields: object) -> str:
     return text.removesuffix(NOTE)
 
 
-@pytest.mark.anyio
 @requirement("ls-tool.tree")
 async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
     root = tmp_path / "app"
@@ -33,7 +34,6 @@ async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.anyio
 @requirement("ls-tool.ignore")
 @pytest.mark.parametrize(
     ("ignore", "left"),
@@ -54,7 +54,6 @@ async def test_entries_that_match_an_ignore_glob_are_omitted(
     assert [line.strip().removeprefix("- ") for line in shown] == left
 
 
-@pytest.mark.anyio
 @requirement("ls-tool.tree")
 async def test_links_are_not_followed_and_odd_names_stay_one_entry(tmp_path: Path) -> None:
     root = tmp_path / "app"
@@ -68,7 +67,6 @@ async def test_links_are_not_followed_and_odd_names_stay_one_entry(tmp_path: Pat
     ]  # fmt: skip
 
 
-@pytest.mark.anyio
 @requirement("ls-tool.limit")
 async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> None:
     root = tmp_path / "app"
@@ -82,7 +80,6 @@ async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> Non
     assert lines[-1].startswith(f"(There are more than {MAX_ENTRIES} entries")
 
 
-@pytest.mark.anyio
 @requirement("ls-tool.refuses")
 async def test_a_path_that_is_not_a_folder_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, {"f": ""})

@@ -14,6 +14,8 @@ from tests.requirement import requirement
 from tests.tools.client import Client, client, refusal
 from toolspan.types.events import Finished
 
+pytestmark = pytest.mark.anyio
+
 UNREAD = "File has not been read yet. Read it first before writing to it."
 NONE_MADE = "\nThis is edit {} of {}; none was made."
 
@@ -27,7 +29,6 @@ async def edited(talk: Client, path: Path, *edits: dict[str, object]) -> Finishe
     return await talk.call("MultiEdit", file_path=str(path), edits=list(edits))
 
 
-@pytest.mark.anyio
 @requirement("multiedit-tool.sequence")
 async def test_each_edit_applies_to_the_result_of_the_previous_one(tmp_path: Path) -> None:
     path = tmp_path / "m.go"
@@ -51,7 +52,6 @@ async def test_each_edit_applies_to_the_result_of_the_previous_one(tmp_path: Pat
     ]  # fmt: skip
 
 
-@pytest.mark.anyio
 @requirement("multiedit-tool.atomic")
 @pytest.mark.parametrize(
     ("edits", "text"),
@@ -75,7 +75,6 @@ async def test_one_impossible_edit_prevents_all(tmp_path: Path, edits: list[dict
     assert path.read_bytes() == b"b x x\n"
 
 
-@pytest.mark.anyio
 @requirement("multiedit-tool.refuses")
 async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "f"
@@ -101,7 +100,6 @@ async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> No
     assert path.read_text(encoding="utf-8") == "a a\n"
 
 
-@pytest.mark.anyio
 @requirement("multiedit-tool.sequence")
 async def test_empty_first_text_creates_a_file(tmp_path: Path) -> None:
     async with client(tmp_path, version="seed") as talk:

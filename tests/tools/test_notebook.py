@@ -16,6 +16,8 @@ from toolspan.errors import ToolError
 from toolspan.tools.files.notebook import JSON_NULL, parse_notebook
 from toolspan.types.events import Finished
 
+pytestmark = pytest.mark.anyio
+
 OUTPUT = {"output_type": "stream", "name": "stdout", "text": ["hi\n"]}
 CELLS: list[dict[str, Any]] = [
     {"cell_type": "markdown", "id": "m1", "metadata": {}, "source": ["# Title\n", "text"]},
@@ -59,7 +61,6 @@ async def edited(talk: Client, path: Path, **fields: object) -> Finished:
     return await talk.call("NotebookEdit", notebook_path=str(path), **fields)
 
 
-@pytest.mark.anyio
 @requirement("notebook-tool.replaces")
 async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path: Path) -> None:
     async with client(tmp_path) as talk:
@@ -83,7 +84,6 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path:
     }
 
 
-@pytest.mark.anyio
 @requirement("notebook-tool.inserts")
 async def test_cells_are_inserted_and_deleted(tmp_path: Path, path: Path) -> None:
     add = {"edit_mode": "insert", "cell_type": "code"}
@@ -108,7 +108,6 @@ async def test_cells_are_inserted_and_deleted(tmp_path: Path, path: Path) -> Non
     assert gone.content == "Deleted cell cell-2"
 
 
-@pytest.mark.anyio
 @requirement("notebook-tool.inserts")
 async def test_cells_of_older_notebooks_are_found_by_position(tmp_path: Path) -> None:
     path = tmp_path / "n.ipynb"
@@ -127,7 +126,6 @@ async def test_cells_of_older_notebooks_are_found_by_position(tmp_path: Path) ->
     assert json.loads(path.read_bytes())["cells"][1] == new
 
 
-@pytest.mark.anyio
 @requirement("notebook-tool.valid")
 async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Path) -> None:
     async with client(tmp_path) as talk:
@@ -141,7 +139,6 @@ async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Pa
     }  # fmt: skip
 
 
-@pytest.mark.anyio
 @requirement("notebook-tool.refuses")
 @pytest.mark.parametrize(
     ("tool_input", "text"),
@@ -162,7 +159,6 @@ async def test_a_cell_that_is_not_there_is_refused(
     assert path.read_text(encoding="utf-8") == written()
 
 
-@pytest.mark.anyio
 @requirement("notebook-tool.refuses")
 async def test_newer_clients_require_a_read_and_older_ones_a_file(tmp_path: Path, path: Path) -> None:
     (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")

@@ -14,6 +14,8 @@ from tests.tools.client import SESSION, Client, client, refusal
 from toolspan.errors import ToolError
 from toolspan.tools.task_list import TaskStore
 
+pytestmark = pytest.mark.anyio
+
 TOOLS = ("TaskCreate", "TaskUpdate", "TaskGet", "TaskList")
 
 
@@ -26,7 +28,6 @@ async def made(talk: Client, *subjects: str) -> None:
         await talk.call("TaskCreate", subject=subject, description=f"do {subject}")
 
 
-@pytest.mark.anyio
 @requirement("task-tools.list")
 async def test_tasks_are_created_shown_changed_and_deleted(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS) as talk:
@@ -64,7 +65,6 @@ async def test_tasks_are_created_shown_changed_and_deleted(tmp_path: Path) -> No
     assert rest == "Task #2: Second\nStatus: pending\nDescription: do Second"
 
 
-@pytest.mark.anyio
 @requirement("task-tools.list")
 async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS, version="2.1.197") as talk:
@@ -82,7 +82,6 @@ async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
     assert (again, notes) == ("Updated task #1 ", "Updated task #1 metadata")
 
 
-@pytest.mark.anyio
 @requirement("task-tools.unknown")
 async def test_an_unknown_task_number_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".home" / ".claude").mkdir(parents=True)
@@ -99,7 +98,6 @@ async def test_an_unknown_task_number_is_reported(tmp_path: Path) -> None:
     assert secret.exists()
 
 
-@pytest.mark.anyio
 @requirement("task-tools.files")
 async def test_each_task_is_a_file_as_the_client_writes_it(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS) as talk:
@@ -114,7 +112,6 @@ async def test_each_task_is_a_file_as_the_client_writes_it(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.anyio
 @requirement("task-tools.files")
 async def test_foreign_keys_are_kept_and_broken_files_are_skipped(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / ".home")
@@ -134,7 +131,6 @@ async def test_foreign_keys_are_kept_and_broken_files_are_skipped(tmp_path: Path
     assert (folder / "4.json").read_text(encoding="utf-8") == "{torn"
 
 
-@pytest.mark.anyio
 @requirement("task-tools.files")
 async def test_a_task_number_is_never_reused(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS) as talk:
@@ -193,7 +189,6 @@ def test_a_change_made_without_the_lock_is_not_overwritten(tmp_path: Path) -> No
     assert [one.subject for one in store.read_tasks()] == ["theirs, and longer"]
 
 
-@pytest.mark.anyio
 @requirement("task-tools.offered")
 async def test_the_task_list_is_offered_depending_on_client_and_model(tmp_path: Path) -> None:
     async def answer(version: str, model: str | None = None) -> str:

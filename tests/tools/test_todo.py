@@ -10,6 +10,8 @@ import pytest
 from tests.requirement import requirement
 from tests.tools.client import SESSION, client, refusal
 
+pytestmark = pytest.mark.anyio
+
 DONE = "Todos have been modified successfully."
 
 
@@ -17,7 +19,6 @@ def todo(content: str, status: str = "pending", **more: object) -> dict[str, obj
     return {"content": content, "status": status, "activeForm": f"Doing {content}", **more}
 
 
-@pytest.mark.anyio
 @requirement("todo-tool.lists")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80"])
 async def test_the_record_has_the_list_before_and_after(tmp_path: Path, version: str) -> None:
@@ -32,7 +33,6 @@ async def test_the_record_has_the_list_before_and_after(tmp_path: Path, version:
     assert two.structured == {"oldTodos": first, "newTodos": second, **nudge}
 
 
-@pytest.mark.anyio
 @requirement("todo-tool.lists")
 async def test_a_completed_list_is_empty_the_next_time(tmp_path: Path) -> None:
     async with client(tmp_path, version="2.0.65") as talk:
@@ -43,7 +43,6 @@ async def test_a_completed_list_is_empty_the_next_time(tmp_path: Path) -> None:
     assert after["oldTodos"] == []
 
 
-@pytest.mark.anyio
 @requirement("todo-tool.checked")
 async def test_an_item_without_its_parts_is_refused(tmp_path: Path) -> None:
     async with client(tmp_path, version="2.1.80") as talk:
@@ -59,7 +58,6 @@ async def test_an_item_without_its_parts_is_refused(tmp_path: Path) -> None:
     assert nothing.startswith(DONE)
 
 
-@pytest.mark.anyio
 @requirement("todo-tool.seed")
 async def test_the_oldest_form_has_ids_and_can_be_read_back(tmp_path: Path) -> None:
     todos = [{"id": "1", "content": "a", "status": "pending"}]
@@ -73,7 +71,6 @@ async def test_the_oldest_form_has_ids_and_can_be_read_back(tmp_path: Path) -> N
     assert json.loads(str(after.content)) == todos
 
 
-@pytest.mark.anyio
 @requirement("todo-tool.stored")
 async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> None:
     async with client(tmp_path, version="2.0.65", home=tmp_path / "home") as talk:
@@ -84,7 +81,6 @@ async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> Non
     assert json.loads(path.read_bytes()) == [todo("b")]
 
 
-@pytest.mark.anyio
 @requirement("todo-tool.offered")
 async def test_newer_clients_do_not_offer_it_even_by_name(tmp_path: Path) -> None:
     for version in ("2.1.197", "2.1.325"):

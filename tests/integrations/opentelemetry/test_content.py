@@ -29,6 +29,8 @@ from toolspan.tools import coding_tools
 from toolspan.types.decision import Ask, Decision, Deny
 from toolspan.types.span import Call
 
+pytestmark = pytest.mark.anyio
+
 CANARY = "canary7f3a"
 ENDINGS = ("text", "blocks", "structured", "failure", "tool error", "exception", "unwritable")
 SURROUNDINGS = ("nothing", "rule", "question", "hook before", "hook after", "broken hook", "input")
@@ -116,7 +118,6 @@ def test_content_is_exported_on_request(ending: str, surrounding: str) -> None:
 
 
 @requirement("telemetry.no-content")
-@pytest.mark.anyio
 async def test_no_commands_files_and_folders_are_exported_by_default(tmp_path: Path) -> None:
     folder = tmp_path / CANARY
     folder.mkdir()
@@ -139,7 +140,6 @@ async def test_no_commands_files_and_folders_are_exported_by_default(tmp_path: P
 
 
 @requirement("telemetry.content")
-@pytest.mark.anyio
 async def test_content_is_truncated_per_item_and_per_call() -> None:
     @tool
     async def talk(text: str, ctx: ToolContext) -> str:
