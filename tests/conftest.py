@@ -63,7 +63,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of somebody who uses all clients: `.claude`, `.codex` and `.gemini` go into it."""
+    """The home of a user of all clients, with `.claude`, `.codex` and `.gemini`."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))

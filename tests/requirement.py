@@ -1,4 +1,4 @@
-"""Which promise a test keeps.
+"""The decorator that names the requirement a test proves.
 
 `@requirement("queue.sibling-abort")` names an id of requirements.toml; a test may name several by
 stacking. `test_requirements.py` reads the decorators from the source, so the id is a literal.
@@ -10,5 +10,5 @@ import pytest
 
 
 def requirement(identifier: str) -> pytest.MarkDecorator:
-    """Mark a test as keeping this promise."""
+    """Mark a test as a proof of this requirement."""
     return pytest.mark.requirement(identifier)

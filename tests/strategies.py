@@ -1,4 +1,4 @@
-"""What generated tests are made of: JSON, Claude Code's lines, whole transcripts with damage.
+"""Strategies for generated tests: JSON, Claude Code's lines, whole transcripts with damage.
 
 `claude_entries()` are lines as clients write them, `odd_entries()` lines whose known keys hold
 anything, `claude_transcripts()` whole files together with the pairing a reader must find.
@@ -295,11 +295,11 @@ def odd_entries(*, surrogates: bool = False) -> st.SearchStrategy[Record]:
 
 
 class Recorded(NamedTuple):
-    """A transcript, and what a reader must make of it."""
+    """A transcript, and the result that a reader must return."""
 
     records: list[Record]
     asked: list[str]
-    """Ids of the calls in the order they were first asked for."""
+    """Ids of the calls in request order."""
     answered: frozenset[str]
     """Ids with a result, whether or not their call is there."""
 
@@ -346,7 +346,7 @@ _BETWEEN: st.SearchStrategy[list[Record]] = st.one_of(
     _SPOKEN.map(lambda record: [record]),
     _others().filter(lambda record: "type" in record).map(lambda record: [record]),
 )
-"""What stands between calls and results and belongs to neither."""
+"""Records between calls and results that belong to neither."""
 
 
 def _as_records(draw: st.DrawFn, blocks: list[Record]) -> list[Record]:

@@ -20,7 +20,7 @@ Flow = Literal["at once", "gate", "news", "hang", "cleans up", "swallows", "turn
 """`swallows` shields itself until its gate opens, `ignores` catches every cancellation until then,
 `never` does so for ever."""
 ENDLESS: tuple[Flow, ...] = ("hang", "cleans up", "turns", "never")
-"""What ends only when it is told to, if at all."""
+"""Plans that end only when they are cancelled, if at all."""
 Outcome = Literal[
     "text", "blank", "blocks", "picture", "surrogates", "nan", "huge", "subclass", "deep",
     "nothing", "number", "bytes", "bad block", "bad companion", "flagged", "tool error",
@@ -42,7 +42,7 @@ Policy = Literal[
 ]  # fmt: skip
 Approver = Literal["allows", "denies", "words", "crashes", "garbage", "waits", "waits, denies", "ignores"]
 Silence = Literal["none", "waits", "stray cancel", "ignores"]
-"""What anybody who is asked can do instead of an answer."""
+"""Alternatives to an answer, for hooks, policies and approvers."""
 Modify = Literal["none", "marks", "crashes", "garbage"]
 Partial = Literal["none", "some", "crashes", "garbage"]
 Act = Literal["add", "again", "release", "cancel", "cancel all", "take", "wait", "host"]
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """What one call is and does."""
+    """The plan of one call."""
 
     tool: ToolName = "safe"
     input: Input = "good"
@@ -81,7 +81,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a host does with a batch."""
+    """The actions of a host with a batch."""
 
     plans: tuple[Plan, ...]
     steps: tuple[Step, ...]
@@ -93,7 +93,7 @@ class Schedule:
     cap: int | None = None
     host: Host = "none"
     drains: bool = False
-    """The host waits in `drain` once all calls are added; what is left is done by another task."""
+    """The host waits in `drain` after all calls are added; another task does the rest."""
     in_task: bool = False
     """The host's own task runs what never waits, as `Runner.run` does it."""
 

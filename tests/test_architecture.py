@@ -41,7 +41,7 @@ def top_level() -> set[str]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The top-level names of what a file imports; relative imports stay inside toolspan."""
+    """Return the top-level names that a file imports; relative imports stay inside toolspan."""
     for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
         match node:
             case ast.Import(names=names):
@@ -53,7 +53,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def project_files() -> list[Path]:
-    """What is, or is about to be, under version control."""
+    """Return the files under version control, including new ones."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     if listed.returncode:

@@ -1,4 +1,4 @@
-"""What the reference says is what the code does."""
+"""The documentation agrees with the code."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def leads_somewhere(page: Path, link: str, anchor: str) -> bool:
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """What the headings of a page can be reached by: the second of a name has a number."""
+    """Return the anchors of a page's headings; a repeated heading gets a number."""
     result: Counter[str] = Counter()
     names = set()
     for heading in HEADING.findall(prose(page)):

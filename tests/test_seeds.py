@@ -1,4 +1,4 @@
-"""Every statement of the documents that toolspan began with has a verdict, and a proof that holds.
+"""Every statement of the documents that toolspan started from has a verdict and a proof.
 
 The documents are not part of this repository; where the folder with them lies beside it, the rows
 are held against its list of statements.
@@ -27,7 +27,7 @@ ROWS: list[dict[str, Any]] = DATA["statement"]
 SEEDS = ROOT.parent / "shared" / "seeds"
 VERDICTS = {"works", "reader accepts", "only under seed", "differs"}
 LEFT_OUT = {"skip", "slow", "xfail"}
-"""Marks of tests that `make test` does not run, or does not mind."""
+"""Marks of tests that `make test` skips or expects to fail."""
 
 
 beside = pytest.mark.skipif(not SEEDS.is_dir(), reason="needs the documents in ../shared/seeds")
@@ -62,7 +62,7 @@ def test_no_statement_has_two_rows() -> None:
 
 
 def run_every_time(path: Path) -> Counter[str]:
-    """The tests of a file that are run every time."""
+    """Return the tests of a file that `make test` runs."""
     result: Counter[str] = Counter()
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -97,10 +97,10 @@ def test_every_proof_is_a_test_that_is_run(request: pytest.FixtureRequest) -> No
 
 
 def resolved(name: str) -> object:
-    """What a dotted name stands for.
+    """Return the object with a dotted name.
 
     Raises:
-        AttributeError: nothing.
+        AttributeError: there is no such object.
     """
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
@@ -115,7 +115,7 @@ def resolved(name: str) -> object:
 
 
 def is_shown(show: str) -> bool:
-    """Whether a command or a function of that name exists, and takes these options."""
+    """Return whether a command or function of that name exists and takes these options."""
     if show.startswith("toolspan."):
         try:
             return resolved(show.partition("(")[0]) is not None
@@ -163,7 +163,7 @@ def test_counterpart_of_every_noun_runs() -> None:
         for noun in DATA["noun"]:
             try:
                 await asyncio.wait_for(run(noun["line"]), 20)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            except Exception as error:  # noqa: BLE001 - reported with its line
                 wrong.append(f"{noun['theirs']}: {noun['line']}: {error!r}")
         return wrong
 

@@ -1,4 +1,4 @@
-"""What `import toolspan` gives, and what it costs."""
+"""The names that `import toolspan` provides, and its cost."""
 
 from __future__ import annotations
 

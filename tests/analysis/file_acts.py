@@ -19,10 +19,10 @@ from toolspan.types.hunk import Hunk
 
 @dataclass
 class Desk:
-    """Files in a folder, a transcript of what was done to them, and what they held after each call.
+    """Files in a folder, a transcript of the changes to them, and their contents after each call.
 
-    `originals` off leaves out what the client saw before a change, as newer ones do of large files;
-    `companions` off leaves out all that stands beside the text for the model.
+    `originals=False` leaves out the content before a change, as newer clients do for large files;
+    `companions=False` leaves out the structured results.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class Desk:
         return call
 
     def held_around(self) -> Iterator[tuple[CallSide, tuple[str, str], FileContent]]:
-        """What was on disk before and after each call."""
+        """The contents on disk before and after each call."""
         yield from (("before", key, content) for key, content in self.before.items())
         yield from (("after", key, content) for key, content in self.after.items())
 
@@ -129,7 +129,7 @@ def _json(hunk: Hunk) -> dict[str, object]:
 
 @dataclass
 class Rollout:
-    """The same with Codex's patches; `events` off leaves out what the client tells of each."""
+    """The same with Codex patches; `events=False` leaves out the client's events."""
 
     folder: Path
     events: bool = True
@@ -187,7 +187,7 @@ class Rollout:
         return call
 
     def held_around(self) -> Iterator[tuple[CallSide, tuple[str, str], FileContent]]:
-        """What was on disk before and after each call."""
+        """The contents on disk before and after each call."""
         yield from (("before", key, content) for key, content in self.before.items())
         yield from (("after", key, content) for key, content in self.after.items())
 

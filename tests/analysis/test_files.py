@@ -1,4 +1,4 @@
-"""`toolspan.analysis.file_history.archive`: what was done to files, and what they held at any time."""
+"""`toolspan.analysis.file_history.archive`: changes to files, and their contents at any time."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_content_before_and_after_every_call_is_what_was_on_disk(data: DataO
             if recovered.confidence in ("exact", "derived"):
                 assert recovered.content == content
             elif originals:
-                assert isinstance(content, type(ABSENT))  # looked at before it was made
+                assert isinstance(content, type(ABSENT))  # read before it was created
         assert all(not history.timeline_of(workspace.path(name)).disagreements for name in NAMES)
 
 

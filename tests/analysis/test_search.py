@@ -187,7 +187,7 @@ def test_all_files_are_scanned_if_ripgrep_fails(tmp_path: Path, ends: str | None
 @requirement("search.equal")
 def test_few_calls_of_a_file_are_completed_like_many(tmp_path: Path) -> None:
     builder = make_session()
-    for number in range(40):  # more calls than are looked up one by one
+    for number in range(40):  # more calls than are looked up separately
         builder.text("and so on " * 1_000)
         call = builder.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
         builder.result(call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright"))

@@ -313,7 +313,7 @@ def note(after_s: float, event: str, call: str | None = None, **more: object) ->
 
 
 def asked_about(call: str) -> list[bytes]:
-    """Somebody was asked about a call, and it ran for four seconds."""
+    """A call that waited for permission and then ran for four seconds."""
     return [
         note(1.1, "PreToolUse", call),
         note(1.2, "PermissionRequest"),

@@ -1,4 +1,4 @@
-"""Commands as they are typed: what they print, and the code they end with."""
+"""Run commands in this process, and parse their output."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from toolspan.formats.claude.paths import project_name
 from toolspan.testing import TranscriptBuilder
 
 CWD = "/home/dev/project"
-"""Where sessions of builders run."""
+"""The working folder of built sessions."""
 Env = Mapping[str, str | None]
 
 
 def run(*arguments: str | Path, code: int | None = 0, env: Env | None = None) -> Result:
-    """Run a command, which is to end with this code; None for any."""
+    """Run a command and check its exit code, unless `code` is None."""
     done = CliRunner().invoke(app, [str(word) for word in arguments], env=env)
     assert code is None or done.exit_code == code, done.output
     return done
 
 
 def home_at(root: Path | None) -> Env:
-    """Where a client keeps its sessions; None for nowhere that is named."""
+    """Return the environment that sets, or unsets, the client's folder."""
     return {"CLAUDE_CONFIG_DIR": str(root) if root else None}
 
 
 def rows(done: Result | subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """What a command has printed with --json."""
+    """Return the objects that a command printed with --json."""
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def one_row(done: Result) -> dict[str, Any]:
-    """What a command has printed that prints one object."""
+    """Return the single object that a command printed."""
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
 def saved(builder: TranscriptBuilder, root: Path, cwd: str | Path = CWD) -> Path:
-    """A session in the folder of a client."""
+    """Write a session to the folder of a client."""
     folder = root / "projects" / project_name(str(cwd))
     folder.mkdir(parents=True, exist_ok=True)
     return builder.write(folder / f"{builder.session_id}.jsonl")

@@ -27,7 +27,7 @@ def message(*calls: tuple[str, str, Mapping[str, object]]) -> str:
 
 
 class Person:
-    """Reads what the terminal shows, types, and hands in what a model asks for."""
+    """A user at a pseudo-terminal: reads the screen, types, and sends the model's calls."""
 
     def __init__(self, child: subprocess.Popen[bytes], terminal: int) -> None:
         self.child = child
@@ -44,7 +44,7 @@ class Person:
         stdin.flush()
 
     def sees(self, text: str) -> str:
-        """Wait until a text is shown, after what was waited for before; what was shown until it."""
+        """Wait until a text appears after the previous one, and return the output up to it."""
         end = time.monotonic() + PATIENCE
         while text not in self.screen[self._seen :]:
             ready, _, _ = select.select([self._terminal], [], [], max(end - time.monotonic(), 0))
@@ -63,7 +63,7 @@ class Person:
         os.write(self._terminal, text.encode())
 
     def answers(self, text: str) -> str:
-        """Answer the next question; what was shown of it."""
+        """Answer the next question and return its text."""
         shown = self.sees(MENU)
         self.types(f"{text}\n")
         return shown
@@ -74,7 +74,7 @@ class Person:
         self.types(key)
 
     def always(self, where: int) -> str:
-        """Answer the next question for good, to be kept at a place; what was shown of it."""
+        """Answer the next question with "always" for a scope and return its text."""
         shown = self.answers("a")
         self.sees("Where?")
         self.types(f"{where}\n")
@@ -121,9 +121,9 @@ def _open(stream: IO[bytes] | None) -> IO[bytes]:
 
 @contextmanager
 def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[Person]:
-    """Somebody who has started `toolspan exec --ask` in `folder/project`, at 80 columns.
+    """Start `toolspan exec --ask` in `folder/project` at a terminal of 80 columns.
 
-    `around` is a command that starts it for them.
+    `around` is a command that starts it.
     """
     arguments = [*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"]
     arguments += ["--transcript", str(folder / "t.jsonl"), *options]
@@ -133,9 +133,9 @@ def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[
 
 @contextmanager
 def seated(folder: Path, arguments: Sequence[str], *, home: Path, piped: bool = False) -> Iterator[Person]:
-    """Somebody at a terminal of 80 columns, who has started a command in `folder/project`.
+    """Start a command in `folder/project` at a terminal of 80 columns.
 
-    What is `piped` is read from a pipe and printed to one; the terminal is for the rest.
+    The streams in `piped` are pipes; the others are the terminal.
     """
     project = folder / "project"
     project.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ LINES = [
 
 
 def printed(system: Literal["standard", "256", "truecolor"] | None, **how: bool) -> tuple[str, str]:
-    """What a console prints of the lines, and what is drawn of them."""
+    """Return the lines as a console prints them, and as they are drawn."""
     outs = [
         Console(file=io.StringIO(), width=80, color_system=system, highlight=False, **how)  # type: ignore[arg-type]
         for _ in range(2)

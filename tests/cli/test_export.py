@@ -1,4 +1,4 @@
-"""`toolspan export` and `toolspan show --html`, as somebody at a shell sees them."""
+"""`toolspan export` and `toolspan show --html`."""
 
 from __future__ import annotations
 

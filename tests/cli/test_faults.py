@@ -1,4 +1,4 @@
-"""What goes wrong beside the calls is told to people: once, and how often it was at the end."""
+"""Faults beside the calls are reported once, and counted at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolspan flows`: what was done about errors, and how calls follow each other."""
+"""`toolspan flows`: recoveries, and the order of calls."""
 
 from __future__ import annotations
 

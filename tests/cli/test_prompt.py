@@ -64,7 +64,7 @@ def test_always_for_the_session_allows_later_calls_and_writes_nothing(tmp_path: 
         somebody.ask(bash("b", "npm run nothing"))
         offered = somebody.always(1)
         somebody.result("b")
-        somebody.ask(bash("c", "npm run anything; ls"))  # nobody is asked: nobody answers
+        somebody.ask(bash("c", "npm run anything; ls"))  # without a question there is no answer
         somebody.result("c")
         rows = somebody.leaves()
 

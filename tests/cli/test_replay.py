@@ -44,7 +44,7 @@ def session(project: Path, text: str = "1\tone\n2\t") -> Path:
 
 
 def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A process of its own: the command takes in the orphans of whoever runs it."""
+    """Run replay in a separate process, because it becomes a subreaper."""
     options = [*TOOLSPAN, "replay", *map(str, arguments)]
     return subprocess.run(options, capture_output=True, text=True, timeout=120, check=False)
 

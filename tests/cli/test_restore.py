@@ -221,7 +221,7 @@ def test_read_only_folder_loses_nothing(desk: Desk) -> None:
 
 
 def answered(desk: Desk, answer: bytes, *arguments: str) -> tuple[int, str]:
-    """What restore says at a terminal to somebody who answers so, and its exit code."""
+    """Return the output of restore at a terminal after this answer, and its exit code."""
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "toolspan", "restore", "a.py", desk.transcript().file, *arguments]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:

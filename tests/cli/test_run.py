@@ -51,7 +51,7 @@ def run(folder: Path, *options: str, typed: str = "") -> Done:
 
 
 def started(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """A run that tells what it does, under way."""
+    """Start a run that prints its events."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -75,7 +75,7 @@ def model(server: ModelServer, kind: str) -> tuple[str, ...]:
 
 
 def served(folder: Path, kind: str, script: Sequence[ScriptStep], *options: str) -> tuple[Done, list[Row]]:
-    """A run on `Go.` against a served script, and what its stream says."""
+    """Run the prompt `Go.` against a served script, and return the lines of its stream."""
     scripted = ScriptedModel(script)
     with ModelServer(scripted) as server:
         output = ("-p", "Go.", "--output-format", "stream-json", *ALLOWED, *model(server, kind))

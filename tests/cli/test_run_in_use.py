@@ -1,4 +1,4 @@
-"""`toolspan run --resume`: a session that another process goes on with."""
+"""`toolspan run --resume`: a session in use by another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolspan run` at a real terminal: somebody types, reads along, agrees, interrupts."""
+"""`toolspan run` at a real terminal: typing, streaming, approving, interrupting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAITS = use("Bash", command="echo > ready; sleep 600")
 
 @contextmanager
 def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[Person]:
-    """Somebody who has started `toolspan run` in `folder/project`."""
+    """Start `toolspan run` in `folder/project`."""
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
     arguments = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
     arguments += ["--model", f"scripted:{folder / 'script.json'}"]

@@ -40,13 +40,13 @@ def row(output: str, text: str) -> str:
 
 
 def fact(output: str, label: str) -> str:
-    """What a labelled line says."""
+    """Return the text of a labelled line."""
     (result,) = re.findall(rf"^{label} +(.*)", output, re.MULTILINE)
     return str(result)
 
 
 def column(output: str, text: str) -> int:
-    """Where on its line something stands."""
+    """Return the column of a text on its line."""
     return row(output, text).index(text)
 
 

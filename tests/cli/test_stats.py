@@ -210,7 +210,7 @@ def test_narrow_terminal_keeps_names_readable(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, [*arguments, str(path)], env={"COLUMNS": "80"})
         assert output in done.stdout
         lines = (line for line in done.stdout.splitlines() if not line.startswith("toolspan "))
-        assert max(map(len, lines)) <= 80  # what is to be typed is not broken
+        assert max(map(len, lines)) <= 80  # commands to type are not wrapped
 
 
 @requirement("stats.limit")

@@ -25,7 +25,7 @@ def told(*arguments: str | Path) -> dict[str, Any]:
 
 
 def day(session_id: str = "day") -> TranscriptBuilder:
-    """Two seconds of thought, ten of a command, thirty of a question, a minute of nobody."""
+    """Two seconds of the model, ten of a command, thirty of a question, a minute idle."""
     builder = TranscriptBuilder(session_id=session_id).prompt("go")
     call = builder.call("Bash", {"command": "make"}, after_ms=2_000)
     builder.result(call, claude_results.ran("ok"), after_ms=10_000)

@@ -1,4 +1,4 @@
-"""`toolspan tools`: what a session has."""
+"""`toolspan tools`: the tools of a session."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def projects(user: Path) -> Path:
 
 
 def watch(*arguments: str | Path) -> Result:
-    """What the command says of files that do not change."""
+    """Return the output for files that do not change."""
     done = CliRunner().invoke(app, ["watch", "--idle-exit", "0", *map(str, arguments)])
     if done.exit_code == 0:
         assert done.exception is None
@@ -176,7 +176,7 @@ def test_rewritten_file_is_reported(tmp_path: Path) -> None:
         (tmp_path / "new").rename(path)
         reset = {"type": "reset", "file": str(path), "reason": "replaced"}
         assert json.loads(seen.line()) == reset
-        assert seen.call() == ("call", "c2", None, "requested")  # and c1 is no news
+        assert seen.call() == ("call", "c2", None, "requested")  # c1 has not changed
 
 
 def test_watch_starts_with_open_calls_or_with_everything(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_only_new_bytes_are_read(projects: Path) -> None:
         assert seen.call() == ("call", "c1", None, "requested")
         append(projects / "p0" / "mark.jsonl", *two_calls("mark")[:2])
         assert json.loads(seen.line())["session"] == "mark"  # everything before was read
-        # Two rounds of waiting, ended by news: what was read in between is for that alone.
+        # Two waits, each ended by an update: only the new bytes are read in between.
         costs = []
         for n in (2, 3):
             before = read_so_far(seen.process)

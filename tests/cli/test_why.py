@@ -1,4 +1,4 @@
-"""`toolspan why`: who decided, and on what ground."""
+"""`toolspan why`: the source of a decision, and its reason."""
 
 from __future__ import annotations
 

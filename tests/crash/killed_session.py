@@ -121,7 +121,7 @@ async def live(place: Path, fsync: Fsync, output: Callable[[Finished], None]) ->
 
 
 class Layer:
-    """Stands between us and the system's files."""
+    """A layer between the session and the system's file functions."""
 
     def __init__(self, after: Callable[[str, str, bytes], None]) -> None:
         self._after = after

@@ -204,7 +204,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
             assert error.line >= 1
 
 
-# Lines are numbered, so that each stands in one place only.
+# Lines are numbered, so that each occurs only once.
 numbered = st.lists(st.integers(0, 40), unique=True, max_size=20).map(
     lambda found: "".join(f"line {n}\n" for n in found)
 )
@@ -215,7 +215,7 @@ numbered = st.lists(st.integers(0, 40), unique=True, max_size=20).map(
 def test_generated_patch_applies_and_reverts(old: str, new: str) -> None:
     hunks = [hunk for hunk in make_hunks(old, new) if hunk.old_lines]
     if len(hunks) != len(make_hunks(old, new)):
-        return  # into an empty file: a chunk without old lines stands nowhere
+        return  # into an empty file: a chunk without old lines has no position
     section = UpdateFile(path="f", chunks=tuple(PatchChunk(lines=hunk.lines) for hunk in hunks))
     (read,) = parse_patch(format_patch([section])) if hunks else (section,)
     assert isinstance(read, UpdateFile)

@@ -32,7 +32,7 @@ def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
 
 
 def matches(shown: list[str], printed: list[str]) -> bool:
-    """Return whether the output fits; a line of dots stands for any lines."""
+    """Return whether the output fits; a line with an ellipsis matches any lines."""
     if not shown:
         return not printed
     if shown[0] == ANY_LINES:

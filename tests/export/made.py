@@ -63,7 +63,7 @@ BOTH: tuple[Callable[[str], list[Transcript]], ...] = (claude, codex)
 
 
 def exported(transcripts: Sequence[Transcript], veil: Callable[[], Redactor | None] = lambda: None) -> dict[str, str]:
-    """What each format, and the page, makes of a session."""
+    """Return a session in each format, and as a page."""
     return {
         form: b"".join(load_writer(form)([SessionExport(transcripts, redactor=veil())])).decode()
         for form in EXPORT_FORMATS

@@ -1,4 +1,4 @@
-"""What `--redact` takes out, and that it is nowhere in any format."""
+"""`--redact` removes secrets and names from every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--skeleton` leaves: no text of a session, in any format."""
+"""`--skeleton` removes all text of a session from every format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_no_text_of_a_session_is_in_any_format(text: str) -> None:
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_no_metadata_of_a_file_is_in_any_format(text: str) -> None:
-    """Names, versions, models, times and kinds are free texts to whoever writes a file."""
+    """Names, versions, models, times and kinds are free text in a crafted file."""
     envelope = {
         "sessionId": text, "uuid": f"1{text}", "version": text, "cwd": f"/{text}", "slug": text,
         "gitBranch": text, "timestamp": text, "requestId": text, "userType": text,

@@ -106,7 +106,7 @@ class Spooled:
         self._data = data
 
     def open(self, offset: int = 0) -> BinaryIO:
-        stream = tempfile.SpooledTemporaryFile()  # noqa: SIM115 - whoever reads closes it
+        stream = tempfile.SpooledTemporaryFile()  # noqa: SIM115 - the reader closes it
         stream.write(self._data)
         stream.seek(offset)
         return cast(BinaryIO, stream)

@@ -69,7 +69,7 @@ def test_running_processes_are_sorted_by_pid(tmp_path: Path) -> None:
     (sessions / "notes.txt").write_bytes(line(pid=9, sessionId="s9"))
     (sessions / "elsewhere.json").symlink_to(sessions / "7.json")
     (sessions / "folder.json").mkdir()
-    os.mkfifo(sessions / "pipe.json")  # whoever opens it to read waits for ever
+    os.mkfifo(sessions / "pipe.json")  # opening it for reading blocks
 
     assert list_running_processes(tmp_path) == [
         RunningProcess(pid=7, session_id="s7", status="busy"),

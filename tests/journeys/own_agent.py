@@ -1,6 +1,6 @@
-"""Journey 3: an agent in 15 lines, interrupted, and gone on with.
+"""Journey 3: an agent in 15 lines, interrupted and continued.
 
-The code is the block of the README, as it stands there. What takes time is real, so the page names
+The code is the block of the README. Durations are real, so the page names
 no times; ids of sessions are random, so it names one of its own.
 """
 
@@ -26,8 +26,8 @@ def readme_code() -> str:
 
 
 def take() -> str:
-    """Go the way; the page that tells of it."""
-    # The rest takes as long as a busy machine needs to press Ctrl-C; nobody sees the difference.
+    """Run the journey and return its page."""
+    # Long enough for a busy machine to press Ctrl-C in time.
     with world("oven", programs={"sleep": f"exec {shutil.which('sleep')} 3600"}) as place:
         return _way(place)
 

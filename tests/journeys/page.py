@@ -1,4 +1,4 @@
-"""A page of docs/journeys in the making: words, and what a terminal showed."""
+"""A page of docs/journeys while it is built: text and terminal output."""
 
 from __future__ import annotations
 

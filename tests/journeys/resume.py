@@ -1,4 +1,4 @@
-"""Journey 2: a session that will not resume, mended and gone on with.
+"""Journey 2: a session that does not resume is repaired and continued.
 
 The machine went down while a call ran, and a line of the transcript was lost. The printed command
 is typed as it is printed; the model follows a script and refuses every history that a server would
@@ -25,7 +25,7 @@ _SCRIPT = [{"type": "text", "text": "The beds are read; that the pump ran is not
 
 
 def take() -> str:
-    """Go the way; the page that tells of it."""
+    """Run the journey and return its page."""
     with world("garden") as place:
         return _way(place)
 
@@ -85,7 +85,7 @@ def _told(pattern: str, shown: str) -> str:
 
 
 def _recorded(place: World) -> Path:
-    """A session with a line that was written in part, and a call that nobody answered."""
+    """A session with a torn line and an unanswered call."""
     beds = f"{place.project}/beds.csv"
     story = TranscriptBuilder(session_id=SESSION, cwd=str(place.project), start=place.ago(1, 7, 30)).prompt(
         "Water the beds that need it."

@@ -1,8 +1,7 @@
-"""A shell in a terminal of tmux: what is typed, what is seen.
+"""A shell in a tmux terminal.
 
-In: commands and keys. Out: what the screen holds, as a person sees it: without codes, lines that
-were too long joined again. Nothing here waits for a fixed time: tmux tells when something was
-printed, and then the screen is looked at.
+It takes commands and keys, and returns the visible screen: without control codes, with wrapped lines
+joined. Nothing waits for a fixed time: the screen is read when tmux reports new output.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ PATIENCE = 180.0
 COLUMNS = 100
 _PROMPT = "$"
 Seen = Callable[[list[str]], bool]
-"""Whether what is waited for is among these lines."""
+"""A condition on the lines of the screen."""
 
 
 class Screen:
-    """A shell that somebody sits in front of."""
+    """A shell at a terminal."""
 
     def __init__(self, socket: Path, news: int) -> None:
         self._socket = socket
@@ -96,7 +95,7 @@ def screen(folder: Path, cwd: Path, environment: Mapping[str, str]) -> Iterator[
     socket, news = folder / "tmux", folder / "news"
     os.mkfifo(news)
     begun = folder / "begun.sh"
-    begun.write_text(f"PS1='{_PROMPT} '\n", encoding="utf-8")  # a prompt in the environment is not heard
+    begun.write_text(f"PS1='{_PROMPT} '\n", encoding="utf-8")  # the shell ignores a prompt in the environment
     shell = {"ENV": str(begun), "TERM": "screen", "LANG": "C.UTF-8", "TZ": "UTC", **environment}
     start = [TMUX, "-u", "-S", str(socket), "-f", "/dev/null", "new-session", "-d", "-c", str(cwd)]
     size = ["-x", str(COLUMNS), "-y", "50"]

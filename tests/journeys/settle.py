@@ -1,7 +1,7 @@
-"""What a terminal showed, in the words of a page: the same for every run.
+"""Normalise terminal output, so that a page is the same for every run.
 
-In: a text with the paths, days, times, counts and random ids of one run. Out: the text with those
-of the page. Ids that a journey chose itself stay; a random one becomes the next of `IDS`.
+Paths, days, times, counts and random ids of a run are replaced with those of the page. Ids that a
+journey chose itself stay; a random one becomes the next of `IDS`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Settled:
 def _timeless(line: str) -> str:
     if line.startswith("tokens "):
         return re.sub(r"\d[\d,]*", "…", line)
-    if _CLOCK.match(line) and "❯" not in line:  # it stands there only when a new second began
+    if _CLOCK.match(line) and "❯" not in line:  # present only if a new second began
         line = _CLOCK.sub(" " * 8, line, count=1)
     line = _COUNT.sub("…", _CLOCK.sub("10:00:00", line))
     edge = re.search(rf" *{_SPAN}((?:  \w{{8}})?)$", line)  # a duration, and the id of a call

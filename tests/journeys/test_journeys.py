@@ -1,4 +1,4 @@
-"""Three ways through toolspan, each at a real terminal; docs/journeys tells of them."""
+"""The three journeys of docs/journeys, each at a real terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGES: dict[str, Callable[[], str]] = {"week": week.take, "resume": resume.take,
 
 
 def taken(name: str) -> None:
-    """Go the way, and compare it with what its page tells."""
+    """Run the journey and compare it with its page."""
     told = (ROOT / f"docs/journeys/{name}.md").read_text(encoding="utf-8")
     assert PAGES[name]() == told, "it went otherwise: python scripts/journeys.py writes it anew"
 

@@ -1,4 +1,4 @@
-"""Journey 1: what went wrong this week, and a file that is got back.
+"""Journey 1: find the failures of the week and restore a file.
 
 In a week two sessions were recorded; in one of them an edit spoilt a file that is still so. The
 person follows what the commands themselves tell to type next.
@@ -36,7 +36,7 @@ FAILED test_prices.py::test_two_rolls - assert 90 == 180
 
 
 def take() -> str:
-    """Go the way; the page that tells of it."""
+    """Run the journey and return its page."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made, python = wheel(folder), bare_python(folder)
@@ -102,7 +102,7 @@ def _way(place: World, made: str) -> str:
 
 
 def _told(pattern: str, shown: str) -> str:
-    """What the screen tells to type; the group, if there is one."""
+    """Return the command that the screen suggests, or its group."""
     found = re.search(pattern, shown)
     assert found, f"nothing like {pattern!r} in:\n{shown}"
     return found[found.re.groups].rstrip()

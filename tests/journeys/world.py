@@ -1,4 +1,4 @@
-"""Where a journey takes place: a home that is empty at first, and toolspan on the path.
+"""The environment of a journey: an empty home, and toolspan on the path.
 
 The home's name is random and always as long as `SHOWN_HOME`, by which pages name it, so that what
 is cut to the width of the terminal is cut in the same place every time.

@@ -56,7 +56,7 @@ def test_progress_records_of_a_stream_are_counted_with_the_call() -> None:
     for _ in range(3):
         builder.raw(line("tool_progress", tool_use_id=call))
     builder.raw(line("tool_progress"))  # of no call
-    builder.raw(line("progress", toolUseID=call))  # that says nothing
+    builder.raw(line("progress", toolUseID=call))  # without data
     builder.result(call, claude_results.ran("ok"))
 
     (progress,) = [event for event in only(builder).events if isinstance(event, Progress)]
@@ -97,7 +97,7 @@ def test_deferring_and_denying_hooks_are_events_of_the_call() -> None:
     (hook,) = [event for event in only(builder).events if isinstance(event, Hook)]
     assert hook.outcome == "blocked"
     assert hook.text is not None
-    assert json.loads(hook.text) == error  # a structure is told as it was written
+    assert json.loads(hook.text) == error  # a structure stays as written
 
 
 @requirement("read.attachments-are-tied")

@@ -163,7 +163,7 @@ def test_drift_of_one_kind_is_one_finding_with_a_count(tmp_path: Path) -> None:
 @requirement("doctor.nothing-outside-is-opened")
 def test_spilled_output_outside_the_session_is_never_opened(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
-    os.mkfifo(trap)  # whoever opens it to read waits for ever
+    os.mkfifo(trap)  # opening it for reading blocks
     builder = TranscriptBuilder(session_id="s").prompt("go")
     call = builder.call("Bash", {"command": "seq"})
     builder.result(call, claude_results.spilled("1\n" * 20_000, str(trap)))

@@ -307,7 +307,7 @@ def test_rollouts_of_subagents_are_found_by_their_first_record(tmp_path: Path) -
     builder.write(tmp_path / f"{builder.session_id}.jsonl")
     gone = by_thread(tmp_path)[other.thread_id]
     files = find_transcripts(tmp_path)
-    gone.path.unlink()  # it goes away meanwhile, and is nobody's
+    gone.path.unlink()  # it vanishes meanwhile and belongs to no session
 
     result = find_agents_by_content(files, main.thread_id)
 

@@ -117,7 +117,7 @@ def test_side_file_that_is_not_a_regular_file_is_not_opened(tmp_path: Path) -> N
     builder.write(tmp_path / "s.jsonl")
     (meta,) = tmp_path.rglob("*.meta.json")
     meta.unlink()
-    os.mkfifo(meta)  # whoever opens it to read waits for ever
+    os.mkfifo(meta)  # opening it for reading blocks
     code = "import sys, toolspan; print(len(list(toolspan.history(sys.argv[1]).spans)))"
 
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=20, check=True)

@@ -155,7 +155,7 @@ def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> N
         },
     )  # fmt: skip
     plain = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
-    builder.result(plain, claude_results.ran("ok"))  # what it tells is no patch
+    builder.result(plain, claude_results.ran("ok"))  # its content is not a patch
 
     mismatches = [count for code, count in finding_codes(examined(builder.data())) if code == "patch_mismatch"]
 

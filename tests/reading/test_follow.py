@@ -125,7 +125,7 @@ def polled(data: bytes, cuts: Iterable[int]) -> tuple[list[Span], list[Span]]:
 
 
 def take(updates: list[FollowUpdate], spans: dict[str, Span]) -> None:
-    """Apply updates as anyone would, and see that they fit what was summarize before."""
+    """Apply updates to the summary, and check that each one fits it."""
     assert len({u.span.id for u in updates if not isinstance(u, FileReset)}) == len(updates)
     for update in updates:
         assert not isinstance(update, FileReset)
@@ -279,7 +279,7 @@ def test_read_bytes_are_not_read_again(tmp_path: Path) -> None:
     append(follower.path, first + padding + padding)
     follower.poll()
 
-    with follower.path.open("r+b") as stream:  # spoil what a second reading would have to see
+    with follower.path.open("r+b") as stream:  # damage the bytes that a second read would see
         stream.seek(len(first) + 3_000)
         stream.write(b"\n{}\n")
     append(follower.path, one_call()[1].replace(b'"c1"', b'"c2"'))
@@ -492,7 +492,7 @@ def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     assert summarize(follower.poll()) == [("new", "c1", "requested")]
     append(real / "s.jsonl", one_call()[2])
 
-    result = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system says
+    result = follower.poll({real / "s.jsonl", tmp_path / "elsewhere.jsonl"})  # as the system reports it
 
     assert summarize(result) == [("changed", "c1", "requested", "succeeded")]
 

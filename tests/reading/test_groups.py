@@ -45,7 +45,7 @@ def test_most_frequent_error_comes_first_and_successes_are_left_out() -> None:
     assert first.last is not None
     assert first.first < first.last
     assert first.example.target == "/b"  # the last one
-    assert (first.recovered, first.recovered_by) == (None, {})  # nobody looked
+    assert (first.recovered, first.recovered_by) == (None, {})  # its output was never read
 
 
 @requirement("errors.recovered")

@@ -26,7 +26,7 @@ NEW = "2.1.325"
 OLD = "2.0.65"
 Said = TypeVar("Said")
 Table = dict[tuple[str, str | None], list[tuple[str, str, Said]]]
-"""By state and kind of error: which tools of which clients said what."""
+"""The messages of each client and tool, by state and error kind."""
 
 
 def only(builder: TranscriptBuilder, tmp_path: Path) -> Span:

@@ -108,7 +108,7 @@ class StubbornStore(MemoryFileSystem):  # type: ignore[misc]
 
 
 class EndlessStore(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """A listing that is generated: 1,000 projects, each with as many sessions as its URL says."""
+    """A generated listing: 1,000 projects, each with the number of sessions in its URL."""
 
     protocol = "endless"
 

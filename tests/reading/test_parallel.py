@@ -136,7 +136,7 @@ def test_early_exit_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) ->
 
     def work(n: int) -> bytes:
         if n:
-            signal.pause()  # until somebody ends it
+            signal.pause()  # until it is killed
         assert os.getpid() != parent
         return b"%d" % os.getpid()
 

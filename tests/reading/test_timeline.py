@@ -472,7 +472,7 @@ def test_parent_cycles_neither_hang_nor_lose_calls(links: dict[int, int | None],
     assert [span.id for span in transcript.spans] == list("abcde")
     assert isinstance(transcript.reader, ClaudeReader)
     assert len(transcript.reader.tree.cycle_lines()) == circles
-    assert len(toolspan.check(path).findings) >= 5  # nobody answered the calls
+    assert len(toolspan.check(path).findings) >= 5  # the calls have no results
 
 
 def test_calls_of_inline_subagents_are_active(tmp_path: Path) -> None:

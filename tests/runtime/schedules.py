@@ -73,7 +73,7 @@ class ScheduleRun:
     inside: dict[str, bool] = field(default_factory=dict)
     """The calls that run in their tool now, and whether each is exclusive."""
     returned: set[str] = field(default_factory=set)
-    """The calls whose tool came to its own end, by whatever way its plan says."""
+    """The calls whose tool returned or raised according to its plan."""
     asked_to_end: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     handed: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class ScheduleRun:
         await self.gates[call_id].wait()
 
     async def ignore(self, call_id: str) -> None:
-        """Wait for the gate, whatever is said."""
+        """Wait for the gate and ignore cancellation."""
         while not self.gates[call_id].is_set():
             with suppress(asyncio.CancelledError):
                 await self.gate(call_id)
@@ -322,7 +322,7 @@ def _modify(plan: Plan, call_id: str):  # type: ignore[no-untyped-def]  # as too
     return None
 
 
-# What stands around the calls
+# Hooks, policies and sinks around the calls
 
 
 def hooks_of(progress: ScheduleRun) -> Hooks:
@@ -510,7 +510,7 @@ def block_of(position: int, plan: Plan) -> dict[str, object]:
 
 
 async def play(schedule: Schedule) -> ScheduleRun:
-    """Play a schedule to its end, whatever way it ends."""
+    """Play a schedule to its end, however it ends."""
     progress = ScheduleRun(schedule)
     for position in range(len(schedule.plans)):
         progress.gates[name_of(position)] = anyio.Event()
@@ -527,7 +527,7 @@ async def play(schedule: Schedule) -> ScheduleRun:
         with anyio.move_on_after(PATIENCE) as limit:
             try:
                 await _perform(progress)
-            except Exception as error:  # noqa: BLE001 - to be told with the schedule
+            except Exception as error:  # noqa: BLE001 - reported with the schedule
                 progress.wrong.append(f"raised {error!r}")
         if limit.cancelled_caught:
             progress.wrong.append("stuck")

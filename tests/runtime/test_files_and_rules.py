@@ -30,7 +30,7 @@ class _Client:
         self._runner, self._ids = runner, count()
 
     async def text(self, tool: str, **fields: object) -> str:
-        """Return what the model reads."""
+        """Return the text for the model."""
         block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": fields}
         return str((await self._runner.finish([block]))[0].content)
 

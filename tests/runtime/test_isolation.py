@@ -35,7 +35,7 @@ class IgnoresCancellation:
         self.inside = anyio.Event()
         self.gate = anyio.Event()
         self.told = 0
-        """How often it was told to stop."""
+        """The number of cancellations."""
 
     async def swallow(self) -> None:
         """Catch every cancellation."""

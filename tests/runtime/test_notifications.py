@@ -65,7 +65,7 @@ async def test_stopped_command_is_announced_only_on_request(tmp_path: Path) -> N
     assert line(running, "summary") == 'Background command "Wait a while" is running'
     assert line(stopped, "summary") == 'Background command "Wait a while" was stopped'
     assert line(stopped, "status") == "killed"
-    assert task.exit_code in (143, 137)  # told to end, or made to
+    assert task.exit_code in (143, 137)  # terminated or killed
 
 
 @requirement("subagents.background")

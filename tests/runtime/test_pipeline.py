@@ -266,8 +266,8 @@ def failing(error: BaseException) -> Tool:
     return fails
 
 
-class Unspeakable(Exception):  # noqa: N818 - its name is what is told of it
-    """An exception that has no words."""
+class Unspeakable(Exception):  # noqa: N818 - its name is its message
+    """An exception whose message cannot be formatted."""
 
     def __str__(self) -> str:
         raise self

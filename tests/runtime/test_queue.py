@@ -34,7 +34,7 @@ class QueuedCall:
 
 @dataclass
 class Model:
-    """The rules of the queue, said as plainly as possible; everything is looked up anew."""
+    """The rules of the queue in their simplest form, computed from scratch each time."""
 
     cap: int | None = None
     by_path: bool = False

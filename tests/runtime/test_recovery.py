@@ -23,11 +23,11 @@ from toolspan.types.span import Call
 pytestmark = pytest.mark.anyio
 
 READ_FIRST = "2.1.197"
-"""A client that wants a file read before it is edited."""
+"""A client that requires a read before an edit."""
 
 
 class RecoveryLog:
-    """A sink that keeps what recoveries did."""
+    """A sink that collects recovery events."""
 
     def __init__(self) -> None:
         self.steps: dict[str, str | None] = {}

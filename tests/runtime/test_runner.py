@@ -188,7 +188,7 @@ async def test_failing_recovery_costs_no_call_its_result() -> None:
 
 
 class Endless:
-    """A recovery that never comes to its end, before a call or after one that failed."""
+    """A recovery that never ends, before a call or after a failed one."""
 
     def __init__(self, when: str, *, in_step: bool) -> None:
         self.when = when

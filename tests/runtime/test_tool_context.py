@@ -181,7 +181,7 @@ async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
 
     with pytest.raises(RuntimeError, match="the runner is not entered"):
         runner.start_soon(anyio.sleep_forever)
-    await runner.__aexit__(None, None, None)  # nobody entered: nothing to leave
+    await runner.__aexit__(None, None, None)  # not entered: nothing to leave
     async with runner:
         done = anyio.Event()
 

@@ -41,7 +41,7 @@ def complaint(one: Tool, **fields: object) -> list[str]:
     return explain_issues(one.name, result, style=profile().issues).text.splitlines()[1:]
 
 
-# What is offered to the model
+# Schemas for the model
 
 
 @requirement("tools.schema-from-signature")
@@ -259,7 +259,7 @@ def test_names_must_fit_the_api() -> None:
         tool(aliases=("no good",))(positional)
 
 
-# What the model reads when its input does not fit
+# Messages about invalid input
 
 
 class Step(BaseModel):
@@ -392,7 +392,7 @@ def test_any_input_is_accepted_or_explained(anything: dict[str, object]) -> None
         assert explain_issues("plan", result, style=profile("2.0.65").issues).record
 
 
-# What the function is given
+# Arguments of the function
 
 
 @requirement("tools.context-injected")
@@ -443,7 +443,7 @@ later = make()
     assert (await finish(later, at={"x": "4"})).content == "4 later"
 
 
-# What the function returns
+# Return values
 
 
 class Struct(msgspec.Struct):

@@ -1,6 +1,6 @@
 """Tools that wait, and hosts that are cancelled.
 
-A tool here says when it has begun; what it waits for is opened by the test, or never.
+A tool signals that it has started and waits until the test releases it, or forever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolspan.runtime.tool import Tool, tool
 
 
 class Held:
-    """A tool that says when it has begun, and stays until it may go on or is ended."""
+    """A tool that signals its start and waits until it is released or cancelled."""
 
     def __init__(self, name: str, *, concurrent: bool = False, partial: Callable[[], str] | None = None) -> None:
         self.inside, self.go_on = anyio.Event(), anyio.Event()
@@ -76,7 +76,7 @@ class Interruptible(Protocol):
 
 @asynccontextmanager
 async def interrupting(whom: Interruptible, once: anyio.Event) -> AsyncIterator[None]:
-    """Interrupt somebody once something has happened."""
+    """Cancel a task after an event."""
 
     async def stop() -> None:
         await once.wait()

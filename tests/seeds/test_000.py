@@ -312,7 +312,7 @@ async def test_running_tools_always_get_a_result(tmp_path: Path) -> None:
     assert [span.state for span in played.transcript.spans] == ["timed_out", "blocked_by_hook", "denied"]
 
 
-# What only the commit text of 001 says
+# Statements only in the commit text of 001
 
 
 def line_of(type: str, **fields: object) -> Object:
@@ -374,7 +374,7 @@ def test_invalid_json_and_values_of_other_types_are_tolerated(tmp_path: Path) ->
 
     recorded = toolspan.read(path)
     assert [(span.id, span.state) for span in recorded.spans] == [("toolu_1", "succeeded")]
-    assert recorded.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
+    assert recorded.tokens.input_tokens == 0  # a boolean is not a number, although Python treats it as 1
     assert recorded.counts.malformed == 3
 
 

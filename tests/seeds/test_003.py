@@ -138,7 +138,7 @@ async def test_missing_text_is_reported_as_in_the_document(prices: Path, tmp_pat
     assert (played.span().error_kind, played.read_span().error_kind) == ("no_match", "no_match")
 
 
-# Ways out
+# Recoveries
 
 
 EDITS: list[Object] = [
@@ -176,7 +176,7 @@ def steps(played: Played) -> list[str]:
 
 
 RECOVERIES: list[tuple[str, dict[str, str], list[str], str]] = [
-    # what the tools answer, the calls that are made, what is in the file
+    # the tools' answers, the calls made, the content of the file
     ("editWithFallback", {}, ["Read", "MultiEdit"], WANTED),
     ("editWithFallback", {"MultiEdit": "timeout"}, ["Read", "MultiEdit", "Edit", "Edit"], WANTED),
     (

@@ -1,10 +1,10 @@
-"""Every sample of the documents, read.
+"""Read every sample of the documents.
 
 `samples/` has them one by one, named by document and statement, and as whole sessions in the order
 of the documents. Comments are removed and elisions filled with as little as possible; `…` and `...`
 inside strings are the documents' own. Fragments are wrapped here into the lines they were cut from.
-`vectors-003.json` has inputs and outputs of the code in a document, computed from it as it stands.
-What hooks are given and give back is in `test_000.py`: nobody reads that from a transcript.
+`vectors-003.json` has inputs and outputs of the code in document 003, computed with that code.
+Inputs and outputs of hooks are in `test_000.py`, because transcripts do not contain them.
 """
 
 from __future__ import annotations

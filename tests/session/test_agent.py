@@ -180,7 +180,7 @@ async def test_broken_reply_without_calls_is_not_recorded(tmp_path: Path) -> Non
 
 
 class Odd:
-    """A model that says this first, and then that it is done."""
+    """A model that sends this reply first and then finishes."""
 
     name = "odd"
 

@@ -36,7 +36,7 @@ async def test_resume_creates_a_session_and_later_continues_it(project: Path) ->
     for steps in (STEPS[:1], STEPS):
         model = ScriptedModel(steps, then=say("Done."), resumes=True)
         async with Session.resume(project, permissions=Permissions.allow_all()) as session:
-            # What was said before counts as a step of the script: "Done." is one, too.
+            # Earlier replies count as steps of the script, including "Done.".
             ended = await Agent(session, model).prompt("Go.")
         ids.append(session.session_id)
         assert ended.text == "Done."

@@ -32,7 +32,7 @@ def describe_blocks(messages: list[dict[str, object]]) -> list[tuple[str, object
 
 
 async def run_meanwhile(session: Session, hang: Held, *message: str, cut: bool = False) -> bool:
-    """Run the reply; speak while its call runs, then let that go on, or cut it off."""
+    """Run the reply, send a prompt while its call runs, then release or interrupt the call."""
     goes_on = False
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""A session that goes on and on holds on to nothing but the ids of its calls."""
+"""A very long session keeps nothing in memory but the ids of its calls."""
 
 from __future__ import annotations
 

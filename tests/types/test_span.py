@@ -1,4 +1,4 @@
-"""A span's times and advice, whatever a client wrote for them."""
+"""A span's times and advice for any recorded values."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def begin() -> None:
     for habit in HABITS:
         if habit.startswith("gate="):
             with open(habit.removeprefix("gate="), encoding="utf-8") as gate:  # noqa: PTH123
-                gate.read()  # a fifo: waits until somebody opens it
+                gate.read()  # a fifo: blocks until it is opened
 
 
 def main() -> None:

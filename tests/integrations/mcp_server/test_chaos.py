@@ -185,7 +185,7 @@ async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
         assert process.stdout is not None
-        process.stdout.close()  # its input stays open: only writing tells that it is gone
+        process.stdout.close()  # its input stays open: only a write shows that it is gone
         say(process, request(2, "tools/list"))
         assert process.wait(LONG) == 0
     assert [span.state for span in recorded(folder).spans] == ["interrupted"]

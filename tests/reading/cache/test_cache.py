@@ -177,7 +177,7 @@ def test_file_changed_during_reading_is_not_cached(tmp_path: Path) -> None:
     quiet, busy = archive(tmp_path / "archive", "a", "b")
     cache = Cache(tmp_path / "cache")
 
-    def written_meanwhile() -> int:  # asked for when the stamps are taken, before the reading
+    def written_meanwhile() -> int:  # called when the stamps are taken, before the file is read
         busy.write_bytes(busy.read_bytes() + b"\n")
         return later()
 

@@ -186,7 +186,7 @@ async def test_output_for_another_point_or_version_is_an_error() -> None:
 
     other = {"hookSpecificOutput": {"hookEventName": "PostToolUse"}}
     assert "expected 'PreToolUse' but got 'PostToolUse'" in (parse(other).error or "")
-    assert parse(other, code=2).decision == Deny("[cmd]: no", "hook")  # exit code 2 stands
+    assert parse(other, code=2).decision == Deny("[cmd]: no", "hook")  # exit code 2 still denies
     defer = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
     assert parse(defer).defer
     assert "Invalid value 'defer'" in (parse(defer, "2.0.65").error or "")

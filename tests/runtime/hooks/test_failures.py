@@ -82,7 +82,7 @@ async def test_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -
     assert isinstance(before.decision, Deny)
     assert "not this one" in str(before.decision.reason)
     assert [report.outcome for report in before.reports] == ["blocked"]
-    # Only an answer counts where somebody would be asked, and this one is lost.
+    # Where the approver would be asked only a valid answer counts, and this one is not.
     assert request.decision is None
     assert [report.outcome for report in request.reports] == ["error"]
 

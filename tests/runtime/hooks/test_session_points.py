@@ -44,7 +44,7 @@ def handlers(block: Mapping[str, object], version: str = VERSION) -> HookRunner:
 
 
 class ToolCaller:
-    """A session in which calls are made one by one."""
+    """A session that runs single calls."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -
 
     @tool()
     async def meet() -> str:
-        """Wait until the folder was told of."""
+        """Wait until the hook ran for the folder."""
         await moved.wait()
         return "met"
 

@@ -138,4 +138,4 @@ async def test_repeated_wake_requests_are_limited(tmp_path: Path) -> None:
 
     assert ended.turns == 9
     stops = (tmp_path / "stops").read_text(encoding="utf-8").count("\n")
-    assert stops in (8, 9)  # nobody waits for the last one
+    assert stops in (8, 9)  # the last one is not awaited

@@ -32,7 +32,7 @@ def command(argv: list[str], **more: object) -> Command:
 
 @dataclass
 class Ups:
-    """Hears a command say `up` as often as it should; give it as `on_output`."""
+    """Count how often a command prints `up`; pass it as `on_output`."""
 
     times: int = 1
     heard: bytearray = field(default_factory=bytearray)

@@ -69,7 +69,7 @@ while True:
 
 
 async def started(command: Command, ups: Ups, system: ProcessPlatform | None = None) -> list[int]:
-    """Start it, end it when it is up; who was there before."""
+    """Start a command, terminate it when it is up, and return its processes."""
     child = await start_process(command, system)
     await ups.wait()
     before = find_survivors(command.tag)

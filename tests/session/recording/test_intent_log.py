@@ -180,7 +180,7 @@ def test_missing_new_file_was_not_created(tmp_path: Path) -> None:
     written(path, {"begin": "c", "tool": "Write", "path": str(file), "after": "x"})
     assert collect_evidence(path, ["c"])["c"] == CallEvidence("did_not_happen", f"{file} still does not exist")
 
-    file.mkdir()  # what is there now is no file whose content could tell
+    file.mkdir()  # the path is no longer a file whose content could be compared
     assert collect_evidence(path, ["c"])["c"] == CallEvidence(
         "unknown", f"it was about to write {file}, which cannot be read now"
     )

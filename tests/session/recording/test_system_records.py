@@ -249,7 +249,7 @@ def test_attachment_has_the_text_that_the_model_reads(path: Path) -> None:
         hook("a", "PreToolUse", "message", text="for people"),
     ):
         keeper.record_hook(ran)
-        if ran.outcome == "stopped":  # told after the result
+        if ran.outcome == "stopped":  # recorded after the result
             continue
         rendered.append(last_line(path).get("rendered"))
     keeper.record_result(finished("a", "Bash", "x"))
