@@ -77,7 +77,7 @@ def is_noticed(module: str, mutant: ast.Module) -> bool:
     """Return whether a test fails, or hangs, with the mutant in place of the module."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         package = Path(folder) / "toolspan"
-        shutil.copytree(ROOT / "src" / "toolspan", package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "src" / "toolspan", package)  # with the compiled modules, which take long to make
         (package / "runtime" / f"{module}.py").write_text(ast.unparse(mutant), encoding="utf-8")
         tests = [f"tests/runtime/{name}.py" for name in TESTS]
         command = [sys.executable, "-m", "pytest", "-qx", "-m", "not slow", "-p", "no:cacheprovider", *tests]
