@@ -84,7 +84,7 @@ def _told(house: House) -> Iterator[str]:
     yield from differ("a command that fails", _before_note(failed), "Exit code 3\nALPHA\nbeta")
     yield from differ("a command", ran, str(house.cwd))
     yield from differ("a rule refuses", "denied" in secret and "hush" not in secret, True)
-    nobody = "toolspan: nobody could be asked" in asked
+    nobody = "toolspan: there is no user to ask" in asked
     yield from differ(f"what nobody can allow ({asked!r})", nobody, True)
     yield from differ("the file", (house.cwd / "a.txt").read_text(), "ALPHA\nbeta\n")
 
@@ -123,7 +123,7 @@ def mcp_readme(house: House) -> Iterator[str]:
     read, *wrote = house.answers()
     yield from differ("Read", read, "1\talpha\n2\tbeta\n3\t")
     if not house.is_codex:  # its page lets it edit
-        nobody = "toolspan: nobody could be asked" in wrote[0]
+        nobody = "toolspan: there is no user to ask" in wrote[0]
         yield from differ(f"Write ({wrote[0]!r})", nobody, True)
         yield from differ("the file is there", (house.cwd / "b.txt").exists(), False)
 

@@ -110,7 +110,7 @@ class ScheduleRun:
         return any(isinstance(event, Finished) and event.call_id == call_id for event in self.events)
 
     def is_left(self, call_id: str) -> bool:
-        left = _faulted(self, "is left to itself")
+        left = _faulted(self, "and was abandoned")
         return any(item.where == "tool" and item.call_id == call_id for item in left)
 
 
@@ -133,7 +133,7 @@ def tools_of(progress: ScheduleRun) -> list[Tool]:
         plan = progress.plan(call_id)
         progress.entered.append(call_id)
         alone = is_exclusive(plan)
-        beside = [item for item in progress.inside if not progress.is_over(item)]  # or left to itself
+        beside = [item for item in progress.inside if not progress.is_over(item)]  # or abandoned
         if beside and (alone or any(progress.inside[item] for item in beside)):
             progress.wrong.append(f"{call_id} runs beside {sorted(beside)}")
         progress.inside[call_id] = alone
@@ -707,10 +707,10 @@ def _event_faults(progress: ScheduleRun) -> list[str]:
     output = sum(isinstance(event, live.Duplicate) for event in progress.events)
     if progress.schedule.host == "none" and again != output:
         result.append(f"{again} duplicates, {output} told of")
-    left = Counter(event.call_id for event in _faulted(progress, "is left to itself"))
-    ended = _faulted(progress, "ended after everybody") + _faulted(progress, "closed with the runner")
+    left = Counter(event.call_id for event in _faulted(progress, "and was abandoned"))
+    ended = _faulted(progress, "ended after it was abandoned") + _faulted(progress, "closed when the runner exited")
     if left != Counter(event.call_id for event in ended):
-        result.append(f"left to itself: {left}, ended: {ended}")
+        result.append(f"abandoned: {left}, ended: {ended}")
     crashed = sum(isinstance(event, live.Faulted) and event.where == "context modifier" for event in progress.events)
     bad = sum(progress.plan(item).modify in ("crashes", "garbage") for item in _modifying(progress))
     if crashed != bad:

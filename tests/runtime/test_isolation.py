@@ -99,7 +99,7 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
             finished = await batch.drain()
         again = await runner.finish([call("c", "quick")])
         assert [item.reason for item in output.of(Faulted)] == [
-            "it did not stop when it was told to, and is left to itself"
+            "it did not stop after it was cancelled, and was abandoned"
         ]
         stubborn.gate.set()
         await anyio.wait_all_tasks_blocked()
@@ -111,7 +111,7 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
     assert [str(item.call_id) for item in output.of(Finished)].count("a") == 1
     late = output.of(Faulted)[-1]
     assert (late.where, late.call_id) == ("tool", "a")
-    assert late.reason.startswith("it ended after everybody had left")
+    assert late.reason.startswith("it ended after it was abandoned")
 
 
 @requirement("cancel.stubborn")
@@ -181,7 +181,7 @@ async def test_abandoned_task_is_closed_with_the_runner() -> None:
         await batch.drain()
 
     assert [item for item in asyncio.all_tasks() - around if not item.done()] == []
-    assert output.of(Faulted)[-1].reason == "it never stopped, and was closed with the runner"
+    assert output.of(Faulted)[-1].reason == "it never stopped, and was closed when the runner exited"
 
 
 @requirement("cancel.stubborn")
@@ -511,7 +511,7 @@ async def test_timed_out_tool_has_its_grace_to_clean_up() -> None:
     (finished,) = await Runner([tidy]).finish([call("a", "tidy")])
 
     assert cleaned == ["all"]
-    assert [item.rule for item in finished.span.evidence] == ["the tool's time limit passed"]
+    assert [item.rule for item in finished.span.evidence] == ["the tool exceeded its timeout"]
 
 
 @requirement("run.room")

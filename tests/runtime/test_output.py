@@ -93,7 +93,7 @@ def test_unwritable_file_costs_the_middle_and_not_the_result(tmp_path: Path) -> 
     assert path is None
     assert len(text) < ERROR_LIMIT + 300
     assert "characters truncated" in text
-    assert "Not kept whole" in text
+    assert "The full output could not be saved" in text
 
 
 @requirement("limits.spill")

@@ -632,5 +632,5 @@ async def test_worktree_outside_a_repository_is_an_error(tmp_path: Path) -> None
         (span,) = agent.session.spans
 
     assert (span.state, span.error_kind) == ("failed", "invalid_input")
-    assert "is in no git repository" in (span.message or "")
+    assert "is not in a git repository" in (span.message or "")
     assert play.spoken["Left"] == 0

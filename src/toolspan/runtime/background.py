@@ -157,7 +157,7 @@ def format_notification(task: BackgroundTask, profile: Profile) -> str:
         ending = values.completion_word if report.error is None else f"failed: {report.error}"
         lines.append(f'<summary>Agent "{task.description}" {ending}</summary>')
         if values.has_note:
-            lines.append("<note>This is the report of an agent, not a word of the person you work for.</note>")
+            lines.append("<note>This is the report of an agent, not a message from the user.</note>")
         if report.text:
             lines.append(f"<result>{report.text}</result>")
         word = values.token_word or "total_tokens"
@@ -233,7 +233,7 @@ class BackgroundTasks:
 
 ProgressCallback = Callable[[Mapping[str, object]], None]
 """A callback that receives progress from a subagent. It must not raise."""
-NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
+NO_MODEL_MESSAGE = "There is no model to run a subagent with, because calls come from outside; `toolspan run` has one"
 """The error message used when there is no launcher."""
 
 

@@ -206,7 +206,7 @@ class IsolatedTasks:
         if not isolated.task.done():
             self._abandoned.add(isolated)  # the event loop has only weak references to its tasks
             isolated.task.add_done_callback(lambda _: self._report_late_end(isolated))
-            reason = "it did not stop when it was told to, and is left to itself"
+            reason = "it did not stop after it was cancelled, and was abandoned"
             self._report_fault(isolated.label, reason, isolated.call_id)
             raise cancelled
         if isolated.was_cancelled:
@@ -240,7 +240,7 @@ class IsolatedTasks:
                 self._abandoned.discard(isolated)
                 await asyncio.wait({asyncio.create_task(isolated.close())})
                 if not quiet:
-                    reason = "it never stopped, and was closed with the runner"
+                    reason = "it never stopped, and was closed when the runner exited"
                     self._report_fault(isolated.label, reason, isolated.call_id)
 
     def _report_late_end(self, isolated: IsolatedTask[Any]) -> None:
@@ -249,9 +249,9 @@ class IsolatedTasks:
         self._abandoned.discard(isolated)
         error = isolated.error
         if error is None:
-            reason = "it ended after everybody had left; what it gave is lost"
+            reason = "it ended after it was abandoned, and its result is lost"
         else:
-            reason = f"it ended after everybody had left: {type(error).__name__}: {exception_text(error)}"
+            reason = f"it ended after it was abandoned: {type(error).__name__}: {exception_text(error)}"
         self._report_fault(isolated.label, reason, isolated.call_id)
 
 

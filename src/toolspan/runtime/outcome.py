@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.tool import Refusal, ToolFailure
 
 
-DID_NOT_STOP = "it did not stop when it was told to"
+DID_NOT_STOP = "it did not stop after it was cancelled"
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _EXIT_REASON = re.compile(r"\[.*\]: ")
 """The start of the reason for a handler that blocked a call with its exit code."""
@@ -116,7 +116,7 @@ def truncated_call_outcome(pending: PendingCall) -> Outcome:
         f"{pending.call.tool} was not run: the reply ended (max_tokens) before the call was complete."
         " Ask for it again, in smaller pieces."
     )
-    return refused_outcome(text, kind="invalid_input", reason="the reply was cut")
+    return refused_outcome(text, kind="invalid_input", reason="the reply was cut off")
 
 
 def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: RunnerContext) -> Outcome:
@@ -126,7 +126,7 @@ def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: Runne
     name = pending.call.tool if pending.tool is None else pending.tool.name
     explanation = explain_issues(name, invalid, style=style) if raw is None else explain_unparsed(name, raw)
     return refused_outcome(
-        explanation.text, kind="invalid_input", reason="the input does not fit", record=explanation.record
+        explanation.text, kind="invalid_input", reason="the input does not match the schema", record=explanation.record
     )
 
 
@@ -135,7 +135,7 @@ def invalid_rewrite_outcome(tool: str, invalid: Invalid, context: RunnerContext)
     explanation = explain_issues(tool, invalid, style=context.profile.issues)
     issues = explanation.text.removeprefix("InputValidationError: ")
     text = context.profile.hooks.invalid_input.format(tool=tool, issues=issues)
-    reason = "the input of a hook does not fit"
+    reason = "the input from a hook does not match the schema"
     return Outcome(
         state="failed",
         content=text,
@@ -160,7 +160,7 @@ def check_refused_outcome(name: str, refusal: Refusal) -> Outcome:
 
 def deferred_outcome() -> Outcome:
     """Return the outcome of a call that a hook deferred: neither run nor refused."""
-    return Outcome(state="never_answered", content="", reason="a hook put it off", stop="tool_deferred", deferred=True)
+    return Outcome(state="never_answered", content="", reason="a hook deferred it", stop="tool_deferred", deferred=True)
 
 
 def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outcome:
@@ -172,7 +172,7 @@ def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outc
         structured=error_record(text),
         is_error=True,
         kind=kind_of(name, text),
-        reason="the tool's time limit passed" + (f", and {DID_NOT_STOP}" if still_running else ""),
+        reason="the tool exceeded its timeout" + (f", and {DID_NOT_STOP}" if still_running else ""),
     )
 
 
@@ -215,7 +215,7 @@ def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
 
 def _error_text(text: str) -> str:
     """Return an error message that the model can receive. The API rejects a message that is only whitespace."""
-    return sanitize_text(text) if text.strip() else "The tool failed without a word"
+    return sanitize_text(text) if text.strip() else "The tool failed without a message"
 
 
 def _failed_outcome(name: str, text: str, kind: ErrorKind | None, reason: str, *, timed_out: bool = False) -> Outcome:
@@ -417,7 +417,7 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
         return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
     if pending.cancelled_by == "discarded":
         text = "Error: Streaming fallback - tool execution discarded"
-        return _dropped_outcome(text, "stream_discarded", "the reply was streamed anew")
+        return _dropped_outcome(text, "stream_discarded", "the reply was streamed again")
     if pending.started_at is None:
         return Outcome(
             state="cancelled",
@@ -426,7 +426,7 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
             is_error=True,
             kind="cancelled",
             denial_kind="cancelled",
-            reason="ended before it started",
+            reason="cancelled before it started",
         )
     partial: str | None = None  # the output so far, if the tool provides it
     if pending.tool_context is not None and pending.tool_context.partial is not None:
@@ -438,7 +438,7 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
         text = f"{text}\n{partial}" if partial else text
         record = error_record(text)
     elif partial:
-        text = f"{text}\n\nWhat it had printed until then:\n{partial}"
+        text = f"{text}\n\nOutput until then:\n{partial}"
     is_abandoned = context.isolated_tasks.is_abandoned(pending.call.id)
     return Outcome(
         state="interrupted",
@@ -447,7 +447,7 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
         is_error=True,
         kind="interrupted",
         denial_kind="interrupted",
-        reason="ended while it ran" + (f"; {DID_NOT_STOP}" if is_abandoned else ""),
+        reason="interrupted while it ran" + (f"; {DID_NOT_STOP}" if is_abandoned else ""),
     )
 
 

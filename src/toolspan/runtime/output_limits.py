@@ -34,7 +34,8 @@ def spill_text(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_bytes(data)
     except OSError as error:
-        return SpilledText(truncate_middle(text, min(limit, ERROR_LIMIT)) + f"\n[Not kept whole: {error}]", None)
+        preview = truncate_middle(text, min(limit, ERROR_LIMIT))
+        return SpilledText(f"{preview}\n[The full output could not be saved: {error}]", None)
     return SpilledText(spill_notice(text, len(data), path, min(limit, PREVIEW_CHARS)), path)
 
 
@@ -109,26 +110,26 @@ def sanitize_content(content: object) -> Content:
     if isinstance(content, str):
         return sanitize_text(content) if content.strip() else ""
     if not isinstance(content, Sequence):
-        raise UnfitOutputError(f"a result is a text or a list of blocks, not {type(content).__name__}")
+        raise UnfitOutputError(f"a result must be a string or a list of blocks, not {type(content).__name__}")
     blocks = [_sanitize_block(block) for block in content]
     return [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
 
 
 def _sanitize_block(block: object) -> dict[str, object]:
     if not isinstance(block, Mapping):
-        raise UnfitOutputError(f"a block is an object, not {type(block).__name__}")
+        raise UnfitOutputError(f"a block must be an object, not {type(block).__name__}")
     kind = block.get("type")
     needed = _REQUIRED_BLOCK_KEYS.get(kind) if isinstance(kind, str) else None
     if needed is None:
-        raise UnfitOutputError(f"a result cannot hold a block of type {kind!r}")
+        raise UnfitOutputError(f"a result cannot contain a block of type {kind!r}")
     missing = sorted(needed - block.keys())
     if missing:
         raise UnfitOutputError(f"a block of type {kind} needs {', '.join(missing)}")
     if kind == "text" and not isinstance(block["text"], str):
-        raise UnfitOutputError("the text of a text block is a string")
+        raise UnfitOutputError("the text of a text block must be a string")
     sanitized = sanitize_json(block)
     if not isinstance(sanitized, dict):
-        raise UnfitOutputError("a block is an object")
+        raise UnfitOutputError("a block must be an object")
     if kind in _MEDIA_TYPES:
         reason = _source_fault(str(kind), sanitized["source"])
         if reason is not None:  # one bad image would make the API refuse the whole request

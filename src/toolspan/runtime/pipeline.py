@@ -209,7 +209,7 @@ async def run_tool(pending: PendingCall, prepared: PreparedCall, context: Runner
 def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: RunnerContext) -> Outcome:
     try:
         if not isinstance(output, Output):
-            raise UnfitOutputError(f"a tool gives an Output or a Failure, not {type(output).__name__}")
+            raise UnfitOutputError(f"a tool must return an Output or a ToolFailure, not {type(output).__name__}")
         sanitized = sanitize_content(output.content)
         content = sanitized or context.profile.refusals.no_output.format(name=tool.name) or sanitized
         structured = None if output.structured is None else sanitize_json(output.structured)
@@ -217,7 +217,8 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
         companions = tuple(companion for companion in map(sanitize_content, output.companions) if companion)
         extra_keys = {key: sanitize_json(value) for key, value in (output.beside or {}).items()}
     except (UnfitOutputError, RecursionError) as error:
-        return tool_error_outcome(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))
+        message = f"{tool.name} returned an output that no model accepts: {error}"
+        return tool_error_outcome(tool.name, ToolError(message))
     persisted = output.persisted
     if tool.output_limit is not None and len(text := content_text(content)) > tool.output_limit:
         # Write the text blocks to a file, and return a preview with all other blocks.
@@ -301,7 +302,7 @@ def _render_structured(tool: Tool, structured: object) -> Content:
         try:
             return tool.render_result(structured)
         except Exception as error:  # a function provided by the tool, called with a value from the hook
-            raise UnfitOutputError(f"{tool.name} cannot show what a hook put in its place: {error}") from error
+            raise UnfitOutputError(f"{tool.name} cannot render the output that a hook returned: {error}") from error
     return structured if isinstance(structured, str) else msgspec.json.encode(structured).decode()
 
 

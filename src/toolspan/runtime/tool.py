@@ -373,7 +373,7 @@ def normalize_return_value(name: str, value: object, *, structured: bool = False
         )
         content: Content = plain if is_content else msgspec.json.encode(plain).decode()
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
-        raise BadTool(f"{name} returned what JSON cannot show: {error}") from error
+        raise BadTool(f"{name} returned a value that JSON cannot represent: {error}") from error
     return Output(content, structured=plain, structured_output=plain if structured else None)
 
 

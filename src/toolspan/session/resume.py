@@ -114,7 +114,7 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
     result_texts: dict[str, str] = {}
     if calls:
         deferred_ids = {span.id for span in transcript.spans if span.deferred}
-        deferred = CallEvidence("never_started", "a hook put it off, and it was never started")
+        deferred = CallEvidence("never_started", "a hook deferred it, and it was never started")
         for call, evidence in collect_evidence(path, calls).items():
             result_texts[call] = format_unanswered(deferred if call in deferred_ids else evidence)
     messages = builder.build_messages(result_texts)

@@ -47,7 +47,7 @@ class SingleCallResult(NamedTuple):
         """Return all blocks that the model reads, the result first."""
         content = self.finished.content
         if self.finished.span.deferred:
-            content = "A hook has put this call off: it was not run."
+            content = "A hook deferred this call, so it was not run."
         result_blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         return [*result_blocks, *self.companions]
 

@@ -561,7 +561,8 @@ def _cut_output(
         else:
             path.write_bytes(captured.data)
     except OSError as problem:
-        return f"{truncate_middle(output, limit)}\n[Not kept whole: {problem}]", record | {"stdout": head}
+        content = f"{truncate_middle(output, limit)}\n[The full output could not be saved: {problem}]"
+        return content, record | {"stdout": head}
     content = spill_notice(output, captured.total, path)
     if captured.path is not None and captured.spilled != captured.total:
         # The file reached its size limit, so it is not the full output.

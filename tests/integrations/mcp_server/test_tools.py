@@ -282,7 +282,7 @@ async def test_client_without_elicitation_gets_a_denial_with_advice(folder: Path
     assert denied.is_error
     (whole,) = denied.content  # some clients show their model just the first block of an error
     assert whole.type == "text"
-    assert "needs approval.\n(toolspan: nobody could be asked." in whole.text
+    assert "needs approval.\n(toolspan: there is no user to ask." in whole.text
     assert ruled.is_error is False
 
 
@@ -294,4 +294,4 @@ async def test_unanswered_question_is_a_denial(folder: Path, era: str) -> None:
     async with client(folder, era=era, person=person) as result:
         denied = await result.call_tool("Bash", {"command": "touch made"})
     assert denied.is_error
-    assert "needs approval.\n(toolspan: nobody could be asked." in text(denied)
+    assert "needs approval.\n(toolspan: there is no user to ask." in text(denied)

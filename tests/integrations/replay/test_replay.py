@@ -179,7 +179,7 @@ async def test_file_changed_by_a_skipped_command_is_restored_for_the_next_call(p
     result = await replayed(path, project)
 
     assert verdicts(result) == ["same", "skipped", "same", "same"]
-    assert "put as it was" in result["c2"].notes[0]
+    assert "restored" in result["c2"].notes[0]
 
 
 @requirement("replay.confined")

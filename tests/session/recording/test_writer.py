@@ -135,7 +135,7 @@ def test_removed_folder_is_reported_and_created_again(tmp_path: Path) -> None:
     recording.close()
 
     assert failures.reasons == [
-        "the file was removed; what was written to it is lost",
+        "the file was removed, and the records in it are lost",
         "toolu_a is not in the file, so its result is omitted",
     ]
     assert [(span.id, span.state) for span in toolspan.read(path).spans] == [("toolu_b", "succeeded")]

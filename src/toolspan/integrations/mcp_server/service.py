@@ -188,8 +188,8 @@ def tool_listing(tool: Tool, *, structured: bool) -> Listed:
 
 
 NO_APPROVER_NOTE = (
-    "(toolspan: nobody could be asked. Whoever starts this server can allow it: --allowed-tools,"
-    " --permission-mode, or a rule in the settings.)"
+    "(toolspan: there is no user to ask. To allow the call, start the server with --allowed-tools or"
+    " --permission-mode, or add a rule to the settings.)"
 )
 
 
@@ -246,7 +246,7 @@ _PROGRESS_INTERVAL = 2.0
 _MAX_LINE_CHARS = 200
 _INSTRUCTIONS = (
     "Tools to read, search and change files and to run commands in one folder. Calls may need"
-    " somebody's consent; one that is refused is answered with the reason. Everything is recorded."
+    " the user's approval; a refused call returns the reason. Every call is recorded."
 )
 _APPROVAL_KEY = "consent"
 
@@ -323,7 +323,7 @@ class McpService:
         if params.request_state is not None:
             served = self._parked_calls.pop(params.request_state, None)
             if served is None:
-                raise MCPError(INVALID_PARAMS, "This call does not wait for an answer (any more)")
+                raise MCPError(INVALID_PARAMS, "This call is not waiting for an answer")
             response = (params.input_responses or {}).get(_APPROVAL_KEY)
             served.elicit_result = response if isinstance(response, ElicitResult) else ElicitResult(action="cancel")
             served.context = context

@@ -141,9 +141,9 @@ def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
             return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
         except ValueError:
             request_id = value.get("id") if isinstance(value, dict) else None
-            return _error_response(_INVALID_REQUEST, "Invalid request: the line is no JSON-RPC message", request_id)
+            return _error_response(_INVALID_REQUEST, "Invalid request: the line is not a JSON-RPC message", request_id)
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        return _error_response(_INVALID_REQUEST, "Invalid request: an id is a text or a whole number")
+        return _error_response(_INVALID_REQUEST, "Invalid request: an id must be a string or an integer")
     return SessionMessage(message)
 
 

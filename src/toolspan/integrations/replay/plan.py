@@ -155,7 +155,7 @@ def _plan_path_call(span: Span, tool: Tool, arguments: dict[str, object], mappin
 def _shell_skip_reason(span: Span, limits: ReplayLimits) -> str | None:
     if not limits.bash:
         return "commands are run only with --bash"
-    return "it went on in the background" if span.background else None
+    return "it continued in the background" if span.background else None
 
 
 def _plan_codex_call(

@@ -151,11 +151,11 @@ class Replay:
         if call.span.error_kind == "not_found":
             return call
         if tool_kind(call.tool) == "search" and not self._scratch.file_count:
-            return SkippedCall(span=call.span, reason="the project is not there to be searched")
+            return SkippedCall(span=call.span, reason="the project is missing, so it cannot be searched")
         for path in self._unknown_files.intersection(call.paths):
             copy_path = self.mapping.to_copy_path(path)
             if copy_path is None or not copy_path.exists():
-                return SkippedCall(span=call.span, reason="its file is not there, and no record holds it whole")
+                return SkippedCall(span=call.span, reason="its file is missing, and no record has its full content")
         return call
 
     async def _run_batch(self, batch: Sequence[PlannedCall], stack: AsyncExitStack) -> list[ReplayOutcome]:
@@ -199,12 +199,12 @@ class Replay:
         try:
             if isinstance(content, Absent):
                 copy_path.unlink()
-                return True, f"{path}: taken away ({because})"
+                return True, f"{path}: removed ({because})"
             copy_path.parent.mkdir(parents=True, exist_ok=True)
             copy_path.write_bytes(content.encode("utf-8", "surrogatepass"))
         except OSError as error:
-            return True, f"{path}: cannot be put as it was: {error.strerror}"
-        return True, f"{path}: put as it was ({because})"
+            return True, f"{path}: cannot be restored: {error.strerror}"
+        return True, f"{path}: restored ({because})"
 
     def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
         """Yield each file that differs from the recording, with the last call in the batch that changed it."""
@@ -229,7 +229,7 @@ class Replay:
         if isinstance(call, SkippedCall):
             reason: str | None = call.reason
         elif finished is None:
-            reason = "its id was there before"
+            reason = "its id was used before"
         elif finished.span.state == "denied":
             reason = OUTSIDE_PROJECT
         else:
@@ -363,7 +363,7 @@ def _patch_tool(mapping: PathMapping) -> Tool:
         try:
             changes = _patched_contents(patch, folder, mapping)
         except (PatchError, OSError, UnicodeError) as error:
-            raise ToolError(f"the patch does not fit: {error}") from error
+            raise ToolError(f"the patch does not apply: {error}") from error
         for path, content in changes.items():
             if content is None:
                 path.unlink()

@@ -141,7 +141,7 @@ class TranscriptWriter:
         was_removed = self._descriptor is not None
         self.close()
         if was_removed:
-            self._on_failure("the file was removed; what was written to it is lost")
+            self._on_failure("the file was removed, and the records in it are lost")
         try:
             make_folder(self.path.parent)
             self._descriptor = file = os.open(self.path, _OPEN_FLAGS, 0o600)

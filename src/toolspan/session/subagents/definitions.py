@@ -187,9 +187,8 @@ FindModel = Callable[[str], Model | None]
 """A function that returns the model for a full or short name, or None to use the parent's model."""
 
 _SUBAGENT_PROMPT = """\
-Another agent has given you a piece of work. Nobody answers questions: decide, and say what you
-decided. Your last message is your report and all that is read of you: what you found or did, with
-the paths and lines it rests on, and what is open."""
+Another agent has given you a task. You cannot ask questions: decide, and report your decisions. Only your last
+message is read. It is your report: what you found or did, with paths and line numbers, and what is open."""
 _MODES_BY_STRICTNESS = ("bypassPermissions", "acceptEdits", "default", "dontAsk", "plan")
 """The permission modes, from least to most strict."""
 
@@ -228,7 +227,7 @@ class SubagentConfig:
         """Reserve a slot for a subagent that is about to start."""
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
-                f"Concurrent subagent limit reached. {self._running_count} agents work already: wait for one to end"
+                f"Concurrent subagent limit reached. {self._running_count} agents are running: wait for one to end"
             )
         self._running_count += 1
 

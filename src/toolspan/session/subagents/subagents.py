@@ -387,7 +387,7 @@ class Subagents:
             subagent.mark_finished()
         self._agent.subagent_tokens.update(result.tokens if result else {})
         seconds = self.config.limits.timeout
-        error = f"it was given {seconds:g} seconds, and they are over" if seconds else None
+        error = f"it was given {seconds:g} seconds, which have passed" if seconds else None
         return SubagentOutcome(
             agent_id=subagent.id,
             kind=subagent.definition.name,
@@ -465,7 +465,7 @@ def _failure_message(result: TurnResult) -> str | None:
         case "completed" | "max_turns" | "max_tokens":
             return None
         case "tool_deferred":
-            return "a hook put one of its calls off, and nobody comes back to it"
+            return "a hook deferred one of its calls, which cannot be continued"
         case "aborted_tools" | "aborted_streaming":
             return "it was interrupted"
         case _:

@@ -54,7 +54,7 @@ async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
         repository = Path(await git.run_command(cwd, "rev-parse", "--show-toplevel"))
     except ToolError as problem:
         raise ToolError(
-            f"isolation: {cwd} is in no git repository, so there is nothing to make a copy of ({problem.message})",
+            f"isolation: {cwd} is not in a git repository, so there is nothing to copy ({problem.message})",
             kind="invalid_input",
         ) from problem
     commit = await git.run_command(cwd, "rev-parse", "--verify", "HEAD")
