@@ -3,12 +3,14 @@
 `TOOLSPAN` replaces `python -m toolspan` in the arguments of a process, and `PYTHON` replaces `python` before a file or
 `-c` and code; the test, or its module, uses the fixture `fork_server`. A small program passes its arguments, folder,
 environment and standard files to the server, which has imported the commands and forks. It forwards signals and exits
-as the command does; if it is killed, so is the command. Tests of a terminal, of closed standard files and of imports
-start Python itself.
+as the command does; if it is killed, so is the command. With `TERMINAL` in its environment, a command takes the
+terminal at its standard error as its controlling terminal. Tests of job control, of closed standard files and of
+imports start Python itself.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
@@ -20,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +33,7 @@ from toolspan.cli import main
 ADDRESS = f"{tempfile.gettempdir()}/toolspan-fork-server-{os.getpid()}"
 PYTHON = (sys.executable, "-IS", str(Path(__file__).with_name("fork_client.py")), ADDRESS)
 TOOLSPAN = (*PYTHON, "-m", "toolspan")
+TERMINAL = "TOOLSPAN_FORK_TERMINAL"
 LAZILY_IMPORTED = (
     "anthropic",
     "anyio._backends._asyncio",
@@ -109,6 +113,9 @@ def become_command(arguments: list[str], folder: str, environment: dict[str, str
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    if environment.pop(TERMINAL, None):
+        os.setsid()
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

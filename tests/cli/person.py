@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tests.fork_server import PYTHON, TERMINAL, TOOLSPAN
+
 PATIENCE = 30.0
 MENU = "c deny with a comment"
 
@@ -123,9 +125,10 @@ def _open(stream: IO[bytes] | None) -> IO[bytes]:
 def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[Person]:
     """Start `toolspan exec --ask` in `folder/project` at a terminal of 80 columns.
 
-    `around` is a command that starts it.
+    `around` is a command that starts it in a new Python.
     """
-    arguments = [*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"]
+    command = [*around, sys.executable, "-m", "toolspan"] if around else TOOLSPAN
+    arguments = [*command, "exec", "--ask", "--events"]
     arguments += ["--transcript", str(folder / "t.jsonl"), *options]
     with seated(folder, arguments, home=folder / "home", piped=True) as somebody:
         yield somebody
@@ -141,9 +144,11 @@ def seated(folder: Path, arguments: Sequence[str], *, home: Path, piped: bool = 
     project.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True)
     ours, theirs = pty.openpty()
+    is_forked = tuple(arguments[: len(PYTHON)]) == PYTHON
 
     def sit_down() -> None:
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+        if not is_forked:
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     child = subprocess.Popen(
         arguments,
@@ -152,7 +157,7 @@ def seated(folder: Path, arguments: Sequence[str], *, home: Path, piped: bool = 
         stdout=subprocess.PIPE if piped else theirs,
         stderr=theirs,
         bufsize=0,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"},
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"} | ({TERMINAL: "1"} if is_forked else {}),
         start_new_session=True,
         preexec_fn=sit_down,  # noqa: PLW1509 - a terminal is taken between fork and exec
     )

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.analysis.file_acts import Desk
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.cli.restore import BACKUP_SUFFIX
@@ -223,7 +224,7 @@ def test_read_only_folder_loses_nothing(desk: Desk) -> None:
 def answered(desk: Desk, answer: bytes, *arguments: str) -> tuple[int, str]:
     """Return the output of restore at a terminal after this answer, and its exit code."""
     ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "toolspan", "restore", "a.py", desk.transcript().file, *arguments]
+    command = [*TOOLSPAN, "restore", "a.py", desk.transcript().file, *arguments]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         os.write(ours, answer)
@@ -236,6 +237,7 @@ def answered(desk: Desk, answer: bytes, *arguments: str) -> tuple[int, str]:
 
 
 @requirement("restore.command")
+@pytest.mark.usefixtures("fork_server")
 def test_user_at_a_terminal_is_asked(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     desk.edit("a.py", "one", "two")

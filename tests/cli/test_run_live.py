@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import toolspan
 from tests.cli.person import MENU, PATIENCE, Person, seated
+from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.session.models.scripted import ScriptAnswer
 from toolspan.session.resume import load_history
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 READY = "\n> "
@@ -25,7 +29,7 @@ WAITS = use("Bash", command="echo > ready; sleep 600")
 def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[Person]:
     """Start `toolspan run` in `folder/project`."""
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    arguments = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
+    arguments = [*TOOLSPAN, "run", "--setting-sources", ""]
     arguments += ["--model", f"scripted:{folder / 'script.json'}"]
     arguments += ["--transcript", str(folder / "t.jsonl"), *options]
     with seated(folder, arguments, home=folder) as somebody:
