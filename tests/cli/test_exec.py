@@ -249,7 +249,7 @@ def test_invalid_rule_on_the_command_line_is_refused(tmp_path: Path, rule: str) 
 
 
 @requirement("exec.interrupt")
-def test_empty_input_runs_nothing(tmp_path: Path) -> None:
+def test_closed_standard_input_runs_nothing(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "toolspan", "exec", "--transcript", "none"]) + " <&-"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
 

@@ -27,7 +27,7 @@ def leaked(text: str, output: str) -> list[str]:
 
 
 @requirement("export.skeleton")
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_no_text_of_a_session_is_in_any_format(text: str) -> None:
     for make in BOTH:

@@ -14,13 +14,13 @@ STATES: tuple[State, ...] = get_args(State)
 OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})
 
 STATE_MEANINGS: dict[State, str] = {
-    "requested": "asked for; nothing has happened yet",
-    "awaiting_permission": "waits for somebody's consent",
+    "requested": "requested; nothing has happened yet",
+    "awaiting_permission": "waits for permission",
     "running": "started, no result yet",
     "succeeded": "ran and reported no error",
     "failed": "ran and reported an error, or was refused as invalid",
-    "denied": "a person, rule, mode or classifier said no",
-    "blocked_by_hook": "a hook said no",
+    "denied": "refused by a user, rule, mode or classifier",
+    "blocked_by_hook": "refused by a hook",
     "cancelled": "never started, because something else ended it",
     "interrupted": "started, or may have, and was aborted by the user or host",
     "timed_out": "ended by a timer",
