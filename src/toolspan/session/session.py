@@ -39,14 +39,7 @@ from toolspan.session.conversation import Conversation, check_prompt, copy_messa
 from toolspan.session.environment import SkillHookLoader, SubagentInfo, make_hook_environment, make_workspace
 from toolspan.session.models.base import ModelEvent, ModelFailed
 from toolspan.session.models.history import iter_call_ids
-from toolspan.session.recording import (
-    BackgroundNotice,
-    Compaction,
-    Fsync,
-    Interruption,
-    Recorder,
-    RecorderConfig,
-)
+from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Interruption, Recorder, RecorderConfig
 from toolspan.session.recording.entries import INTERRUPTED
 from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
