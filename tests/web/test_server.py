@@ -141,6 +141,17 @@ def test_requests_cannot_name_files_or_other_options(server: Server, path: str, 
     assert status == expected, body
 
 
+def test_static_files_are_kept_by_browsers_only_below_the_address_of_their_content(server: Server) -> None:
+    page = server.request("/sessions", Authorization=f"Bearer {server.token}")[2].decode()
+    script = page.partition('<script type="module" src="')[2].partition('"')[0]
+    version = script.split("/")[2]
+    assert f'<link rel="modulepreload" href="/static/{version}/views/sessions.js">' in page
+    for address, cached in ((script, "public, max-age=31536000, immutable"), ("/static/older/app.js", "no-cache")):
+        status, headers, body = server.request(address)
+        assert (status, headers["cache-control"], b"render(" in body) == (200, cached, True)
+    assert server.request(f"/static/{version}/nothing.js")[0] == 404
+
+
 def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path: Path) -> None:
     with running(tmp_path, sample.archive()) as first:
         with running(tmp_path, sample.archive()) as second:

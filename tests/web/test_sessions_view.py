@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
-from tests.web.conftest import Browser, command_rows
+from tests.web.conftest import Browser, command_rows, running
 from toolspan.reading import sample
+from toolspan.testing import RolloutBuilder
 
 
 def test_sessions_show_the_numbers_of_the_command(browser: Browser) -> None:
@@ -17,6 +20,20 @@ def test_sessions_show_the_numbers_of_the_command(browser: Browser) -> None:
     titles = [(row["title"] or row["first_prompt"]).strip().split("\n")[0] for row in rows]
     assert browser.texts("tbody tr.link td:nth-child(1) a") == titles
     assert browser.problems() == []
+
+
+def test_sessions_and_usage_show_the_same_tokens_for_a_client_whose_input_contains_cached_ones(
+    tmp_path: Path, open_browser: Callable[[], Browser]
+) -> None:
+    RolloutBuilder().prompt("Count").tokens(5000, 100, cached=4000).write(tmp_path / "codex")
+    with running(tmp_path / "ui", tmp_path / "codex") as server:
+        browser = open_browser()
+        browser.sign_in(server)
+        shown = []
+        for path in ("/sessions", "/usage?metric=tokens"):
+            browser.open(path, "[data-test=tokens]")
+            shown += browser.texts("[data-test=tokens]")
+        assert shown == ["5.1k tokens", "5.1k tokens"]
 
 
 def test_order_and_filters_are_in_the_address(browser: Browser) -> None:

@@ -194,7 +194,7 @@ def _refuse(request: Request, status: int, reason: str) -> Response:
     link = f'<p><a href="{again}">Try again</a></p>' if status == 403 and not again.startswith("//") else ""
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>toolspan</title>'
-        '<link rel="stylesheet" href="/static/app.css">'
+        '<link rel="stylesheet" href="/static/page/app.css">'
         f'<main class="refused"><h1>toolspan</h1><p>{escape(reason)}</p>{link}</main></html>'
     )
     return HTMLResponse(page, status)

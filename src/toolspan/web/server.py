@@ -11,7 +11,6 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -114,21 +113,24 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Mount, Route
-    from starlette.staticfiles import StaticFiles
 
     from toolspan.web.answers import watching
     from toolspan.web.api import api_routes
     from toolspan.web.requests import ApiError, respond_to_error
     from toolspan.web.security import Guard
+    from toolspan.web.static_files import VersionedFiles
 
+    files = VersionedFiles(Path(str(resources.files("toolspan.web") / "static")))
     loader = PackageLoader("toolspan.web")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("index.html")
-    page = template.render(page_token=own.page_token, version=version("toolspan"))
 
     async def show_page(request: Request) -> Response:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": f"no route {request.url.path}"}, 404)
-        return HTMLResponse(page)  # the page's router shows the view of the path
+        view = request.url.path.split("/")[1] or "overview"  # the page's router shows it; named here to load it sooner
+        view = view if f"views/{view}.js" in files.names else ""
+        static = f"/static/{files.find_version()}"
+        return HTMLResponse(template.render(page_token=own.page_token, static=static, view=view))
 
     async def make_token(_: Request) -> Response:
         return JSONResponse({"token": own.make_token()})
@@ -142,7 +144,7 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
         routes=[
             *api_routes(answers),
             Route("/api/token", make_token, methods=["POST"]),
-            Mount("/static", StaticFiles(directory=str(resources.files("toolspan.web") / "static"))),
+            Mount("/static", files),
             Route("/{path:path}", show_page),
         ],
         middleware=[Middleware(Guard, own=own, public=("/static/",))],

@@ -21,6 +21,8 @@ function App() {
   const [questions, setQuestions] = useState([]);
   const [title, setTitle] = useState("");
   const search = useRef(null);
+  const nav = useRef(null);
+  useEffect(() => nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [route?.view]);
   useEffect(() => onLive(setSessions), []);
   useEffect(() => onQuestions(setQuestions), []);
   const asking = new Set(questions.map(({ question }) => question.session));
@@ -37,8 +39,8 @@ function App() {
   return html`
     <a class="skip" href="#main">Skip to content</a>
     <header class="top">
-      <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22" /><span>toolspan</span></a>
-      <nav aria-label="Views">${NAV.map(({ pattern, view, nav }) => html`<a key=${view} href=${pattern}
+      <a class="brand" href="/"><img src=${new URL("icon.svg", import.meta.url).pathname} alt="" width="22" height="22" /><span>toolspan</span></a>
+      <nav aria-label="Views" ref=${nav}>${NAV.map(({ pattern, view, nav }) => html`<a key=${view} href=${pattern}
           aria-current=${route && (route.view === view || route.parent === view) ? "page" : undefined}>${nav}${
           view === "live" && waiting ? html`<span class="waiting" title="waiting for you">${waiting}</span>` : null}</a>`)}</nav>
       <form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); navigate(href("/sessions", {}, { q: search.current.value })); }}>
@@ -75,7 +77,7 @@ function View({ route, setTitle }) {
 }
 
 function loadStyle(name) {
-  const address = `/static/${name}`;
+  const address = new URL(name, import.meta.url).pathname;
   if (document.querySelector(`link[href="${address}"]`)) return undefined;
   const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: address });
   return new Promise((done) => {

@@ -39,6 +39,9 @@ export function LiveBadge({ status }) {
 export const Facts = ({ items, className = "summary" }) =>
   html`<p class="facts ${className}">${items.filter((item) => item !== null && item !== undefined && item !== "" && item !== false).map((item) => html`<span>${item}</span>`)}</p>`;
 
+// The tokens of a row of `usage`. Other counts of some clients contain cached tokens twice.
+export const usageTokens = (row) => row.input_tokens + row.output_tokens + row.cache_creation_input_tokens + row.cache_read_input_tokens;
+
 const OPEN = ["requested", "awaiting_permission", "running"];
 // Whether a call counts as failed, as in `toolspan stats`: searches that found nothing do not.
 export const isFailed = (call) => call.state !== "succeeded" && call.state !== "orphan_result" && !OPEN.includes(call.state) && call.error_kind !== "nothing_found";

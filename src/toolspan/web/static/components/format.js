@@ -49,7 +49,8 @@ export function ago(date, now = Date.now()) {
 }
 
 export const shortId = (id) => (id ?? "").replace(/^(call_|toolu_(bdrk_)?(01)?)/, "").slice(0, 8);
-export const baseName = (path) => (path ?? "").split("/").filter(Boolean).pop() ?? "";
+export const baseName = (path) => (path ?? "").split(/[/\\]/).filter(Boolean).pop() ?? "";
+export const toolName = (tool) => (tool && tool !== "?" ? tool : "Unknown tool");
 export const words = (name) => (name ?? "").replaceAll("_", " ");
 export const firstLine = (text, length = 240) => (text ?? "").trim().split("\n", 1)[0].slice(0, length);
-export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : /(ch|s)$/.test(noun) ? "es" : "s"}`;

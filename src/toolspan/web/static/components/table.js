@@ -13,6 +13,7 @@ import { navigate } from "../router.js";
 
 const STEP = 4; // perf: the drawn window moves by this many rows, so that most frames of a scroll draw nothing
 const OVERSCAN = 3 * STEP;
+const HEAD = 33;
 
 export function sortRows(rows, columns, sort) {
   const descending = sort?.startsWith("-");
@@ -117,7 +118,7 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
   for (let index = first; index < last; index += 1) slots[index % size] = index;
   const tracks = columns.map((column) => column.width ?? "minmax(0, 1fr)").join(" ");
 
-  return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label}>
+  return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label} style=${{ maxHeight: `${HEAD + sorted.length * rowHeight + 2}px` }}>
     <table role="table" class=${`rows${small ? " small" : ""}`} aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px`, "--tracks": tracks }}>
       <thead role="rowgroup"><tr role="row" aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
       <tbody role="rowgroup" style=${{ height: `${sorted.length * rowHeight}px` }}>

@@ -1,8 +1,9 @@
 // The waterfall of a session on a canvas: time split, context, calls in lanes, waits, hooks, background tasks and
 // subagents, with a minimap. The list of calls below it says the same in text.
 //
-// <Waterfall model scale zoom range control selected closed passes onZoom onRange onSelect onToggle />
+// <Waterfall model scale zoom range control selected closed matches onZoom onRange onSelect onToggle />
 //   zoom, range  [start, end] in milliseconds after the start, or null
+//   matches      of matchCalls: which calls are drawn in full; null for all
 //   control      a ref that gets { setVisible([start, end]) }: mark what the list shows
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { STATES } from "./badges.js";
@@ -17,9 +18,10 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
 const PARTS = { model: "info", tools: "accent", permission: "warn", hooks: "odd", idle: "muted-soft", nothing_recorded: "muted-soft" };
 const PHASES = { permission: "warn", hooks: "odd" };
 
-export function Waterfall({ model, scale, zoom, range, control, selected, closed, passes, onZoom, onRange, onSelect, onToggle }) {
+export function Waterfall({ model, scale, zoom, range, control, selected, closed, matches, onZoom, onRange, onSelect, onToggle }) {
   const box = useRef(null);
   const canvas = useRef(null);
+  const bars = useRef(null);
   const overlay = useRef(null);
   const minimap = useRef(null);
   const frame = useRef(null);
@@ -56,8 +58,11 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
   }, []);
 
   useEffect(() => {
-    if (size.width) drawTracks(canvas.current, { model, tracks, marks, x, scale, label, width: size.width, ratio: size.ratio, passes });
-  }, [model, tracks, scale, left, right, size, theme, passes]);
+    if (size.width) drawTracks(canvas.current, { model, tracks, marks, x, scale, label, width: size.width, ratio: size.ratio });
+  }, [model, tracks, scale, left, right, size, theme]);
+  useEffect(() => {
+    if (size.width) drawCalls(bars.current, { tracks, x, label, width: size.width, ratio: size.ratio, matches });
+  }, [tracks, scale, left, right, size, theme, matches]);
   useEffect(() => {
     if (size.width) drawOverlay(overlay.current, { tracks, x, label, width: size.width, ratio: size.ratio, visible, range: draft ?? range, selected });
   }, [tracks, scale, left, right, size, theme, visible, range, draft, selected]);
@@ -157,7 +162,7 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
       <canvas class="over" ref=${frame} onPointerDown=${pullStart} onPointerMove=${pullMove} onPointerUp=${pullEnd} onDblClick=${() => onZoom(null)}></canvas></div>
     <div class="lanes" tabindex="0" role="img" aria-label=${about}>
       <div class="stack" style=${{ height: `${tracks.height}px` }}>
-        <canvas ref=${canvas}></canvas>
+        <canvas ref=${canvas}></canvas><canvas ref=${bars} class="over"></canvas>
         <canvas ref=${overlay} class="over" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => setTip(null)} onDblClick=${() => onZoom(null)}></canvas>
       </div>
     </div>
@@ -219,9 +224,13 @@ function prepare(canvas, width, height, ratio) {
   return context;
 }
 
-function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, ratio, passes }) {
+const COLOURS = ["text", "muted", "faint", "line", "accent", "bad", "warn", "odd", "info", "muted-soft", "on-accent", "accent-soft", "info-soft", "hover", "font"];
+const readColours = () => Object.fromEntries(COLOURS.map((name) => [name, token(name)]));
+
+// Everything but the calls, which filters change.
+function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, ratio }) {
   const g = prepare(canvas, width, tracks.height, ratio);
-  const colours = Object.fromEntries(["text", "muted", "faint", "line", "surface", "bg", "accent", "good", "bad", "warn", "odd", "info", "muted-soft", "on-accent", "accent-soft", "info-soft", "hover", "font"].map((name) => [name, token(name)]));
+  const colours = readColours();
   g.save();
   g.beginPath();
   g.rect(label, 0, width - label, tracks.height);
@@ -230,7 +239,7 @@ function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, rati
   for (const track of tracks) {
     if (track.kind === "split") drawSplit(g, { model, track, x, label, width, colours });
     else if (track.kind === "context") drawContext(g, { model, track, x, colours });
-    else if (track.kind === "agent") drawAgent(g, { track, x, label, width, colours, passes });
+    else if (track.kind === "agent") drawLifetime(g, track, x, colours["accent-soft"]);
     else if (track.kind === "phase") drawPhase(g, { track, x, label, width, colour: colours[PHASES[track.phase]] });
     else for (const call of track.background) bar(g, x(call.at), x(call.until), track.top + 2, 8, colours.info, 1.5);
   }
@@ -340,21 +349,34 @@ function drawContext(g, { model, track, x, colours }) {
   g.stroke();
 }
 
-function drawAgent(g, { track, x, label, width, colours, passes }) {
-  const { agent, calls } = track;
-  if (agent.n && agent.start !== null && agent.end !== null) bar(g, x(agent.start), x(agent.end), track.top + 3, track.height - 6, colours["accent-soft"], 3);
-  if (track.closed) return;
-  const drawn = new Map(); // perf: of calls narrower than a pixel, one per pixel, lane and tone is drawn
-  for (const call of calls) {
+function drawLifetime(g, { agent, top, height }, x, colour) {
+  if (agent.n && agent.start !== null && agent.end !== null) bar(g, x(agent.start), x(agent.end), top + 3, height - 6, colour, 3);
+}
+
+function drawCalls(canvas, { tracks, x, label, width, ratio, matches }) {
+  const g = prepare(canvas, width, tracks.height, ratio);
+  const colours = readColours();
+  g.beginPath();
+  g.rect(label, 0, width - label, tracks.height);
+  g.clip();
+  for (const track of tracks) if (track.kind === "agent" && !track.closed) drawLanes(g, { track, x, label, width, colours, matches });
+}
+
+const RANKS = ["good", "muted", "info", "warn", "odd", "bad"];
+
+function drawLanes(g, { track, x, label, width, colours, matches }) {
+  const [pixels, ranks] = [[], []]; // perf: of calls narrower than a pixel, the worst one per pixel and lane is drawn
+  for (const call of track.calls) {
     const from = x(call.at);
     const to = Math.max(from + 1.5, x(call.end ?? call.at));
     if (to < label || from > width) continue;
     const tone = STATES[call.state]?.[1] ?? "muted";
-    const off = !passes(call);
+    const off = matches !== null && !matches[call.n];
     if (to - from < 2) {
-      const key = call.lane * 16 + tone.length + (off ? 8 : 0);
-      if (drawn.get(key) === Math.round(from)) continue;
-      drawn.set(key, Math.round(from));
+      const [pixel, rank] = [Math.round(from), off ? -1 : RANKS.indexOf(tone)];
+      if (pixels[call.lane] === pixel && ranks[call.lane] >= rank) continue;
+      pixels[call.lane] = pixel;
+      ranks[call.lane] = rank;
     }
     const top = track.top + 4 + Math.min(call.lane, track.lanes - 1) * LANE;
     const colour = tone === "good" ? colours.accent : colours[tone];
@@ -365,12 +387,14 @@ function drawAgent(g, { track, x, label, width, colours, passes }) {
     if (to - seen > 38 && !off) {
       g.fillStyle = colours["on-accent"];
       g.font = `10px ${colours.font}`;
-      g.fillText(fit(g, call.tool, to - seen - 6), seen + 4, top + LANE / 2 - 0.5);
+      g.fillText(fit(g, barName(call.tool), to - seen - 6), seen + 4, top + LANE / 2 - 0.5);
       g.font = `11px ${colours.font}`;
     }
     g.globalAlpha = 1;
   }
 }
+
+const barName = (tool) => tool.replace(/^mcp__/, "").replaceAll("__", " › "); // underscores would be below the bar
 
 function drawOverlay(canvas, { tracks, x, label, width, ratio, visible, range, selected }) {
   const g = prepare(canvas, width, tracks.height, ratio);

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../lib.js";
 import { useApi } from "../api.js";
 import { CallInput, CallResult, Field, shellCommand } from "../components/call-body.js";
-import { Badge, Facts, StateBadge, clientName } from "../components/badges.js";
+import { Badge, Facts, StateBadge, STATES, clientName } from "../components/badges.js";
 import { Diff } from "../components/diff.js";
 import { dateTime, duration, firstLine, number, parseTime, plural, words } from "../components/format.js";
 import { Answer } from "../components/messages.js";
@@ -56,7 +56,7 @@ function CallDetail({ data, session, heading }) {
     ${call.state !== "succeeded" ? html`<${Failure} data=${data} />` : null}
     <${Section} title="Input"><${CallInput} data=${data} /><//>
     ${data.diff ? html`<${Section} title="Change"><${Diff} text=${data.diff} /><//>` : null}
-    <${Section} title="Result"><${CallResult} data=${data} blocks=${more.data?.blocks} /><//>
+    ${wholeReason(data) && !more.data?.blocks ? null : html`<${Section} title="Result"><${CallResult} data=${data} blocks=${more.data?.blocks} /><//>`}
     <${Section} title="Decision and hooks"><${Decision} data=${data} why=${more.data?.why} /><//>
     ${data.recovery ? html`<${Section} title="Recovery"><${Recovery} chain=${data.recovery} id=${call.id} session=${session} /><//>` : null}
     <${Section} title="Before and after"><${Around} data=${data} session=${session} /><//>
@@ -66,10 +66,20 @@ function CallDetail({ data, session, heading }) {
 
 const Section = ({ title, children }) => html`<section class="part"><h3>${title}</h3>${children}</section>`;
 
+const MAX_REASON = 600;
+
+// The result of a call that failed, if it is short text: then it is the reason, and is shown once.
+function wholeReason({ call, result }) {
+  const output = result?.structured;
+  if (call.state === "succeeded" || !result?.text || result.text.length > MAX_REASON || output?.stdout || output?.stderr) return null;
+  return result.text;
+}
+
 function Failure({ data }) {
   const { call, meaning, advice } = data;
-  return html`<div class="failure tone-edge"><p><b>${words(call.state)}</b>: ${meaning}.</p>
-    ${call.error_text ? html`<p class="mono">${call.error_text}</p>` : null}
+  const reason = wholeReason(data) ?? call.error_text;
+  return html`<div class=${`failure tone-${STATES[call.state]?.[1] ?? "muted"}`}><p><b>${words(call.state)}</b>: ${meaning}.</p>
+    ${reason ? html`<p class="mono reason">${reason}</p>` : null}
     ${advice ? html`<p>${advice.cause}. <b>${advice.solution}.</b></p>` : null}</div>`;
 }
 
@@ -77,10 +87,11 @@ function Decision({ data, why }) {
   const { call, events, meaning } = data;
   const hooks = events.filter(({ type }) => type === "hook");
   const others = events.filter(({ type }) => !["hook", "permission"].includes(type));
+  const reason = flat(wholeReason(data) ?? "");
   const verdict = why ? { true: "allowed", false: "not allowed" }[why.allowed] ?? "unknown" : "…";
   return html`<dl class="fields">
     <${Field} label="decision"><span class=${why?.allowed === false ? "tone-warn" : ""}>${verdict}</span><//>
-    ${(why?.rows ?? []).filter(([label]) => label !== "hook" && label !== "evidence").map(([label, text]) => html`<${Field} label=${label}>${text}<//>`)}
+    ${(why?.rows ?? []).filter(([label, text]) => label !== "hook" && label !== "evidence" && flat(text) !== reason).map(([label, text]) => html`<${Field} label=${label}>${text}<//>`)}
     <${Field} label="state"><${StateBadge} state=${call.state} /> <span class="faint">${meaning}</span><//>
     ${call.evidence.map(([rule, text]) => html`<${Field} label="evidence">${rule}${text ? html` <span class="faint">${text}</span>` : null}<//>`)}
     ${hooks.map((hook) => html`<${Field} label="hook"><b>${hook.name || hook.point}</b> ${hook.outcome}${hook.duration_ms === null ? "" : `, ${duration(hook.duration_ms)}`}${
@@ -88,6 +99,8 @@ function Decision({ data, why }) {
     ${others.map((event) => html`<${Field} label=${event.type}>${eventText(event)}<//>`)}
   </dl>`;
 }
+
+const flat = (text) => text.replace(/\s+/g, " ").trim();
 
 function eventText(event) {
   if (event.type === "progress") return `${event.kind} ×${number(event.count)}`;
@@ -103,9 +116,11 @@ function Recovery({ chain, id, session }) {
 
 const Step = ({ row, session, current }) => html`<li class=${current ? "here" : ""}><a href=${callHref(row, session)} aria-current=${current ? "true" : undefined}><${StateBadge} state=${row.state} text=${false} /> <b>${row.tool ?? "?"}</b> <span class="mono">${firstLine(row.target, 160)}</span></a></li>`;
 
+const VOICES = { text: "Model", prompt: "Prompt", thinking: "Thinking" };
+
 function Around({ data, session }) {
   const { call, around, prompt } = data;
-  const item = (one) => ("voice" in one ? html`<li class="said"><span class="voice">${one.voice}</span><${Markdown} text=${one.text.slice(0, 4000)} /></li>` : html`<${Step} row=${one} session=${session} />`);
+  const item = (one) => ("voice" in one ? html`<li class="said"><span class="voice">${VOICES[one.voice] ?? words(one.voice)}</span><${Markdown} text=${one.text.slice(0, 4000)} /></li>` : html`<${Step} row=${one} session=${session} />`);
   return html`${prompt ? html`<details class="prompt"><summary>Prompt of this turn: ${firstLine(prompt, 140)}</summary><${Markdown} text=${prompt} /></details>` : null}
     <ol class="steps">${around.before.map(item)}<${Step} row=${call} session=${session} current />${around.after.map(item)}</ol>`;
 }

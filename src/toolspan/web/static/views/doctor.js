@@ -5,7 +5,7 @@ import { apiUrl, get, post, useApi } from "../api.js";
 import { Facets, choiceKey, filterRows } from "../components/facets.js";
 import { Table } from "../components/table.js";
 import { Badge, Facts, clientName } from "../components/badges.js";
-import { Answer, Empty, Problem } from "../components/messages.js";
+import { Answer, Empty, Loading, Problem } from "../components/messages.js";
 import { Dialog } from "../components/dialog.js";
 import { baseName, dateTime, firstLine, number, parseTime, plural, shortId, words } from "../components/format.js";
 import { href } from "../router.js";
@@ -80,7 +80,7 @@ function SessionDoctor({ query, setQuery, setTitle }) {
   return html`<${Answer} of=${answer} what="findings">${(files) => html`<section class="page doctor one">
     <div class="head"><h1 title=${about}>${about}</h1><${Facts} items=${[html`<a href=${href("/doctor")}>all transcripts</a>`, html`<a href=${href("/session/:id", { id })}>open the session</a>`,
       session && clientName(session.dialect), html`<${Health} healthy=${files.every(({ healthy }) => healthy)} />`]} /></div>
-    <div class="tabs" role="group" aria-label="Show">${TABS.map(([key, title]) => html`<button key=${key} type="button" class=${tab === key ? "chosen" : ""} aria-pressed=${tab === key} onClick=${() => setQuery({ tab: key })}>${title}</button>`)}</div>
+    <div class="segments" role="group" aria-label="Show">${TABS.map(([key, title]) => html`<button key=${key} type="button" aria-pressed=${tab === key} onClick=${() => setQuery({ tab: key })}>${title}</button>`)}</div>
     ${tab === "findings" ? files.map((file) => html`<${Findings} key=${file.file} file=${file} several=${files.length > 1} />`)
       : tab === "repair" ? html`<${Repair} id=${id} files=${files} />` : html`<${Share} id=${id} query=${query} setQuery=${setQuery} />`}
   </section>`}<//>`;
@@ -122,7 +122,7 @@ function Repair({ id, files }) {
   };
   const { plan, done, after, asks } = state;
   if (state.error) return html`<${Problem} error=${state.error} />`;
-  if (!plan) return html`<p class="note">Looking for what to repair …</p>`;
+  if (!plan) return html`<${Loading} what="the repair plan" />`;
   if (!plan.changes.length) return html`<${Empty}>Nothing to repair.<//>`;
   return html`<div class="card">
     ${done ? html`<h2 data-test="repaired">Repaired: ${number(done.records)} records in the new session</h2>
@@ -177,10 +177,11 @@ function Replacements({ rows, session }) {
   }, [rows]);
   if (!rows.length) return html`<${Empty}>Nothing was recognized as secret or personal.<//>`;
   return html`<div class="card"><h2 data-test="replacements">${plural(rows.length, "replacement")} of ${plural(groups.length, "value")}</h2>
-    ${groups.map((group) => html`<details key=${group.placeholder} class="replaced"><summary><b class="mono">${group.placeholder}</b> <span class="faint">${group.rule}</span><span class="count">${number(group.places.length)}×</span></summary>
+    ${groups.map((group, n) => html`<details key=${group.placeholder} class="replaced" open=${n < OPEN_GROUPS}><summary><b class="mono">${group.placeholder}</b> <span class="faint">${group.rule}</span><span class="count">${number(group.places.length)}×</span></summary>
       <ul>${group.places.slice(0, 100).map((place, n) => html`<li key=${n}><code>${mark(place.context || place.placeholder, place.placeholder)}</code>${" "}
         <span class="faint">${place.field}${place.line ? `, line ${place.line}` : ""}</span>${place.call ? html` <a href=${href("/call/:id", { id: place.call }, { session })}>${shortId(place.call)}</a>` : ""}</li>`)}
         ${group.places.length > 100 ? html`<li class="faint">and ${number(group.places.length - 100)} more</li>` : null}</ul></details>`)}</div>`;
 }
 
+const OPEN_GROUPS = 3;
 const mark = (text, word) => text.split(word).flatMap((piece, n) => (n ? [html`<mark>${word}</mark>`, piece] : [piece]));

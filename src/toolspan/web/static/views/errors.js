@@ -9,7 +9,7 @@ import { Answer, Empty, Problem } from "../components/messages.js";
 import { DAY, PeriodMark, midnight, parseDay } from "../components/period.js";
 import { Table } from "../components/table.js";
 import { CallList } from "./calls.js";
-import { ago, dateTime, day, firstLine, number, parseTime, plural, words } from "../components/format.js";
+import { ago, dateTime, day, firstLine, number, parseTime, plural, toolName, words } from "../components/format.js";
 import { useKeys } from "../keys.js";
 import { href, navigate } from "../router.js";
 
@@ -61,7 +61,7 @@ function addMarks(groups, marks) {
       const passed = Math.round((parseDay(text) - start) / DAY);
       values[Math.max(0, Math.min(SPARK_BINS - 1, Math.floor((passed / days) * SPARK_BINS)))] += count;
     }
-    return { ...group, mark: found, returned, status: !found || returned ? "open" : found.status, values, who: group.program || group.tool, firstTime: parseTime(group.first), lastTime: parseTime(group.last) };
+    return { ...group, mark: found, returned, status: !found || returned ? "open" : found.status, values, who: group.program || toolName(group.tool), firstTime: parseTime(group.first), lastTime: parseTime(group.last) };
   });
 }
 
@@ -94,12 +94,15 @@ function List({ groups, query, setQuery, warning }) {
   const visible = useMemo(() => (show === "all" ? causes : causes.filter(({ status }) => status === show)), [causes, show]);
   const shown = useMemo(() => filterRows(visible, FACETS, query), [visible, choiceKey(FACETS, query)]);
   const columns = useMemo(() => columnsWith(query), [query.since, query.until]);
+  const failures = shown.filter(({ kind }) => kind !== "orphan_result").reduce((sum, { count }) => sum + count, 0);
+  const orphans = shown.filter(({ kind }) => kind === "orphan_result").reduce((sum, { count }) => sum + count, 0);
   const counts = (name) => (name === "all" ? causes.length : causes.filter(({ status }) => status === name).length);
   return html`<section class="page fill errors">
     <div class="head"><h1>Errors</h1><${Facts} items=${[html`<span data-test="count">${plural(shown.length, "cause")}</span>`,
-      html`<span class="tone-bad" data-test="failures">${plural(shown.reduce((sum, { count }) => sum + count, 0), "failure")}</span>`,
+      html`<span class="tone-bad" data-test="failures">${plural(failures, "failed call")}</span>`,
+      orphans > 0 && html`<span title="Their requests are in another file, or lost">${plural(orphans, "result")} without a call</span>`,
       `${number(shown.reduce((sum, { recovered }) => sum + (recovered ?? 0), 0))} recovered by later calls`,
-      nothing > 0 && html`<a href=${href("/calls", {}, { error: "nothing_found", since: query.since, until: query.until })}>${plural(nothing, "search").replace("searchs", "searches")} found nothing</a>`]} /></div>
+      nothing > 0 && html`<a href=${href("/calls", {}, { error: "nothing_found", since: query.since, until: query.until })}>${plural(nothing, "search")} found nothing</a>`]} /></div>
     ${warning}
     <${Facets} rows=${visible} facets=${FACETS} query=${query} setQuery=${setQuery}>
       <div class="segments" role="group" aria-label="Show">${SHOW.map(([key, title]) => html`<button key=${key} type="button" aria-pressed=${show === key} onClick=${() => setQuery({ show: key === "open" ? null : key })}>${title} <span class="count">${number(counts(key))}</span></button>`)}</div>

@@ -105,15 +105,15 @@ function Points({ data, query, setQuery }) {
   const last = parseTime(data.changes.at(-1)?.at);
   return html`<section class="page fill file">
     <div class="head"><h1 title=${path}>${baseName(path)}</h1><${Facts} items=${[html`<a href=${href("/files")}>all files</a>`, html`<span class="mono">${folderOf(path)}</span>`,
-      html`<span data-test="changes">${plural(data.changes.length, "change")}</span>`, first && `${dateTime(first)} to ${dateTime(last)}`]} /></div>
+      html`<span data-test="changes">${plural(data.changes.length, "change")}</span>`, first && (first < last ? `${dateTime(first)} to ${dateTime(last)}` : dateTime(first))]} /></div>
     <div class="slide"><label for="point">${at + 1} of ${points.length}</label>
       <input id="point" type="range" min="0" max=${points.length - 1} step="1" value=${at} list="points" aria-valuetext=${pointText(point, changes)} onInput=${(event) => go(Number(event.target.value))} /></div>
     <div class="columns">
       <ol class="points" ref=${list} aria-label="Points in time">${points.map((one, n) => html`<li key=${pointName(one)}>
         <a href=${href("/files", {}, { ...query, at: pointName(one) })} aria-current=${n === at ? "true" : undefined}><${PointRow} point=${one} change=${changes.get(one.call)} /></a></li>`)}</ol>
       <div class="at" data-test="at">
-        <div class="bar"><div class="tabs" role="group" aria-label="Show">${[["content", "Content"], ["change", "This change"], ["compare", "Compare"]].map(([key, title]) => html`<button key=${key} type="button"
-            class=${show === key ? "chosen" : ""} aria-pressed=${show === key} disabled=${key === "change" && point.side === "before"} onClick=${() => setQuery({ show: key })}>${title}</button>`)}</div>
+        <div class="bar"><div class="segments" role="group" aria-label="Show">${[["content", "Content"], ["change", "This change"], ["compare", "Compare"]].map(([key, title]) => html`<button key=${key} type="button"
+            aria-pressed=${show === key} disabled=${key === "change" && point.side === "before"} onClick=${() => setQuery({ show: key })}>${title}</button>`)}</div>
           ${show === "compare" ? html`<label>with <select value=${pointName(points[from])} onChange=${(event) => setQuery({ from: event.target.value })}>${points.map((one, n) => html`<option key=${n} value=${pointName(one)}>${pointText(one, changes)}</option>`)}</select></label>` : null}
           <span class="spring"></span><${Certainty} point=${point} /><${Restore} path=${path} point=${point} /></div>
         <p class="faint reasons">${point.reasons.join("; ")}</p>
@@ -130,10 +130,10 @@ const pointText = (point, changes) => {
 };
 
 function PointRow({ point, change }) {
-  if (point.side === "before") return html`<span class="what"><b>Before the first change</b></span><span class="dot tone-${TONES[point.confidence]}" title=${point.confidence}>●</span>`;
+  if (point.side === "before") return html`<span class="what">Before the first change</span><span class="dot tone-${TONES[point.confidence]}" title=${point.confidence}>●</span>`;
   return html`<span class="what"><b>${change?.kind ?? ""}</b> ${change?.tool ?? ""}${change && change.added !== null ? html` <span class="tone-good">+${change.added}</span> <span class="tone-bad">−${change.removed}</span>` : ""}</span>
     <span class="dot tone-${TONES[point.confidence]}" title=${point.confidence}>●<span class="sr-only">${point.confidence}</span></span>
-    <span class="faint when">${dateTime(parseTime(change?.at))} · ${shortId(change?.session)}${change?.agent ? ` · agent ${shortId(change.agent)}` : ""}</span>`;
+    <span class="faint when">${[dateTime(parseTime(change?.at)), `session ${shortId(change?.session)}`, change?.agent && `agent ${shortId(change.agent)}`].filter(Boolean).join(" · ")}</span>`;
 }
 
 function Content({ path, point }) {

@@ -72,7 +72,7 @@ export default function Live({ setTitle }) {
     <div role="status" class="sr-only">${questions.length ? `${plural(questions.length, "question")} waiting for you` : ""}</div>
     ${questions.map((entry) => html`<${Question} key=${entry.id} entry=${entry} now=${now} />`)}
     ${sorted.map((session) => html`<${Session} key=${session.id} session=${session} now=${now} asks=${asking.has(session.id)} />`)}
-    ${!sorted.length && !questions.length ? html`<${Empty}>No session is running. Sessions appear here when a client or <code>toolspan run</code> starts one.<//>` : null}
+    ${!sorted.length && !questions.length ? html`<${Empty}>No session is running. Sessions appear here when a client or <code>toolspan run</code> starts one.<br />To answer questions of Claude Code on this page: <code>toolspan hook install --approve</code><//>` : null}
   </section>`;
 }
 

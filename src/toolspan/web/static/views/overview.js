@@ -2,11 +2,11 @@
 // Each part asks for its own data, the cheapest first, so that the page fills from the top.
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { onLive, useApi } from "../api.js";
+import { usageTokens } from "../components/badges.js";
 import { Bars, Sparkline } from "../components/bars.js";
-
 import { Empty, Problem } from "../components/messages.js";
 import { DAY, PeriodChoice, midnight, parseDay, periodStart } from "../components/period.js";
-import { cost, day, duration, firstLine, number, plural, short, words } from "../components/format.js";
+import { cost, day, duration, firstLine, number, plural, short, toolName, words } from "../components/format.js";
 import { href } from "../router.js";
 
 export const styles = ["views/overview.css"];
@@ -68,7 +68,7 @@ function Tiles({ seen, stats, spent, filter }) {
   useEffect(() => onLive(setLive), []);
   const calls = seen?.reduce((sum, row) => sum + row.calls, 0);
   const failed = seen?.reduce((sum, row) => sum + row.errors, 0);
-  const tokens = spent?.reduce((sum, row) => sum + tokensOf(row), 0);
+  const tokens = spent?.reduce((sum, row) => sum + usageTokens(row), 0);
   const waiting = live?.filter(({ status }) => status === "waiting").length;
   const running = live?.filter(({ status }) => status === "running").length;
   const tiles = [
@@ -83,7 +83,6 @@ function Tiles({ seen, stats, spent, filter }) {
     <span class="name">${title}</span><span class=${`figure ${tone ? `tone-${tone}` : ""}`} data-test=${test}>${value || html`<span class="faint">…</span>`}</span>${note ? html`<span class="note-small">${note}</span>` : null}</a>`)}</div>`;
 }
 
-const tokensOf = (row) => row.input_tokens + row.output_tokens + row.cache_creation_input_tokens + row.cache_read_input_tokens;
 const between = (since, until, more = {}) => href("/calls", {}, { since: since.toISOString(), until: until.toISOString(), ...more });
 const level = (count, top) => (count ? Math.min(4, 1 + Math.floor((Math.log1p(count) / Math.log1p(top)) * 3.99)) : 0);
 const weekdays = new Intl.DateTimeFormat("en", { weekday: "short" });
@@ -198,9 +197,9 @@ function Cost({ spent, period }) {
     if (open === null || length <= 100 || start.getDay() === 1) bars.push(open = { start, until: null, cost: 0, tokens: 0 });
     open.until = midnight(start, -1);
     open.cost += row?.cost_usd ?? 0;
-    open.tokens += row ? tokensOf(row) : 0;
+    open.tokens += row ? usageTokens(row) : 0;
   }
-  const total = spent.reduce((sum, row) => sum + tokensOf(row), 0);
+  const total = spent.reduce((sum, row) => sum + usageTokens(row), 0);
   const cached = spent.reduce((sum, row) => sum + row.cache_read_input_tokens, 0);
   const unpriced = spent.reduce((sum, row) => sum + row.unpriced_requests, 0);
   return html`<${Bars} label="Cost per day" format=${(value) => (value >= 10 ? `$${short(Math.round(value))}` : cost(value))} labels=${[dayTitle.format(bars[0].start), dayTitle.format(bars.at(-1).start)]}
@@ -232,7 +231,7 @@ function Causes({ groups, period, filter }) {
   if (!counted.length) return html`<${Empty}>Nothing failed.<//>`;
   return html`<table class="plain mini causes"><tbody>${counted.slice(0, ROWS).map((group) => html`<tr key=${group.id}>
     <td class="right"><a class="tone-bad" href=${href("/errors", {}, { ...filter, group: group.id })} data-test="cause-count">${number(group.seen)}<span class="sr-only"> calls</span></a></td>
-    <td class="cut"><a href=${href("/errors", {}, { ...filter, group: group.id })}><b>${group.program || group.tool}</b> ${words(group.kind)}</a> <span class="faint">${firstLine(group.text) || group.cause}</span></td>
+    <td class="cut"><a href=${href("/errors", {}, { ...filter, group: group.id })}><b>${group.program || toolName(group.tool)}</b> ${words(group.kind)}</a> <span class="faint">${firstLine(group.text) || group.cause}</span></td>
     <td class="right"><${Sparkline} values=${group.values} label=${`${group.seen} failures over time`} width=${90} /></td></tr>`)}</tbody></table>
     ${counted.length > ROWS ? html`<p class="legend"><a href=${href("/errors", {}, filter)}>${plural(counted.length - ROWS, "more cause")}</a></p>` : null}`;
 }

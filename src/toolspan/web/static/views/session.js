@@ -3,11 +3,11 @@
 // start), text (none, line, full), thinking, closed (subagents), idle (show idle time as long as it was), unfold.
 import { Component, html, useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { get, onLive, useApi } from "../api.js";
-import { Badge, Facts, StateBadge, STATES, clientName } from "../components/badges.js";
+import { Badge, Facts, StateBadge, STATES, clientName, usageTokens } from "../components/badges.js";
 import { baseName, clock, cost, dateTime, duration, firstLine, number, parseTime, plural, short, shortId, words } from "../components/format.js";
 import { Answer, Empty, Loading } from "../components/messages.js";
 import { Markdown } from "../components/rich.js";
-import { FLAGS, WRONG, buildItems, buildModel, hiddenAgents, isResume, makeFilter, makeScale, overlaps, rowAtLine } from "../components/timeline-model.js";
+import { FLAGS, WRONG, buildItems, buildModel, hiddenAgents, isResume, makeFilter, makeScale, matchCalls, overlaps, rowAtLine } from "../components/timeline-model.js";
 import { VirtualList } from "../components/virtual-list.js";
 import { Waterfall } from "../components/waterfall.js";
 import { useKeys } from "../keys.js";
@@ -16,6 +16,7 @@ import { CallPanel } from "./call.js";
 
 export const styles = ["views/call.css", "views/session.css"];
 
+const TOKENS = ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
 const ROW = 29;
 const TEXT_ROW = 150;
 const list = (value) => (value === undefined ? [] : [].concat(value));
@@ -76,14 +77,12 @@ function SessionPage({ id, model, about, query, setQuery }) {
   const range = useMemo(() => interval(query.range), [query.range]);
   const zoom = useMemo(() => interval(query.zoom), [query.zoom]);
   const text = ["none", "full"].includes(query.text) ? query.text : "line";
+  const callFilter = { states: new Set(list(query.state)), tool: query.tool ?? "", find: query.find ?? "" };
+  // perf: tested once for the list and the waterfall, which is drawn again only if a filter on calls changes
+  const matches = useMemo(() => matchCalls(model, callFilter), [model, JSON.stringify([query.state, query.tool, query.find])]);
   const passes = useMemo(() => makeFilter({
-    states: new Set(list(query.state)), tool: query.tool ?? "", agent: query.agent === undefined ? null : Number(query.agent), find: query.find ?? "", range, text,
-    thinking: query.thinking === "1", hidden: hiddenAgents(model.agents, closed),
+    ...callFilter, matches, agent: query.agent === undefined ? null : Number(query.agent), range, text, thinking: query.thinking === "1", hidden: hiddenAgents(model.agents, closed),
   }), [model, filterKey]);
-  // perf: a canvas of 50,000 calls is drawn again only if a filter on calls changes
-  const marksCall = useMemo(() => makeFilter({
-    states: new Set(list(query.state)), tool: query.tool ?? "", agent: null, find: query.find ?? "", range: null, text: "line", thinking: true, hidden: new Set(),
-  }), [model, JSON.stringify([query.state, query.tool, query.find])]);
   const { items, shown } = useMemo(() => buildItems(model, passes, { unfold: query.unfold === "1", opened }), [model, passes, query.unfold, opened]);
   const scale = useMemo(() => makeScale(model, query.idle !== "1"), [model, query.idle]);
   const selected = useMemo(() => {
@@ -160,7 +159,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
   return html`<section class=${`page fill session${query.call ? " with-panel" : ""}`}>
     <${Head} id=${id} model=${model} about=${about} query=${query} setQuery=${setQuery} />
     ${model.to > model.from ? html`<${Waterfall} model=${model} scale=${scale} zoom=${zoom} range=${range} control=${chart} selected=${selected?.kind === "call" ? selected : null} closed=${closed}
-      passes=${marksCall} onZoom=${(pair) => setQuery({ zoom: intervalText(pair) })} onRange=${(pair) => setQuery({ range: intervalText(pair) })} onSelect=${(call) => { select(call); control.current?.scrollTo(place(call), "center"); }} onToggle=${toggle} />` : null}
+      matches=${matches} onZoom=${(pair) => setQuery({ zoom: intervalText(pair) })} onRange=${(pair) => setQuery({ range: intervalText(pair) })} onSelect=${(call) => { select(call); control.current?.scrollTo(place(call), "center"); }} onToggle=${toggle} />` : null}
     <${Tools} model=${model} query=${query} setQuery=${setQuery} text=${text} scale=${scale} zoomBy=${zoomBy} zoom=${zoom} shown=${shown} step=${(way) => step(way, isWrong)} />
     ${range ? html`<${RangeBar} model=${model} range=${range} query=${query} setQuery=${setQuery} />` : null}
     <div class="split">
@@ -175,11 +174,19 @@ function SessionPage({ id, model, about, query, setQuery }) {
 function Head({ id, model, about, query, setQuery }) {
   const info = model.session;
   const usage = useApi("usage", { by: "session", session: id });
-  const spent = usage.data?.find(({ session }) => session === id)?.cost_usd;
+  const used = usage.data?.find(({ session }) => session === id);
+  const spent = used?.cost_usd;
   const chosen = list(query.state);
   const total = Object.entries(info.calls).reduce((sum, [state, count]) => sum + (state === "orphan_result" ? 0 : count), 0);
   const pick = (state) => setQuery({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
+  const parts = useMemo(() => {
+    const sums = {};
+    for (const { start, end, part } of model.slices) sums[part] = (sums[part] ?? 0) + end - start;
+    return Object.entries(sums).filter(([, ms]) => ms > 0).sort((a, b) => b[1] - a[1]);
+  }, [model]);
   return html`<div class="head"><h1 title=${about}>${about}</h1>
+    <span class="links"><a class="small-button" href=${href("/doctor", {}, { session: id, tab: "share" })} title="Export this session without secrets">Share</a>
+      <a class="small-button" href=${href("/sessions", {}, { mark: id })} title="Compare with another session">Compare</a></span>
     <${Facts} items=${[
       `${clientName(info.dialect)} ${info.versions.at(-1) ?? ""}`.trim(),
       info.models.length > 0 && info.models.join(", "),
@@ -189,17 +196,16 @@ function Head({ id, model, about, query, setQuery }) {
       html`<span data-test="calls">${plural(total, "call")}</span>`,
       info.agents > 0 && plural(info.agents, "subagent"),
       info.concurrency > 1 && `up to ${info.concurrency} at once`,
-      html`<span title=${Object.entries(info.tokens).map(([name, count]) => `${words(name)} ${number(count)}`).join(", ")}>${short(Object.values(info.tokens).reduce((sum, count) => sum + count, 0))} tokens</span>`,
+      used && html`<span title=${TOKENS.map((name) => `${words(name)} ${number(used[name])}`).join(", ")}>${short(usageTokens(used))} tokens</span>`,
       model.peak > 0 && html`<span title="the largest request of the session">context up to ${short(model.peak)}${model.window ? ` of ${short(model.window)}` : ""}</span>`,
       spent !== undefined && spent !== null && cost(spent),
       info.compactions > 0 && plural(info.compactions, "compaction"),
       info.forked_from && html`<a href=${href("/session/:id", { id: info.forked_from })}>fork of ${shortId(info.forked_from)}</a>`,
       info.findings > 0 && html`<a href=${href("/doctor", {}, { session: id })}>${plural(info.findings, "finding")}</a>`,
-      html`<a href=${href("/doctor", {}, { session: id, tab: "share" })} title="Export this session without secrets">Share</a>`,
-      html`<a href=${href("/sessions", {}, { mark: id })} title="Compare with another session">Compare</a>`,
     ]} />
-    <p class="chips" role="group" aria-label="States">${Object.entries(info.calls).sort((a, b) => b[1] - a[1]).map(([state, count]) => html`<button type="button" key=${state} class=${`chip tone-${STATES[state]?.[1] ?? "muted"}`}
-      aria-pressed=${chosen.includes(state)} title=${model.meanings[state]} onClick=${() => pick(state)}><${StateBadge} state=${state} /> ${number(count)}</button>`)}</p></div>`;
+    <div class="chips" role="group" aria-label="States">${Object.entries(info.calls).sort((a, b) => b[1] - a[1]).map(([state, count]) => html`<button type="button" key=${state} class=${`chip tone-${STATES[state]?.[1] ?? "muted"}`}
+      aria-pressed=${chosen.includes(state)} title=${model.meanings[state]} onClick=${() => pick(state)}><${StateBadge} state=${state} /> ${number(count)}</button>`)}
+      <span class="parts hide-narrow" title="what the time was used for">${parts.map(([part, ms]) => html`<span key=${part} class=${`legend part-${part}`}>${words(part)} ${duration(ms)}</span>`)}</span></div></div>`;
 }
 
 function Tools({ model, query, setQuery, text, scale, zoom, zoomBy, shown, step }) {
@@ -207,11 +213,6 @@ function Tools({ model, query, setQuery, text, scale, zoom, zoomBy, shown, step 
     const map = new Map();
     for (const { tool } of model.calls) map.set(tool, (map.get(tool) ?? 0) + 1);
     return [...map].sort((a, b) => b[1] - a[1]);
-  }, [model]);
-  const parts = useMemo(() => {
-    const sums = {};
-    for (const { start, end, part } of model.slices) sums[part] = (sums[part] ?? 0) + end - start;
-    return Object.entries(sums).filter(([, ms]) => ms > 0).sort((a, b) => b[1] - a[1]);
   }, [model]);
   const timer = useRef(0);
   const type = (event) => {
@@ -230,7 +231,6 @@ function Tools({ model, query, setQuery, text, scale, zoom, zoomBy, shown, step 
     <label><input type="checkbox" checked=${query.thinking === "1"} onChange=${(event) => setQuery({ thinking: event.target.checked ? "1" : null })} /> thinking</label>
     ${scale.hasGaps || query.idle ? html`<label><input type="checkbox" checked=${query.idle === "1"} onChange=${(event) => setQuery({ idle: event.target.checked ? "1" : null })} /> idle time</label>` : null}
     ${filtered ? html`<span class="faint" data-test="shown">${plural(shown.filter(({ kind }) => kind === "call").length, "call")} shown</span><button type="button" class="quiet" onClick=${() => setQuery({ state: null, tool: null, agent: null, find: null, range: null })}>Clear</button>` : null}
-    <span class="parts hide-narrow">${parts.map(([part, ms]) => html`<span key=${part} class=${`legend part-${part}`}>${words(part)} ${duration(ms)}</span>`)}</span>
     <span class="buttons">
       ${wrong ? html`<button type="button" class="small" title="Previous failure (p)" onClick=${() => step(-1)}>‹ failure</button><button type="button" class="small" title="Next failure (n)" onClick=${() => step(1)}>failure ›</button>` : null}
       <button type="button" class="small" title="Zoom out (-)" aria-label="Zoom out" disabled=${!zoom} onClick=${() => zoomBy(2)}>−</button>

@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { onLive, useApi } from "../api.js";
 import { Facets, choiceKey, filterRows } from "../components/facets.js";
 import { Table } from "../components/table.js";
-import { Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
+import { Facts, LiveBadge, StateBadge, clientName, usageTokens } from "../components/badges.js";
 import { Answer, Empty, Loading, Problem } from "../components/messages.js";
 import { PeriodMark, midnight } from "../components/period.js";
 import { ago, baseName, cost, dateTime, duration, firstLine, number, parseTime, plural, short, shortId, words } from "../components/format.js";
@@ -87,7 +87,7 @@ function List({ query, setQuery }) {
       html`<span data-test="count">${shown.length === rows.length ? plural(rows.length, "session") : `${number(shown.length)} of ${plural(rows.length, "session")}`}</span>`,
       plural(sum(shown, "calls"), "call"),
       html`<span class=${failed ? "tone-bad" : ""}>${number(failed)} failed</span>`,
-      `${short(sum(shown, "total"))} tokens`,
+      usage.data && html`<span data-test="tokens">${short(sum(shown, "total"))} tokens</span>`,
       usage.data && cost(sum(shown, "cost")),
     ]} /></div>
     ${mark ? html`<p class="banner" role="status">Compare <b>${marked?.about || shortId(mark)}</b> with: choose ⇄ of another session. <button type="button" onClick=${() => setQuery({ mark: null })}>Cancel</button></p>` : null}
@@ -102,16 +102,16 @@ function List({ query, setQuery }) {
 const sum = (rows, key) => rows.reduce((total, row) => total + (row[key] ?? 0), 0);
 
 function join(sessions, usage, live) {
-  const costs = new Map(usage.map((row) => [row.session, row.cost_usd]));
+  const used = new Map(usage.map((row) => [row.session, row]));
   const status = new Map(live.map((row) => [row.id, row]));
   return sessions.map((row) => {
     const [start, end] = [parseTime(row.started ?? row.ended), parseTime(row.ended ?? row.started)];
     return {
       ...row, start, end,
       about: firstLine(row.title || row.first_prompt),
-      lasted: start && end ? end - start : null,
-      total: Object.values(row.tokens).reduce((total, count) => total + count, 0),
-      cost: costs.get(row.id) ?? null,
+      lasted: row.started && row.ended ? end - start : null,
+      total: used.has(row.id) ? usageTokens(used.get(row.id)) : null,
+      cost: used.get(row.id)?.cost_usd ?? null,
       live: status.get(row.id) ?? null,
       periods: periodsOf(end),
       toolNames: Object.keys(row.tools),
@@ -124,6 +124,7 @@ function join(sessions, usage, live) {
 
 const MAX_HITS = 1000;
 const PLACES = [["all", "Everywhere"], ["message", "Messages"], ["input", "Inputs"], ["result", "Results"]];
+const SIDES = { toolUseResult: "result data" };
 const VOICES = { prompt: "prompt", text: "reply", thinking: "thinking" };
 
 const HIT_FACETS = [
@@ -140,7 +141,7 @@ export function hitHref(row) {
   return href("/session/:id", { id: row.session }, { ...place, q: row.q });
 }
 
-const hitCell = (row, room = 200) => html`<span class="hit-head">${row.tool ? html`<${StateBadge} state=${row.state} text=${false} /> <b>${row.tool}</b> ` : html`<b>${VOICES[row.voice] ?? row.voice ?? "message"}</b> `}<span class="faint">${row.sides.filter((side) => side !== "message").join(", ")}${row.target ? ` ${firstLine(row.target, 100)}` : ""}</span></span>
+const hitCell = (row, room = 200) => html`<span class="hit-head">${row.tool ? html`<${StateBadge} state=${row.state} text=${false} /> <b>${row.tool}</b> ` : html`<b>${VOICES[row.voice] ?? row.voice ?? "message"}</b> `}<span class="faint">${row.sides.filter((side) => side !== "message").map((side) => SIDES[side] ?? side).join(", ")}${row.target ? ` ${firstLine(row.target, 100)}` : ""}</span></span>
   <a class="snippet mono" href=${hitHref(row)}>${flat(row.snippet.before).slice(-room)}<mark>${flat(row.snippet.match)}</mark>${flat(row.snippet.after)}</a>`;
 const flat = (text) => text.replace(/\s+/g, " ");
 
@@ -160,7 +161,7 @@ function Search({ query, setQuery }) {
     return { ...row, n, time, q: query.q, title: titles.get(row.session), periods: periodsOf(time) };
   }), [answer.data, titles]);
   const shown = useMemo(() => filterRows(rows, HIT_FACETS, query), [rows, choiceKey(HIT_FACETS, query)]);
-  const count = answer.data ? (shown.length === rows.length ? (rows.length >= MAX_HITS ? `the newest ${number(rows.length)} matches` : plural(rows.length, "match").replace("matchs", "matches")) : `${number(shown.length)} of ${number(rows.length)} matches`) : "searching …";
+  const count = answer.data ? (shown.length === rows.length ? (rows.length >= MAX_HITS ? `the newest ${number(rows.length)} matches` : plural(rows.length, "match")) : `${number(shown.length)} of ${number(rows.length)} matches`) : "searching …";
   return html`<section class="page fill sessions search-results">
     <div class="head"><h1>Search: ${query.q}</h1><${Facts} items=${[html`<span data-test="count" role="status">${count}</span>`, answer.data && plural(new Set(shown.map(({ session }) => session)).size, "session")]} /></div>
     <${Facets} rows=${rows} facets=${HIT_FACETS} query=${query} setQuery=${setQuery}>
