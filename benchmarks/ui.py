@@ -131,8 +131,9 @@ OPEN_CALL = (
     "find('.panel .call-detail h2').innerText",
 )
 FILTER_CALLS = ("", "find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
+FIRST_PAGE = "document.querySelector('main .tiles') && !document.querySelector('main .loading, main .skeleton')"
 OURS = (
-    View("first page", "/", "document.querySelector('main h1') && !document.querySelector('main .loading')"),
+    View("first page", "/", FIRST_PAGE),
     View("sessions list", "/sessions", LIST, scrolls=True, actions={"sort": SORT, "filter": FILTER}),
     View(
         "long session",
@@ -328,6 +329,7 @@ def open_browser(profile: Path) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1360,900",
+                     "--disable-background-networking", "--disable-component-update", "--no-first-run",
                      f"--user-data-dir={profile}"):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))

@@ -3,8 +3,8 @@ import { useCallback, useEffect, useRef, useState } from "./lib.js";
 
 const pageToken = document.querySelector('meta[name="toolspan-token"]').content;
 
-const PAUSE_FACTOR = 10;
-const MAX_PAUSE = 60_000;
+const PAUSE_FACTOR = 3;
+const MAX_PAUSE = 15_000;
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -50,7 +50,7 @@ export async function post(path, body = {}) {
 
 // A hook: { data, error, loading, warnings, reload }. Data of the last answer stays while the next one loads.
 // A null path asks nothing. With { live: true }, it asks again when a transcript changes, while the page is visible, and
-// pauses ten times as long as the answer took, so that an open page costs little while a session grows.
+// pauses three times as long as the answer took, so that an open page costs little while a session grows.
 export function useApi(path, query = {}, { live = false } = {}) {
   const url = path === null ? null : apiUrl(path, query);
   const [state, setState] = useState({ url: null, data: undefined, error: null, loading: url !== null, warnings: [] });

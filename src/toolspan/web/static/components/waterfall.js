@@ -162,7 +162,7 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
       <canvas class="over" ref=${frame} onPointerDown=${pullStart} onPointerMove=${pullMove} onPointerUp=${pullEnd} onDblClick=${() => onZoom(null)}></canvas></div>
     <div class="lanes" tabindex="0" role="img" aria-label=${about}>
       <div class="stack" style=${{ height: `${tracks.height}px` }}>
-        <canvas ref=${canvas}></canvas><canvas ref=${bars} class="over"></canvas>
+        <canvas ref=${canvas}></canvas><canvas ref=${bars} class="calls"></canvas>
         <canvas ref=${overlay} class="over" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => setTip(null)} onDblClick=${() => onZoom(null)}></canvas>
       </div>
     </div>
