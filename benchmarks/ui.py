@@ -230,7 +230,7 @@ def serve_toolspan(projects: Path, scratch: Path) -> Iterator[tuple[subprocess.P
     program = Path(sys.executable).with_name("toolspan")
     env = {**environment(scratch), "XDG_CACHE_HOME": str(scratch / "cache"), "XDG_RUNTIME_DIR": str(scratch / "run")}
     started = time.monotonic()
-    command = [program, "ui", projects.parent, "--json", "--no-open", "--port", "0"]
+    command = [str(program), "ui", str(projects.parent), "--json", "--no-open", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=env)
     try:
         assert process.stdout is not None
