@@ -33,32 +33,20 @@ _ODD_WORDS = (
     "*", "*.txt", "?.py", "[ab]*", "{a,b}.txt", "$X", "${X}", '"$X"', "$(pwd)", "`pwd`", "'a b'", '"a b"', "a\\ b",
     "$'a\\tb'", "''", "--", "-", "$((1+1))", "${X:-y}", "${X:=y}", "~+", "!!", "#x", "a#b", "=x", "x=y", "%1",
     "<(ls)", ">(cat)", "$'\\x2d'c", "@", ":", "src/*", "**/*.py", '"*.txt"', "$?", "$$", "$1", "$@", "\\*", "-rf",
-    "--help", "--version", "-v", "1", "10",
+    "--help", "--version", "-v", "1", "10", "a{1,2}", "'{a,b}'", ".e*", "[!a]*", "*/", "./*", ".*", "~+/a.txt", "'~/x'",
+    "x=~/y", '"$HOME/proj"', "$HOME/proj/a.txt", '"$PWD/src"', "HEAD~1", "HEAD@{1}", "stash@{0}", "@{u}", "HEAD:a.txt",
+    "a\\\\b", "$'a'", '$"a"', "\u00fc.txt", "a\u00a0b", "-n", "-5", "+5", "--x=y", "-x=y", "-o", "@x", "=ls", "'#x'",
+    "x~1", "a.", "...", "-- a.txt", ".//a.txt", "src//b.py", "./src/../a.txt", ".ENV", "secret/*", ".[e]nv",
+    "ln-secret", "ln-dir/x.txt", "ln-git", "ln-dir", "HEAD", "main..HEAD", "'s/a/b/'", "'1p'", "-la", "-r",
+    "-f", "-e x", "-i",
 )  # fmt: skip
 OPTIONS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text(encoding="utf-8"))
 """Words that may follow a program; the line is completed with further words."""
 _COMMON = (
-    "ls",
-    "cat",
-    "grep",
-    "git",
-    "find",
-    "sed",
-    "echo",
-    "cd",
-    "head",
-    "tail",
-    "sort",
-    "rm",
-    "cp",
-    "mv",
-    "mkdir",
-    "touch",
-    "xargs",
-    "awk",
-    "wc",
-    "rg",
-)
+    "ls", "cat", "grep", "git", "find", "sed", "echo", "cd", "head", "tail", "sort", "rm", "cp", "mv", "mkdir", "touch",
+    "xargs", "awk", "wc", "rg", "jq", "uniq", "cut", "tr", "diff", "stat", "file", "date", "ps", "test", "printf",
+    "timeout", "env", "command", "git", "git", "du", "tree", "docker", "rmdir",
+)  # fmt: skip
 
 
 class Lines:
@@ -145,7 +133,10 @@ class Lines:
             f"< {target}", ">&2", f">& {target}", f"<> {target}", "<<< x", f"2>&1 > {target}", "&>/dev/null",
             f"1> {target} 2> {self.word()}", ">/dev/null 2>&1", "<<EOF\nx\nEOF", "<<'EOF'\n$(id)\nEOF",
             f"{{fd}}> {target}", "3>&1", ">&-", f">{target}", "> $X", "> $(pwd)/x", "> *.txt", "> ~/x", "> 'a b'",
-            f"&>> {target}",
+            f"&>> {target}", "<<< 'a b'", "<<<$X", f"0< {target}", f"3< {target}", "<&0", f"2>> {target}",
+            f"> ./{target}", f"> src/{target}", f"> '{target}'", f'> "{target}"', "> a=b", "> -", "> x~",
+            "> /dev/stderr", "> //dev/null", "<<-EOF\n\tx\n\tEOF", "<<\\EOF\n$(id)\nEOF", f"<{target}",
+            f"2>&1 | cat {target}",
         ))  # fmt: skip
 
     def _joined(self, count: int) -> str:
@@ -171,5 +162,11 @@ class Lines:
             f"find . -name '*.py' | xargs {one}", f"{one} | while read l; do echo $l; done",
             f"until true; do {one}; done", f"select x in a; do {one}; done", f"a=({one}); echo",
             f"function g {{ {one}; }}", f"export X=1 && {one}", f"set -e; {one}", f"cat <<EOF\n$({one})\nEOF",
-            f"true && ({one}) || {other}",
+            f"true && ({one}) || {other}", f"cd src && cd .. && {one}", f"cd /home/dev/proj && {one}", f"{one}|{other}",
+            f"{one}&&{other}", f"{one} \\\n", f"\t{one}", f"{one} #x", f"{one} # '\n{other}", f"timeout 5s {one}",
+            f"nice -n 5 {one}", f"xargs -n1 {one}", f"find . -exec {one} \\;", f"find . | xargs {one}",
+            f"{one}\n\n{other}", f"cd . && {one}", f"{one} && cd src", f"cat a.txt | {one}", f"{one} | head -5",
+            f"{one} 2>&1 | tail -n 5", f"{one} && echo ok || echo failed", f"cd src && {one} && cd ..",
+            f"cd ~/other && {one}", f"cd secret; {one}", f"env {one}", f"command {one}",
+            f"[ -f a.txt ] && {one}", f"if test -d src; then {one}; else {other}; fi",
         ))  # fmt: skip

@@ -14,7 +14,7 @@ from tests.explore.generate import MODES
 
 Json = dict[str, Any]
 _SHELL = "<home>/orc/quiet/bash"
-_CALLS = 60
+_CALLS = 120
 _CALLS_IN_PLAN_MODE = 16
 """In plan mode, the newest client ends the turn after some twenty refusals."""
 _RULES = (
@@ -25,6 +25,11 @@ _RULES = (
     "Edit(/new.txt)", "Read(**/*.pem)", "Edit(.env)", "Read(a.txt)", "Edit(**)", "Edit(~/other/**)", "Write", "Read",
     "Bash", "Edit", "Bash(tee:*)", "Bash(sort:*)", "Bash(docker ps:*)", "Bash(curl:*)", "Bash(head *)",
     "Edit(//tmp/**)", "Read(/src/b.py)", "Bash(ls -la)", "Bash(cat a.txt)", "Grep", "Glob",
+    "Bash(* a.txt)", "Bash(git * HEAD)", "Bash(c* *)", "Bash(*x*)", "Bash(l*)", "Bash(grep:*)", "Bash(rg:*)",
+    "Bash(touch:*)", "Bash(mv:*)", "Bash(jq:*)", "Bash(nice *)", "Bash(command *)", "Bash(bash -c *)",
+    "Bash(git push:*)", "Read(./src/**)", "Edit(./deep/**)", "Read(//home/dev/proj/.env)", "Read(~/proj/a.txt)",
+    "Edit(.git/**)", "Edit(~/proj/src/**)", "Read(secret)", "Bash(git diff:*)", "Bash(find . -name *)", "Edit(*.txt)",
+    "Bash(test:*)",
 )  # fmt: skip
 _PATHS = (
     "a.txt", "src/b.py", "new.txt", "src/new.py", ".env", "secret/key.pem", ".git/config", ".git/hooks/pre-commit",
@@ -64,7 +69,8 @@ def generate_permission_case(seed: int, version: str, number: int) -> Json:
     for index in range(_CALLS_IN_PLAN_MODE if mode == "plan" else _CALLS):
         name, given = ("Bash", {"command": lines.line()}) if rng.random() < 0.75 else _file_call(rng)
         calls.append({"id": f"toolu_01{case['id'].replace('-', '')}x{index:03}", "name": name, "input": given})
-    case["turns"] = [calls[at : at + 4] for at in range(0, len(calls), 4)]
+    size = 4 if mode == "plan" else 10
+    case["turns"] = [calls[at : at + size] for at in range(0, len(calls), size)]
     return case
 
 

@@ -36,4 +36,4 @@ def find_file_arguments(name: str, arguments: Sequence[ShellWord]) -> FileArgume
         return None
     if name == "sed" and any(word.text[:2] in ("-i", "--") for word in arguments):
         return FileArguments(changed=known.files("read", "write"))
-    return FileArguments(read=known.files("read", "stat"), changed=known.files("write"))
+    return FileArguments(read=known.files("read", "stat"), changed=known.changed)

@@ -85,11 +85,14 @@ class _ProgramFinder:
         root = self._root
         if root.has_error:
             self.uncertainties.append("it does not parse")
-        if not syntax.BREAKS.fullmatch(self._text, 0, self._start(root)):
+        if not self._is_blank(0, self._start(root)):
             self.uncertainties.append("something stands before it")
         self._visit_sequence(root)
-        if not syntax.BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
+        if not self._is_blank(self._end(root), len(self._text)):
             self.uncertainties.append("something stands behind it")
+
+    def _is_blank(self, start: int, end: int) -> bool:
+        return start == end or syntax.BREAKS.fullmatch(self._text, start, end) is not None
 
     def _source_text(self, node: Node) -> str:
         return self._text[self._start(node) : self._end(node)]
@@ -129,11 +132,11 @@ class _ProgramFinder:
             self._check_between_commands(at, child)
             self._visit_statement(child)
             at = self._end(child)
-        if not syntax.BREAKS.fullmatch(self._text, at, self._end(node)):
+        if not self._is_blank(at, self._end(node)):
             self.uncertainties.append("something stands behind a command")
 
     def _check_between_commands(self, at: int, child: Node) -> None:
-        if not syntax.BREAKS.fullmatch(self._text, at, self._start(child)):
+        if not self._is_blank(at, self._start(child)):
             self.uncertainties.append("something stands between two commands")
 
     def _visit_list(self, node: Node) -> None:
@@ -218,7 +221,8 @@ class _ProgramFinder:
             self.uncertainties.append("two words touch")
 
     def _check_blanks(self, at: int, child: Node) -> None:
-        if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
+        start = self._start(child)
+        if at != start and not syntax.BLANKS.fullmatch(self._text, at, start):
             self.uncertainties.append("something stands between two words")
 
     def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
@@ -394,7 +398,8 @@ class _ProgramFinder:
 
     def _add_here_document(self, node: Node, builder: ProgramBuilder) -> None:
         """Add a here-document. Its first and last lines are located again, because the tree may be wrong."""
-        parts = {child.type: child for child in node.children}
+        children = node.children
+        parts = {child.type: child for child in children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
         if start is None or end is None or not ("<<" in parts or "<<-" in parts):
             self.uncertainties.append("a here-document is not understood")
@@ -404,8 +409,8 @@ class _ProgramFinder:
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
         stop = syntax.find_closing_line(self._text, begin, mark.text, tabs="<<-" in parts)
         rest = self._text[self._end(start) : max(begin - 1, 0)]
-        beside = (part for part in node.children if part.type not in ("heredoc_body", "heredoc_end"))
-        on_line = all(self._end(part) < begin for part in beside) and rest[:1] in syntax.MARK_TERMINATORS
+        last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
+        on_line = last < begin and rest[:1] in syntax.MARK_TERMINATORS
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self.uncertainties.append("a here-document is not understood")
@@ -413,7 +418,8 @@ class _ProgramFinder:
         literal = re.search(r"['\"\\]", self._source_text(start)) is not None
         if not literal:
             self.unclear.append("A here-document with expansions")
-        self._visit_after_mark(node, builder)
+        if not parts.keys() <= syntax.HEREDOC_NODES:
+            self._visit_after_mark(children, builder)
         builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
 
     def _parse_mark(self, node: Node) -> ShellWord:
@@ -422,9 +428,9 @@ class _ProgramFinder:
             self.uncertainties.append("a here-document is not understood")
         return word or syntax.UNKNOWN_WORD
 
-    def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
+    def _visit_after_mark(self, children: Sequence[Node], builder: ProgramBuilder) -> None:
         """Visit the rest of the line after a here-document delimiter: words, redirects and further commands."""
-        for child in node.children:
+        for child in children:
             kind = child.type
             if kind not in syntax.HEREDOC_NODES:
                 self.unclear.append("Text after the start of a here-document")

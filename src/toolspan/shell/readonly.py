@@ -31,7 +31,7 @@ def _is_read_only_command(command: Program) -> bool:
 def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:
     """Return whether a program is read-only with these arguments."""
     known = read_arguments(name, arguments)
-    return known.unknown is None and known.spec is not None and not known.files("write")
+    return known.unknown is None and known.spec is not None and not known.changed
 
 
 def _is_harmless_redirect(redirect: Redirect) -> bool:

@@ -60,6 +60,10 @@ class Arguments(Struct, frozen=True):
     unknown: str | None = None
     """The first argument that is not understood."""
     spec: ProgramSpec | None = None
+    read: tuple[ShellWord, ...] = ()
+    """The files that the program reads."""
+    changed: tuple[ShellWord, ...] = ()
+    """The files that the program creates, changes or removes."""
 
     def files(self, *roles: Role) -> tuple[ShellWord, ...]:
         """Return the arguments that have one of the roles."""
@@ -103,6 +107,10 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     bare: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """The kind of each option: `flag`, `value`, `optional` or `read`."""
+    roles: tuple[str, ...] = ()
+    """The words of `operands`."""
+    noted_options: Mapping[str, str] = field(default_factory=dict)
+    """The `pattern_options` and `recursive` options, with the name of that field."""
 
     @property
     def takes_dashes(self) -> bool:
@@ -144,7 +152,13 @@ def program_table() -> Mapping[str, ProgramSpec]:
                 texts = f"{base.get(key, '')} {fields.get(key, '')}"
                 clusters = merged.get("grammar") not in _SINGLE_DASH_WORDS
                 options.update(dict.fromkeys(_split_options(texts, clusters=clusters), kind))
-            table[name] = convert({**merged, "options": options}, ProgramSpec)
+            spec = convert({**merged, "options": options}, ProgramSpec)
+            noted = {
+                option: key
+                for key in ("pattern_options", "recursive")
+                for option in _split_options(getattr(spec, key), clusters=True)
+            }
+            table[name] = replace(spec, roles=tuple(spec.operands.split()), noted_options=noted)
     return table
 
 
@@ -170,7 +184,7 @@ def find_operands(name: str, arguments: Sequence[ShellWord]) -> Arguments | None
         unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, rest)
         shorter = [word for word in rest if word.text != unknown]
         if unknown is None or len(shorter) == len(rest):
-            return Arguments(tuple(reader.arguments), None, spec)
+            return reader.result(None)
         rest = shorter
 
 
@@ -191,7 +205,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
     unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, arguments)
     if unknown is None:
         unknown = reader.find_rejected()
-    return Arguments(tuple(reader.arguments), unknown, spec)
+    return reader.result(unknown)
 
 
 _HOME_PATH = re.compile(r"~|\$HOME/")
@@ -231,15 +245,18 @@ class _ArgumentReader:
     """A reader for the arguments of one program. Its methods return the first text that is not understood, or None."""
 
     def __init__(self, spec: ProgramSpec, *, lenient: bool = False) -> None:
-        self._spec, self._roles, self._lenient = spec, spec.operands.split(), lenient
+        self._spec, self._roles, self._lenient = spec, spec.roles, lenient
         self._rejects_dashes = spec.closed or not spec.globs
         self.arguments: list[Argument] = []
         self._has_operand = self._is_recursive = False
 
-    @property
-    def files(self) -> list[ShellWord]:
-        """The arguments that are read."""
-        return [argument.word for argument in self.arguments if argument.role == "read"]
+    def result(self, unknown: str | None) -> Arguments:
+        """Return what has been read."""
+        found = tuple(self.arguments)
+        return Arguments(found, unknown, self._spec, self._with_role("read"), self._with_role("write"))
+
+    def _with_role(self, role: Role) -> tuple[ShellWord, ...]:
+        return tuple([argument.word for argument in self.arguments if argument.role == role])
 
     def _add(self, word: ShellWord, role: Role) -> None:
         self.arguments.append(Argument(word, role))
@@ -270,7 +287,7 @@ class _ArgumentReader:
                     return text
                 at += taken
         self._add_default()
-        return "" if self._roles[:1] == ["script"] and not self._lenient else None
+        return "" if self._roles[:1] == ("script",) and not self._lenient else None
 
     def _is_uncertain(self, word: ShellWord) -> bool:
         """Return whether a word may become an option or another word when the shell expands it."""
@@ -345,14 +362,11 @@ class _ArgumentReader:
         return len(values)
 
     def _note_option(self, option: str) -> None:
-        if not (self._spec.pattern_options or self._spec.recursive):
-            return
-        if option in _split_options(self._spec.pattern_options, clusters=True):
-            first = next((role for role in self._roles if role in ("text", "script")), None)
-            if first is not None:
-                self._roles.remove(first)
-        if option in _split_options(self._spec.recursive, clusters=True):
+        noted = self._spec.noted_options.get(option)
+        if noted == "recursive":
             self._is_recursive = True
+        elif noted is not None and self._roles[:1] in (("text",), ("script",)):
+            self._roles = self._roles[1:]
 
     def _read_operand(self, word: ShellWord) -> bool:
         if not self._roles:
@@ -435,10 +449,10 @@ class _ArgumentReader:
         is_quiet = any(re.fullmatch(r"-[Erz]*n[Erz]*|--quiet|--silent", option) for option in options)
         in_place = "-i" in options or "--in-place" in options
         scripts = [argument.word.text for argument in self.arguments if argument.role == "script"]
-        if not scripts or (in_place and not self.files):
+        if not scripts or (in_place and not self._with_role("read")):
             return ""
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
-            names = [word.text for word in self.files]
+            names = [word.text for word in self._with_role("read")]
             if not (scripts[0].isascii() and scripts[0].isprintable() and all(map(_SED_FILE.fullmatch, names))):
                 return scripts[0]
             if any(re.fullmatch(r"-\w*z\w*", option) for option in options):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -98,10 +98,7 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
-        arguments = program.arguments
-        changed = arguments.files("write")
-        if program.name == "sed" and arguments.unknown is not None:
-            changed = tuple(word for word in program.words[2:] if word.text[:1] != "-")
+        changed = _find_changed(program, program.arguments)
         targets = [item.target for item in program.redirects if ">" in item.operator and not _is_descriptor(item)]
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
@@ -244,13 +241,11 @@ class _CommandChecker:
         if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
             self._require_approval(program.text)
             return
-        files = arguments.files("read", "write")
-        self._note_relative_reads(program, inner)
-        changed = arguments.files("write")
-        if arguments.unknown is not None and arguments.spec.operands.endswith(("read*", "write*")):
+        files, changed = arguments.files("read", "write"), _find_changed(inner, arguments)
+        self._note_relative_reads(program, (*arguments.read, *_values_taken_for_files(inner, arguments)))
+        if arguments.unknown is not None and arguments.spec.roles[-1:] in (("read*",), ("write*",)):
             files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
-            changed = files if "write*" in arguments.spec.operands else changed
-        if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv", "sed")):
+        if changed or (arguments.unknown is not None and arguments.spec.edits):
             self._writes.append(program.text)
         takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
         if (
@@ -294,22 +289,22 @@ class _CommandChecker:
             if not self._is_in_own_repository():
                 return False
             self._writes.append(program.text)  # a `cd` elsewhere in the line may come first
-        changed = arguments.files("write")
-        if not changed and "write*" in arguments.spec.operands:
+        changed = arguments.changed
+        if not changed and "write*" in arguments.spec.roles:
             return arguments.spec.edits and self._allowed.edits
         if changed:
             is_plain = inner is program and not program.variables and _is_plain_edit(program, changed)
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and is_plain)
-        self._note_relative_reads(program, inner)
-        words = inner.words[2:] if inner.words[:2] == (ShellWord("git"), ShellWord("diff")) else ()
-        refs = filter(self._is_outer_path, words)
-        for word in (*arguments.files("read"), *_values_taken_for_files(inner, arguments), *refs):
+        words = [*arguments.read, *_values_taken_for_files(inner, arguments)]
+        self._note_relative_reads(program, words)
+        if inner.name == "git" and inner.words[1].text == "diff":
+            words += filter(self._is_outer_path, inner.words[2:])
+        for word in words:
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
         return True
 
-    def _note_relative_reads(self, program: Program, inner: Program) -> None:
-        words = (*inner.arguments.files("read"), *_values_taken_for_files(inner, inner.arguments))
+    def _note_relative_reads(self, program: Program, words: Sequence[ShellWord]) -> None:
         if any(word.text[:1] not in ("/", "~", "$") for word in words):
             self._relative_reads.append(program.text)
 
@@ -465,7 +460,7 @@ class _CommandChecker:
         arguments = inner.arguments
         if "/" in inner.name:
             arguments = read_arguments(program_basename(inner.name), inner.words[1:])
-        changed = arguments.files("write")
+        changed = _find_changed(inner, arguments)
         words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
         if arguments.unknown is None and arguments.spec is not None:
             words = [*arguments.files("read", "ref", "script", "write")]
@@ -473,7 +468,7 @@ class _CommandChecker:
             words += _values_taken_for_files(inner, arguments)
             words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
-        candidates += [(part, False) for word in words for part in _inner_values(word)]
+        candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
         candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_descriptor(item)]
         for word, changes in dict.fromkeys(candidates):
             may_deny = changes or forbidden_files.denies_reading
@@ -482,9 +477,8 @@ class _CommandChecker:
                 self.doubts = True
             for path in self._possible_files(word):
                 self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
-        opens = {argument.word.text for argument in arguments.arguments if argument.role == "read"}
         searched = (
-            opens
+            {word.text for word in arguments.read}
             if forbidden_files.denies_reading and arguments.spec is not None and _searches_folders(inner, arguments)
             else ()
         )
@@ -504,6 +498,15 @@ class _CommandChecker:
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
+
+
+def _find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
+    """Return the files that a program changes. If its arguments are not understood, each of them may be such a file."""
+    spec = arguments.spec
+    if arguments.unknown is None or spec is None or not (spec.edits or "write*" in spec.roles):
+        return arguments.changed
+    first = 2 if spec.grammar == "sed" else 1  # the script of sed is not a file
+    return tuple(word for word in program.words[first:] if word.text[:1] != "-")
 
 
 def sets_variables(parsed_line: LinePrograms) -> bool:

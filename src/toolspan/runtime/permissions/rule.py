@@ -87,11 +87,12 @@ def matches_wildcard(text: str, pattern: str) -> bool:
 
 def matches_command(text: str, pattern: str) -> bool:
     """Return whether a command matches a pattern. `git *` and `git:*` also match `git`, but not `github`."""
-    for end in (":*", " *"):
-        if pattern.endswith(end):
-            head = pattern.removesuffix(end)
-            return matches_wildcard(text, head) or matches_wildcard(text, head + " *")
-    return matches_wildcard(text, pattern)
+    if not pattern.endswith((":*", " *")):
+        return matches_wildcard(text, pattern)
+    head = pattern[:-2]
+    if "*" not in head:
+        return text.startswith(head) and text[len(head) : len(head) + 1] in ("", " ")
+    return matches_wildcard(text, head) or matches_wildcard(text, head + " *")
 
 
 def command_prefix(pattern: str) -> str:
