@@ -170,6 +170,8 @@ class _ProgramFinder:
         start = self._start(node)
         if syntax.REDIRECT_AT_END.search(self._text, self._text.rfind("\n", 0, start) + 1, start):
             self.unclear.append("A comment after a redirect")
+        if self._text[self._end(node) - 1] == "\\":
+            self.unclear.append("A blank after a backslash")
         if "\n" in self._source_text(node) or (start and self._text[start - 1] not in " \t\n;&|()"):
             self.uncertainties.append("a comment begins inside a word")
 
@@ -248,6 +250,8 @@ class _ProgramFinder:
             builder.words.append(ShellWord(source))
             builder.sources.append(source)
         else:
+            if source == "=":
+                self.unclear.append("A word that begins with an equals sign")
             builder.words.append(self._parse_word(node))
             builder.sources.append(source.replace("\\\n", ""))
 

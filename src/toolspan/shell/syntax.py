@@ -71,6 +71,7 @@ QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\
 """A literal text of several lines, such as the message of `git commit -m`."""
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
     ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
@@ -98,6 +99,10 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         yield "A blank after a backslash"
     if source[-1:] == "$" and source[-2:-1] != "\\":
         yield "A dollar sign alone"
+    unquoted = QUOTED_PART.sub("", source) if "{" in source else ""
+    if "{" in unquoted and ("," in unquoted or ".." in unquoted):
+        yield "A brace pattern"
+        return
     if BRACE_PATTERN.search(source) and (word.has_expansion or source[0] not in ("'", '"')):
         yield "A brace pattern"
         return

@@ -248,7 +248,7 @@ class _ArgumentReader:
         self._spec, self._roles, self._lenient = spec, spec.roles, lenient
         self._rejects_dashes = spec.closed or not spec.globs
         self.arguments: list[Argument] = []
-        self._has_operand = self._is_recursive = False
+        self._has_operand = self._is_recursive = self._has_pair = False
 
     def result(self, unknown: str | None) -> Arguments:
         """Return what has been read."""
@@ -318,7 +318,7 @@ class _ArgumentReader:
             if kind != "flag":
                 if not spec.globs and (at > 2 or (text[at:] and "-" + letter not in spec.joined.split())):
                     return None
-                if spec.closed and text[at:] and kind != "count":
+                if spec.closed and (at > 2 or (text[at:] and kind != "count")):
                     return None
                 return self._read_value(word, "-" + letter, text[at:] or None, following)
             self._note_option("-" + letter)
@@ -357,6 +357,7 @@ class _ArgumentReader:
         if self._rejects_dashes and any(value_word.text[:1] == "-" for value_word in values):
             return None
         self._add(word, "option")
+        self._has_pair = self._has_pair or kind == "pair"
         for value_word in values:
             self._add(value_word, role)
         return len(values)
@@ -389,8 +390,10 @@ class _ArgumentReader:
 
     def find_rejected(self) -> str | None:
         rejects = self._spec.rejects
+        if self._has_pair and any(argument.role == "script" and "$" in argument.word.text for argument in self.arguments):
+            return "$"  # the client takes the script after such a pair for a file
         for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
-            if argument.role in ("text", "script", "value", "ps") and re.search(rejects, argument.word.text):
+            if argument.role in ("text", "script", "value", "read", "ps") and re.search(rejects, argument.word.text):
                 return argument.word.text
         return None
 

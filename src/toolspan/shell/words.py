@@ -305,7 +305,7 @@ _INFLUENTIAL_VARIABLES = re.compile(
 )
 
 
-_LOCALE = re.compile(r"(?:(?:C|POSIX|[a-z]{2}_[A-Z]{2})(?:\.UTF-8)?)?")
+_LOCALE = re.compile(r"(?:C|POSIX|[a-z]{2}_[A-Z]{2})(?:\.UTF-8)?")
 _VALUE_FORMS = (
     (re.compile(r"LANG|LANGUAGE|LC_.*"), _LOCALE),
     (re.compile(r"COLUMNS|LINES"), re.compile(r"\d+")),

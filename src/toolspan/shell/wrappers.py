@@ -69,14 +69,24 @@ TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
 }
 """Wrappers that do not affect what the wrapped program may do."""
 
-_WRAPPER_OPTIONS = {
-    "builtin": "-p|--",
-    "command": "-p|--",
-    "nice": r"-n\d*|-\d+|--adjustment(?:=.*)?|--",
-    "stdbuf": r"-[ioe].*|--(?:input|output|error)(?:=.*)?|--",
-    "timeout": r"-[ks].*|--(?:kill-after|signal)(?:=.*)?|--foreground|--preserve-status|-v|--verbose|--",
+_DURATION = r"\d+(?:\.\d+)?[smhd]?"
+_WRAPPER_FORMS: Mapping[str, re.Pattern[str]] = {
+    "builtin": re.compile(""),
+    "command": re.compile(r"(?:-p|--)?"),
+    "nice": re.compile(r"(?:-n -?\d+|-\d+)?"),
+    "noglob": re.compile(""),
+    "nohup": re.compile(""),
+    "stdbuf": re.compile(r"-[ioe]\w+(?: -[ioe]\w+)*"),
+    "time": re.compile(""),
+    "timeout": re.compile(
+        rf"(?:(?:-k ?{_DURATION}|-s ?\w+|--kill-after={_DURATION}|--signal=\w+|--foreground|--preserve-status|-v|--verbose) )*"
+        + _DURATION
+    ),
 }
-"""The options with which a wrapper is transparent. Others, such as `time -o`, have effects of their own."""
+"""The words between a wrapper and its program with which the wrapper is transparent. Others may have effects of their
+own, such as `time -o`, or be refused by the client, such as `nice -n5`.
+"""
+_CHECKED_WRAPPERS = frozenset({"nice", "nohup", "time", "timeout"})
 SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
 """Wrappers covered by an allow rule for the wrapped program."""
 _WRAPPERS: Mapping[str, _WrapperSpec] = {
@@ -200,11 +210,22 @@ def strip_wrappers(program: Program, *, through_xargs: bool = True) -> Program:
         start = _find_program_index(argv, TRANSPARENT_WRAPPERS.get(name) or _WrapperSpec())
         if start is None or start >= len(argv) or argv[start].has_expansion:
             return program
-        options = (word.text for word in argv[1:start] if word.text[:1] == "-")
-        if not all(re.fullmatch(_WRAPPER_OPTIONS.get(name, "--"), option) for option in options):
+        if not _has_known_form(name, argv[1:start]):
             return program
         program = _program_from(program, start)
     return program
+
+
+def _has_known_form(wrapper: str, words: Sequence[ShellWord]) -> bool:
+    form = _WRAPPER_FORMS.get(wrapper)
+    return form is None or form.fullmatch(" ".join(word.text for word in words)) is not None
+
+
+def is_unclear_wrapper(program: Program) -> bool:
+    """Return whether a program is a wrapper with arguments of an unknown form, so that what it runs is uncertain."""
+    return program.name in _CHECKED_WRAPPERS and not (
+        len(program.words) == 1 or _has_known_form(program.name, program.words[1:])
+    )
 
 
 def _is_bare_xargs(program: Program) -> bool:

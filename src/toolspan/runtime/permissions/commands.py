@@ -19,7 +19,7 @@ from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import expand_wrappers, strip_wrappers
+from toolspan.shell.wrappers import expand_wrappers, is_unclear_wrapper, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _EVALUATING_BUILTINS = frozenset({
@@ -31,13 +31,21 @@ _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
+_SCRIPTED_PROGRAMS = frozenset({"awk", "gawk", "jq", "mawk", "sed"})
+_SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[ef]")
+"""Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
+_EXPANSION_SIGN = re.compile(r"[$`]")
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
 _GLOB = re.compile(r"[*?\[]")
+_UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
+"""Characters in the names of files to change that some shell or system expands, even in quotes."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of files that `touch` may change without approval."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
+_ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*(?:[^-\s]|\Z)", re.ASCII)
+"""The options and variables of `env` up to the name of a program."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
@@ -110,7 +118,8 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    is_assigning = sets_variables(parsed_line) and (allowed.denies_reading or not _is_number(parsed_line))
+    is_free = allowed.parents and not allowed.denies_reading and _is_number(parsed_line)
+    is_assigning = sets_variables(parsed_line) and not is_free
     checker = _CommandChecker(scope, allowed, sets_variables=is_assigning)
     for program in parsed_line.programs:
         checker.check_program(program)
@@ -172,7 +181,7 @@ class _CommandChecker:
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
-        if inner.name in _EVALUATING_BUILTINS:
+        if inner.name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
             self._require_approval(program.text)
         elif rule is not None:
             self.rules.append(rule)
@@ -221,8 +230,7 @@ class _CommandChecker:
 
     def _check_granted_env(self, program: Program, env: Program) -> None:
         """Check the program that `env` runs. A rule for `env` covers it, but not its files elsewhere."""
-        options = itertools.takewhile(lambda word: word.text[:1] == "-" or "=" in word.text, env.words[1:])
-        if any(re.match(r"-(?!i?\Z|u)", word.text) for word in options):
+        if not _ENV_OPTIONS.match(" ".join(word.text for word in env.words[1:])):
             self._require_approval(program.text)
         expanded = expand_wrappers(LinePrograms(env.text, (env,)))
         programs = [entry.program for entry in expanded.programs if entry.wrappers == ("env",)]
@@ -241,10 +249,14 @@ class _CommandChecker:
         if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
             self._require_approval(program.text)
             return
-        files, changed = arguments.files("read", "write"), _find_changed(inner, arguments)
-        self._note_relative_reads(program, (*arguments.read, *_values_taken_for_files(inner, arguments)))
+        values = _values_taken_for_files(inner, arguments)
+        files, changed = (*arguments.files("read", "write"), *values), _find_changed(inner, arguments)
+        self._note_relative_reads(program, (*arguments.read, *values))
         if arguments.unknown is not None and arguments.spec.roles[-1:] in (("read*",), ("write*",)):
-            files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
+            files = _words_after_script(inner)
+            if any(_EXPANSION_SIGN.search(word.text) for word in files):
+                self._require_approval(program.text)
+                return
         if changed or (arguments.unknown is not None and arguments.spec.edits):
             self._writes.append(program.text)
         takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
@@ -279,7 +291,7 @@ class _CommandChecker:
         if inner is not program and not _is_understood_wrapper(program, len(program.words) - len(inner.words)):
             return False
         if inner.name == "cd":
-            return self._follow_cd(inner)
+            return program.name != "timeout" and self._follow_cd(inner)
         arguments = inner.arguments
         if arguments.unknown is not None or arguments.spec is None:
             return False
@@ -384,7 +396,7 @@ class _CommandChecker:
 
     def _resolve_target(self, word: ShellWord) -> list[str] | None:
         """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
-        if _GLOB.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text) or "$" in word.text:
+        if _UNSAFE_TARGET.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text):
             return None
         paths = self._resolve_paths(word)
         return None if paths is None or any(map(is_ambiguous, paths)) else paths
@@ -500,13 +512,21 @@ class _CommandChecker:
         return paths
 
 
+def _words_after_script(program: Program) -> tuple[ShellWord, ...]:
+    """Return the arguments that may be files if the options of a program are not understood."""
+    words = tuple(word for word in program.words[1:] if word.text[:1] != "-")
+    has_script = program.name in _SCRIPTED_PROGRAMS and not any(
+        _SCRIPT_OPTION.match(word.text) for word in program.words[1:]
+    )
+    return words[1:] if has_script else words
+
+
 def _find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
     """Return the files that a program changes. If its arguments are not understood, each of them may be such a file."""
     spec = arguments.spec
     if arguments.unknown is None or spec is None or not (spec.edits or "write*" in spec.roles):
         return arguments.changed
-    first = 2 if spec.grammar == "sed" else 1  # the script of sed is not a file
-    return tuple(word for word in program.words[first:] if word.text[:1] != "-")
+    return _words_after_script(program)
 
 
 def sets_variables(parsed_line: LinePrograms) -> bool:
@@ -547,7 +567,8 @@ def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
 
 
 def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
-    return bool(spec.rejects) and re.search(spec.rejects, text) is not None
+    match = re.fullmatch if spec.grammar == "find" else re.search
+    return bool(spec.rejects) and match(spec.rejects, text) is not None
 
 
 _FOLDER_READERS = frozenset({"diff", "egrep", "fgrep", "grep", "rg"})

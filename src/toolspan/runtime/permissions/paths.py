@@ -40,7 +40,7 @@ _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
-_AMBIGUOUS_NAME = re.compile(r"~\d|/\.{3,}(?:/|\Z)|[.\s]\Z|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
+_AMBIGUOUS_NAME = re.compile(r"~\d|/\.{3,}(?:/|\Z)|[.\s](?:/|\Z)|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
 """Names that some file systems shorten or take for others."""
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
