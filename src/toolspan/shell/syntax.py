@@ -106,7 +106,8 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
     if BRACE_PATTERN.search(source) and (word.has_expansion or source[0] not in ("'", '"')):
         yield "A brace pattern"
         return
-    if not word.has_expansion and "$'" not in source and '$"' not in source:
+    is_translated = ("$'" in source or '$"' in source) and not QUOTED_PART.fullmatch(source)
+    if not word.has_expansion and not is_translated:
         return
     if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"

@@ -31,8 +31,9 @@ _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
-_SCRIPTED_PROGRAMS = frozenset({"awk", "gawk", "jq", "mawk", "sed"})
-_SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[ef]")
+_SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "mawk", "rg", "sed"})
+"""Programs whose first operand is a script or a pattern."""
+_SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
