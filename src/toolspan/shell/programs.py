@@ -419,7 +419,7 @@ class _ProgramFinder:
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self.uncertainties.append("a here-document is not understood")
         builder.has_stdin = True
-        literal = re.search(r"['\"\\]", self._source_text(start)) is not None
+        literal = syntax.QUOTE_OR_ESCAPE.search(self._text, self._start(start), self._end(start)) is not None
         if not literal:
             self.unclear.append("A here-document with expansions")
         if not parts.keys() <= syntax.HEREDOC_NODES:

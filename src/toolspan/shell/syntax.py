@@ -69,6 +69,7 @@ HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"',
 """Words with the only variables whose values are known before the line runs."""
 QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\)\"""", re.ASCII)
 """A literal text of several lines, such as the message of `git commit -m`."""
+QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)

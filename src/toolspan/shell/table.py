@@ -390,7 +390,9 @@ class _ArgumentReader:
 
     def find_rejected(self) -> str | None:
         rejects = self._spec.rejects
-        if self._has_pair and any(argument.role == "script" and "$" in argument.word.text for argument in self.arguments):
+        if self._has_pair and any(
+            argument.role == "script" and "$" in argument.word.text for argument in self.arguments
+        ):
             return "$"  # the client takes the script after such a pair for a file
         for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
             if argument.role in ("text", "script", "value", "read", "ps") and re.search(rejects, argument.word.text):

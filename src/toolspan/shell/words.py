@@ -75,6 +75,7 @@ _BRACED_VARIABLE = re.compile(
     re.ASCII,
 )
 _DOUBLE_QUOTED = re.compile(r'"([^"\\$`]*)"')
+_QUOTED_WORD = re.compile(r"""'[^']*'|"[^"\\$`]*\"""")
 _BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 _BODY_TEXT = re.compile(r"[^\\$`]+")
 _QUOTED_TEXT = re.compile(r'[^"\\$`]+')
@@ -101,6 +102,8 @@ def parse_word(text: str, start: int, end: int, substitutions: Sequence[CharRang
     """
     if matched := _BARE_TEXT.fullmatch(text, start, end):
         return _parse_bare_word(matched[0])
+    if matched := _QUOTED_WORD.fullmatch(text, start, end):
+        return ShellWord(matched[0][1:-1])
     return _WordParser(text, start, end, substitutions).parse()
 
 

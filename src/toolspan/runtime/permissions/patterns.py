@@ -75,8 +75,9 @@ def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
 
 def matches_any_command(line: str, pattern: str) -> bool:
     """Return whether a command in a line matches `pattern`, or may match if the line cannot be parsed completely."""
-    if any(matches_command(form, pattern) for form in _command_forms(line)):
-        return True
+    for form in _command_forms(line):
+        if matches_command(form, pattern):
+            return True
     return bool(expand_command_line(line).uncertainties) and matches_text(line, pattern)
 
 

@@ -87,8 +87,8 @@ class _CandidateRules(Struct, frozen=True):
 class _ToolRules(Struct, frozen=True):
     """All rules that may match calls to a tool."""
 
-    deny: _CandidateRules
-    ask: _CandidateRules
+    deny: tuple[Rule, ...]
+    ask: tuple[Rule, ...]
     deny_or_ask: _CandidateRules
     """Both lists combined, for a quick check, because most calls match none of these rules."""
     allow: tuple[Rule, ...]
@@ -247,8 +247,8 @@ class Rules:
                 or (self.extends_reading and _may_grant_reading(rule, request))
             )
             tool_rules = self._rules_by_tool[key] = _ToolRules(
-                deny=_select_candidates(self.deny, request),
-                ask=_select_candidates(self.ask, request),
+                deny=_select_candidates(self.deny, request).rules,
+                ask=_select_candidates(self.ask, request).rules,
                 deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
                 allow=allow,
                 exact_allow=tuple(rule for rule in allow if "*" not in (rule.content or "")),
@@ -344,15 +344,13 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
     )
 
 
-def _first_matching_rule(candidates: _CandidateRules, request: PermissionRequest, shell: str | None) -> Rule | None:
-    if candidates.is_irrelevant(request, shell):
-        return None
-    return next((rule for rule in candidates.rules if _rule_matches(rule, request, shell)), None)
+def _first_matching_rule(rules: Sequence[Rule], request: PermissionRequest, shell: str | None) -> Rule | None:
+    return next((rule for rule in rules if _rule_matches(rule, request, shell)), None)
 
 
 def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
-    """Return whether a deny or ask rule matches a call."""
-    if not _rule_covers_tool(rule, request):
+    """Return whether a deny or ask rule, which may apply to the tool, matches a call."""
+    if shell is None and not _rule_covers_tool(rule, request):
         return _is_path_rule_for(rule, request) and _matches_paths(rule, request, granting=False)
     if rule.content is None or _matches_parameter(rule.content, request):
         return True
