@@ -79,8 +79,8 @@ _WRAPPER_FORMS: Mapping[str, re.Pattern[str]] = {
     "stdbuf": re.compile(r"-[ioe]\w+(?: -[ioe]\w+)*"),
     "time": re.compile(""),
     "timeout": re.compile(
-        rf"(?:(?:-k ?{_DURATION}|-s ?\w+|--kill-after={_DURATION}|--signal=\w+|--foreground|--preserve-status|-v|--verbose) )*"
-        + _DURATION
+        rf"(?:(?:(?:-k ?|--kill-after=){_DURATION}|(?:-s ?|--signal=)\w+"
+        r"|--foreground|--preserve-status|-v|--verbose) )*" + _DURATION
     ),
 }
 """The words between a wrapper and its program with which the wrapper is transparent. Others may have effects of their

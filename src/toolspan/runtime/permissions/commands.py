@@ -247,41 +247,18 @@ class _CommandChecker:
         arguments = inner.arguments
         if arguments.spec is None or arguments.spec.only:
             return
-        if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
-            self._require_approval(program.text)
-            return
         values = _values_taken_for_files(inner, arguments)
-        files, changed = (*arguments.files("read", "write"), *values), _find_changed(inner, arguments)
         self._note_relative_reads(program, (*arguments.read, *values))
-        if arguments.unknown is not None and arguments.spec.roles[-1:] in (("read*",), ("write*",)):
-            files = _words_after_script(inner)
-            if any(_EXPANSION_SIGN.search(word.text) for word in files):
-                self._require_approval(program.text)
-                return
+        changed = _find_changed(inner, arguments)
         if changed or (arguments.unknown is not None and arguments.spec.edits):
             self._writes.append(program.text)
-        takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
-        if (
-            arguments.unknown is not None
-            and takes_targets
-            and (
-                inner.name in ("cp", "mv")
-                or any(word.has_expansion and _GLOB.search(word.text) for word in inner.words)
-            )
-        ):
+        files = _find_granted_files(inner, arguments, arguments.spec)
+        if files is None:
             self._require_approval(program.text)
             return
-        for word in files:
-            paths = self._resolve_paths(word) if word not in changed else self._resolve_target(word)
-            for path in paths or ():
-                inside = self._start_scope.contains_path(path)
-                if (word in changed and (self._start_scope.is_protected(path) or not inside)) or not (
-                    inside or self._is_readable(path)
-                ):
-                    self._require_approval(program.text, AccessedPath(inner.name, path, inside=inside))
-                    return
-            if paths is None:
-                self._require_approval(program.text)
+        for word in (*files, *values):
+            check = self._check_change if word in changed else self._check_read
+            if not check(program, inner.name, word):
                 return
 
     def _is_understood(self, program: Program) -> bool:
@@ -296,18 +273,27 @@ class _CommandChecker:
         arguments = inner.arguments
         if arguments.unknown is not None or arguments.spec is None:
             return False
-        if arguments.spec.bare and (program.variables or not inner.text.startswith(inner.name)):
+        return self._check_known(program, inner, arguments, arguments.spec)
+
+    def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
+        """Check the files of a program whose arguments are understood."""
+        if spec.bare and (program.variables or not inner.text.startswith(inner.name)):
             return False
         if inner.name in _REPOSITORY_PROGRAMS:
             if not self._is_in_own_repository():
                 return False
             self._writes.append(program.text)  # a `cd` elsewhere in the line may come first
         changed = arguments.changed
-        if not changed and "write*" in arguments.spec.roles:
-            return arguments.spec.edits and self._allowed.edits
+        if not changed and "write*" in spec.roles:
+            return spec.edits and self._allowed.edits
         if changed:
+            self._writes.append(program.text)
             is_plain = inner is program and not program.variables and _is_plain_edit(program, changed)
-            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and is_plain)
+            free = spec.edits and is_plain and self._allowed.edits
+            for word in changed:
+                if not self._check_change(program, inner.name, word, free=free):
+                    break
+            return True
         words = [*arguments.read, *_values_taken_for_files(inner, arguments)]
         self._note_relative_reads(program, words)
         if inner.name == "git" and inner.words[1].text == "diff":
@@ -332,6 +318,7 @@ class _CommandChecker:
         return self._start_scope.leads_outside(self._start_scope.absolute_path(word.text))
 
     def _check_read(self, program: Program, name: str, word: ShellWord) -> bool:
+        """Check a file that a program reads. If it needs approval, record that and return False."""
         paths = self._resolve_paths(word)
         if paths is None:
             self._require_approval(program.text)
@@ -342,20 +329,17 @@ class _CommandChecker:
                 return False
         return True
 
-    def _check_changes(self, program: Program, name: str, changed: tuple[ShellWord, ...], *, free: bool) -> bool:
-        """Check the files that a program changes, recording those that need approval."""
-        free = free and self._allowed.edits
-        self._writes.append(program.text)
-        for word in changed:
-            paths = self._resolve_target(word)
-            if paths is None:
-                self._require_approval(program.text)
-                return True
-            for path in paths:
-                inside = self._start_scope.contains_path(path)
-                if not inside or self._start_scope.is_protected(path) or not free:
-                    self._require_approval(program.text, AccessedPath(name, path, inside=inside))
-                    return True
+    def _check_change(self, program: Program, name: str, word: ShellWord, *, free: bool = True) -> bool:
+        """Check a file that a program changes. If it needs approval, record that and return False."""
+        paths = self._resolve_target(word)
+        if paths is None:
+            self._require_approval(program.text)
+            return False
+        for path in paths:
+            inside = self._start_scope.contains_path(path)
+            if not inside or self._start_scope.is_protected(path) or not free:
+                self._require_approval(program.text, AccessedPath(name, path, inside=inside))
+                return False
         return True
 
     def _follow_cd(self, program: Program) -> bool:
@@ -511,6 +495,20 @@ class _CommandChecker:
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
+
+
+def _find_granted_files(program: Program, arguments: Arguments, spec: ProgramSpec) -> tuple[ShellWord, ...] | None:
+    """Return the files of a program that a rule allows, or None if they are uncertain."""
+    if any(_matches_rejected(word.text, spec) for word in program.words[1:]):
+        return None
+    if arguments.unknown is None or spec.roles[-1:] not in (("read*",), ("write*",)):
+        return arguments.files("read", "write")
+    has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
+    takes_targets = "write*" in spec.roles or spec.grammar == "sed"
+    if takes_targets and (has_pattern or program.name in ("cp", "mv")):
+        return None
+    files = _words_after_script(program)
+    return None if any(_EXPANSION_SIGN.search(word.text) for word in files) else files
 
 
 def _words_after_script(program: Program) -> tuple[ShellWord, ...]:
