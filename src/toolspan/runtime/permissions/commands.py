@@ -551,7 +551,9 @@ def has_harmless_variables(program: Program) -> bool:
 
 def _is_understood_wrapper(program: Program, length: int) -> bool:
     """Return whether the wrappers in the first `length` words need no rule around a program that needs none."""
-    name, *rest = (word.text for word in program.words[:length])
+    name, *rest = texts = [word.text for word in program.words[:length]]
+    if program.variables or not program.text.startswith(" ".join(texts) + " "):  # in quotes, for example
+        return False
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
     return {name, *rest} <= {"builtin", "command", "-p"}
