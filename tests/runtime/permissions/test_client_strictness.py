@@ -19,9 +19,9 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
 @pytest.mark.parametrize(
     "command",
     [
-        "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",
+        "X=1", "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",
         "COLUMNS=x ls", "LANG=C uniq -d", "cp", "rm", "tee", "jq", "sed -i s/a/b/", "ls =x", "comm a *.txt",
-        "help a/b", "find . -foobar x", "find . '*.txt'",
+        "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date", "\\timeout 5 date",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -31,9 +31,10 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
 @pytest.mark.parametrize(
     "command",
     [
-        "X=1", "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
+        "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
         "timeout 5 uniq",
         "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
+        "timeout 5 date", "grep 'a$' x", 'grep "^$" x',
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
