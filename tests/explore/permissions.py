@@ -14,7 +14,7 @@ from tests.explore.generate import MODES
 
 Json = dict[str, Any]
 _SHELL = "<home>/orc/quiet/bash"
-_CALLS = 120
+_CALLS = 200
 _CALLS_IN_PLAN_MODE = 16
 """In plan mode, the newest client ends the turn after some twenty refusals."""
 _RULES = (

@@ -76,7 +76,7 @@ _WRAPPER_FORMS: Mapping[str, re.Pattern[str]] = {
     "nice": re.compile(r"(?:-n -?\d+|-\d+)?"),
     "noglob": re.compile(""),
     "nohup": re.compile(""),
-    "stdbuf": re.compile(r"-[ioe]\w+(?: -[ioe]\w+)*"),
+    "stdbuf": re.compile(r"-[ioe](?:L|\d+)(?: -[ioe](?:L|\d+))*"),
     "time": re.compile(""),
     "timeout": re.compile(
         rf"(?:(?:(?:-k ?|--kill-after=){_DURATION}|(?:-s ?|--signal=)\w+"
@@ -86,7 +86,6 @@ _WRAPPER_FORMS: Mapping[str, re.Pattern[str]] = {
 """The words between a wrapper and its program with which the wrapper is transparent. Others may have effects of their
 own, such as `time -o`, or be refused by the client, such as `nice -n5`.
 """
-_CHECKED_WRAPPERS = frozenset({"nice", "nohup", "time", "timeout"})
 SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
 """Wrappers covered by an allow rule for the wrapped program."""
 _WRAPPERS: Mapping[str, _WrapperSpec] = {
@@ -221,11 +220,18 @@ def _has_known_form(wrapper: str, words: Sequence[ShellWord]) -> bool:
     return form is None or form.fullmatch(" ".join(word.text for word in words)) is not None
 
 
+def is_plainly_wrapped(program: Program, inner: Program) -> bool:
+    """Return whether the wrappers around `inner` are spelled without quotes and escapes."""
+    wrappers = program.words[: len(program.words) - len(inner.words)]
+    return program.text.startswith(" ".join(word.text for word in wrappers) + " ")
+
+
 def is_unclear_wrapper(program: Program) -> bool:
     """Return whether a program is a wrapper with arguments of an unknown form, so that what it runs is uncertain."""
-    return program.name in _CHECKED_WRAPPERS and not (
-        len(program.words) == 1 or _has_known_form(program.name, program.words[1:])
-    )
+    name, arguments = program.name, program.words[1:]
+    if name not in _WRAPPER_FORMS or not arguments or _has_known_form(name, arguments):
+        return False
+    return name != "command" or re.fullmatch(r"-p?[vV]", arguments[0].text) is None
 
 
 def _is_bare_xargs(program: Program) -> bool:

@@ -21,7 +21,8 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
     [
         "X=1", "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",
         "COLUMNS=x ls", "LANG=C uniq -d", "cp", "rm", "tee", "jq", "sed -i s/a/b/", "ls =x", "comm a *.txt",
-        "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date", "\\timeout 5 date",
+        "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
+        "\\timeout 5 date",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -34,11 +35,19 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
         "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
         "timeout 5 uniq",
         "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
-        "timeout 5 date", "grep 'a$' x", 'grep "^$" x',
+        "timeout 5 date",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(), command, tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["grep 'a$' x", 'grep "^$" x', "sed -n '/x/p' x", "sed '$d' x", "awk '/x/' x"])
+def test_a_rule_for_a_program_covers_its_script(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash(grep:*)", "Bash(sed:*)", "Bash(awk:*)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow)
+    assert isinstance(on_line(permissions, f"{command} /etc/passwd", tmp_path), Ask)
 
 
 @pytest.mark.parametrize(

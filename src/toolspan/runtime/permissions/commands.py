@@ -19,14 +19,21 @@ from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import expand_wrappers, is_unclear_wrapper, strip_wrappers
+from toolspan.shell.wrappers import expand_wrappers, is_plainly_wrapped, is_unclear_wrapper, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _EVALUATING_BUILTINS = frozenset({
-    ".", "alias", "bind", "complete", "coproc", "enable", "eval", "exec", "hash", "let", "mapfile", "readarray",
-    "shopt", "source", "trap",
+    ".", "alias", "autoload", "bind", "complete", "coproc", "disable", "emulate", "enable", "eval", "exec", "float",
+    "foreach", "functions", "getopts", "hash", "integer", "let", "mapfile", "nocorrect", "read", "readarray", "repeat",
+    "setopt", "shopt", "source", "sysopen", "sysread", "sysseek", "syswrite", "trap", "unsetopt", "vared", "zcompile",
+    "zf_chmod", "zf_ln", "zf_mkdir", "zf_mv", "zf_rm", "zf_rmdir", "zformat", "zmodload", "zparseopts", "zpty",
+    "zregexparse", "zselect", "zsocket", "zstat", "zstyle", "ztcp",
 })  # fmt: skip
-"""Builtins that run their arguments or change the meaning of later commands. No rule for them suffices."""
+"""Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands. No rule for
+them suffices.
+"""
+_SHELL_OPTIONS = re.compile(r"(?:-[euvx]+|-[euvx]*o (?:errexit|nounset|pipefail|xtrace)|[^-+].*)?")
+"""The arguments of `set` that a rule for it covers."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
@@ -182,7 +189,7 @@ class _CommandChecker:
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
-        if inner.name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
+        if inner.name in _EVALUATING_BUILTINS or inner.name[:1] == "-" or is_unclear_wrapper(inner):
             self._require_approval(program.text)
         elif rule is not None:
             self.rules.append(rule)
@@ -227,6 +234,8 @@ class _CommandChecker:
             self._require_approval(program.text)  # a file name may be an action
         if inner.name == "env":
             self._check_granted_env(program, inner)
+        if inner.name == "set" and not _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in inner.words[1:])):
+            self._require_approval(program.text)
         self._check_granted_files(program, inner)
 
     def _check_granted_env(self, program: Program, env: Program) -> None:
@@ -266,7 +275,7 @@ class _CommandChecker:
         if self._sets_variables:
             return False
         inner = strip_wrappers(program, through_xargs=False)
-        if inner is not program and not _is_understood_wrapper(program, len(program.words) - len(inner.words)):
+        if inner is not program and not _is_understood_wrapper(program, inner):
             return False
         if inner.name == "cd":
             return program.name != "timeout" and self._follow_cd(inner)
@@ -549,10 +558,10 @@ def has_harmless_variables(program: Program) -> bool:
     return not program.variables or all(is_harmless_variable(name, value) for name, value in pairs)
 
 
-def _is_understood_wrapper(program: Program, length: int) -> bool:
-    """Return whether the wrappers in the first `length` words need no rule around a program that needs none."""
-    name, *rest = texts = [word.text for word in program.words[:length]]
-    if program.variables or not program.text.startswith(" ".join(texts) + " "):  # in quotes, for example
+def _is_understood_wrapper(program: Program, inner: Program) -> bool:
+    """Return whether the wrappers around a program need no rule if the program needs none."""
+    name, *rest = (word.text for word in program.words[: len(program.words) - len(inner.words)])
+    if program.variables or not is_plainly_wrapped(program, inner):
         return False
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None

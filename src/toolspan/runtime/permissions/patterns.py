@@ -16,7 +16,7 @@ from toolspan.runtime.permissions.rule import matches_command
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.syntax import VALUE_UNCERTAINTIES
-from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
+from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, is_plainly_wrapped, strip_wrappers
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
 _SEPARATORS = re.compile(_SEPARATOR)
@@ -155,12 +155,18 @@ def matches_program(program: Program, pattern: str) -> bool:
     if program.spelling and not pattern.endswith((":*", " *")):
         return matches_command(program.spelling, pattern)
     inner = strip_wrappers(program)
-    if matches_command(program.text, pattern):
+    if matches_command(program.text, pattern) and (inner is program or not program.variables):
         return True
-    return inner is not program and matches_command(inner.text, pattern)
+    return inner is not program and is_plainly_wrapped(program, inner) and matches_command(inner.text, pattern)
 
 
-_EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch"})
+_EXACT_ONLY = frozenset({
+    "caffeinate", "chpst", "chrt", "cpulimit", "daemonize", "dbus-run-session", "eval", "fakeroot", "faketime",
+    "firejail", "flock", "gtimeout", "ionice", "linux32", "linux64", "ltrace", "nsenter", "numactl", "pkexec",
+    "prlimit", "proxychains", "proxychains4", "rlwrap", "runuser", "schroot", "script", "setarch", "setpriv", "setsid",
+    "softlimit", "strace", "systemd-inhibit", "systemd-run", "taskset", "torify", "torsocks", "toybox", "tsocks",
+    "unbuffer", "unshare", "watch", "xvfb-run",
+})  # fmt: skip
 """Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
 
 
