@@ -119,7 +119,9 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
-            if scope.is_protected(path) or scope.leads_outside(path):
+            leads_to_process = scope.links.resolve(path).startswith("/proc/")
+            is_odd = text[:2] == "//" or is_ambiguous(path) or leads_to_process
+            if is_odd or scope.is_protected(path) or scope.leads_outside(path):
                 return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
     return None
 
@@ -234,6 +236,8 @@ class _CommandChecker:
             self._require_approval(program.text)  # a file name may be an action
         if inner.name == "env":
             self._check_granted_env(program, inner)
+        if inner.name in ("[", "[[", "test") and inner.arguments.unknown is not None:
+            self._require_approval(program.text)
         if inner.name == "set" and not _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in inner.words[1:])):
             self._require_approval(program.text)
         self._check_granted_files(program, inner)

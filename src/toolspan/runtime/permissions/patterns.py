@@ -153,11 +153,15 @@ def matches_program(program: Program, pattern: str) -> bool:
     Only a pattern that ends in a separate star ignores how many blanks are between the words.
     """
     if program.spelling and not pattern.endswith((":*", " *")):
-        return matches_command(program.spelling, pattern)
+        return matches_command(program.spelling, pattern, granting=True)
     inner = strip_wrappers(program)
-    if matches_command(program.text, pattern) and (inner is program or not program.variables):
+    if matches_command(program.text, pattern, granting=True) and (inner is program or not program.variables):
         return True
-    return inner is not program and is_plainly_wrapped(program, inner) and matches_command(inner.text, pattern)
+    return (
+        inner is not program
+        and is_plainly_wrapped(program, inner)
+        and matches_command(inner.text, pattern, granting=True)
+    )
 
 
 _EXACT_ONLY = frozenset({

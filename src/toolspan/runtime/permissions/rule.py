@@ -85,14 +85,17 @@ def matches_wildcard(text: str, pattern: str) -> bool:
     return len(text) - at >= len(tail) and text.endswith(tail)
 
 
-def matches_command(text: str, pattern: str) -> bool:
-    """Return whether a command matches a pattern. `git *` and `git:*` also match `git`, but not `github`."""
+def matches_command(text: str, pattern: str, *, granting: bool = False) -> bool:
+    """Return whether a command matches a pattern. `git *` and `git:*` also match `git`, but not `github`.
+
+    In a rule that allows, `g* *` does not match `git`.
+    """
     if not pattern.endswith((":*", " *")):
         return matches_wildcard(text, pattern)
     head = pattern[:-2]
     if "*" not in head:
         return text.startswith(head) and text[len(head) : len(head) + 1] in ("", " ")
-    return matches_wildcard(text, head) or matches_wildcard(text, head + " *")
+    return matches_wildcard(text, head + " *") or (not granting and matches_wildcard(text, head))
 
 
 def command_prefix(pattern: str) -> str:
