@@ -119,11 +119,16 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
-            leads_to_process = scope.links.resolve(path).startswith("/proc/")
-            is_odd = text[:2] == "//" or is_ambiguous(path) or leads_to_process
-            if is_odd or scope.is_protected(path) or scope.leads_outside(path):
+            if _is_odd_target(text, path, scope) or scope.is_protected(path) or scope.leads_outside(path):
                 return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
     return None
+
+
+def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
+    """Return whether it is uncertain which file a command would change."""
+    if text[:2] == "//" or is_ambiguous(path) or not scope.is_unambiguous(text):
+        return True
+    return scope.links.resolve(path).startswith("/proc/")
 
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
