@@ -210,7 +210,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
 
 _HOME_PATH = re.compile(r"~|\$HOME/")
 _UNUSUAL_OPERAND = re.compile(
-    r"-(?![a-zA-Z]\Z|nt\Z|ot\Z|ef\Z|eq\Z|ne\Z|lt\Z|le\Z|gt\Z|ge\Z)|=[A-Za-z_]|.*\[", re.DOTALL
+    r"-(?![bcdefghknprstuwxzGLNOS]\Z|nt\Z|ot\Z|ef\Z|eq\Z|ne\Z|lt\Z|le\Z|gt\Z|ge\Z)|=[A-Za-z_]|.*\[", re.DOTALL
 )
 """Operands of a test that are neither operators nor plain texts."""
 _ASSIGNING_TESTS = frozenset({"-v", "-R", "-o", "-a"})

@@ -237,13 +237,9 @@ class _CommandChecker:
             if ShellWord("diff") in inner.words[1:4]:
                 for word in filter(self._is_outer_path, inner.words[1:]):
                     self._check_read(program, "git", word)
-        if inner.name == "find" and any(word.has_expansion and _GLOB.search(word.text) for word in inner.words):
-            self._require_approval(program.text)  # a file name may be an action
         if inner.name == "env":
             self._check_granted_env(program, inner)
-        if inner.name in ("[", "[[", "test") and inner.arguments.unknown is not None:
-            self._require_approval(program.text)
-        if inner.name == "set" and not _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in inner.words[1:])):
+        if _exceeds_rule(inner):
             self._require_approval(program.text)
         self._check_granted_files(program, inner)
 
@@ -385,7 +381,9 @@ class _CommandChecker:
     def _resolve_paths(self, word: ShellWord) -> list[str] | None:
         """Return the files that a word stands for in each possible folder, or None if they are unknown."""
         text = self._substitute_variables(word)
-        if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")):
+        if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//":
+            return None
+        if not word.has_expansion and _EXPANSION_SIGN.search(text):  # the client takes it for a variable even in quotes
             return None
         if not self._allowed.parents and _PARENT_AFTER_SEGMENT.search(text):
             return None
@@ -443,7 +441,7 @@ class _CommandChecker:
         if kind in ("<", "<&"):
             if target.text[:1] not in ("/", "~", "$"):
                 self._relative_reads.append(program.text or "< " + target.text)
-            paths = None if _GLOB.search(target.text) and target.has_expansion else self._resolve_paths(target)
+            paths = None if re.search(r"[*?\[$`]", target.text) else self._resolve_paths(target)
             text = program.text or "< " + target.text
             if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
                 self._require_approval(text)
@@ -513,6 +511,23 @@ class _CommandChecker:
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
+
+
+def _exceeds_rule(program: Program) -> bool:
+    """Return whether a program is used in a way that a rule for it does not cover."""
+    match program.name:
+        case "git":
+            return any(word.text[:2] == "//" for word in program.words)
+        case "[" | "[[" | "test":
+            return program.arguments.unknown is not None
+        case "set":
+            return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
+        case "find" if _GLOB.search(program.arguments.unknown or ""):
+            return True
+        case "awk" | "find" | "gawk" | "mawk":  # a file name may be an action
+            return any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
+        case _:
+            return False
 
 
 def _find_granted_files(program: Program, arguments: Arguments, spec: ProgramSpec) -> tuple[ShellWord, ...] | None:
