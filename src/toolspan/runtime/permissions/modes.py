@@ -36,6 +36,7 @@ _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
     r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
 )
+_HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
 """Programs whose quoted arguments may contain operators for old clients."""
@@ -209,7 +210,9 @@ class _ModeDecider:
             return True
         if not self.refusals.plain_lines:
             return False
-        if program.variables or any(word.has_expansion for word in program.words):
+        if program.variables or any(
+            word.has_expansion and not _HOME_PATH.fullmatch(word.text) for word in program.words
+        ):
             return True
         if inner.name == "uniq" and any(item.operator[:1] in "3456789" for item in program.redirects):
             return True
