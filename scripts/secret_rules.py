@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import Any
 
 TARGET = Path(__file__).parents[1] / "src/toolspan/types/secret_rules.json"
-OMITTED = frozenset({"generic-api-key", "curl-auth-header", "curl-auth-user", "kubernetes-secret-yaml", "private-key"})
+OMITTED = frozenset(
+    {
+        "generic-api-key",
+        "curl-auth-header",
+        "curl-auth-user",
+        "hashicorp-tf-password",
+        "kubernetes-secret-yaml",
+        "private-key",
+    }
+)
 """Rules that `types/secrets.py` replaces with its own, which know more about names, commands and placeholders."""
 PREFIX = r"[\w.-]{0,50}?"
 TERMINATOR = r"""(?:[\x60'"\s;]|\\[nr]|$)"""

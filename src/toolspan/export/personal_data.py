@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from toolspan.types.secrets import SecretMatch
+from toolspan.types.secret_forms import SecretMatch
 
 _START = r"(?<![0-9A-Za-z])"
 _END = r"(?![0-9A-Za-z])"
 _IMPERSONAL_MAILBOXES = re.compile(
-    r"(?i)\A(?:git|no-?reply|[%+]+)@|@[\w.-]*\.(?:png|jpe?g|gif|svg|webp|ico|tsx?|jsx?|json|ya?ml|toml|txt)\Z"
+    r"(?i)\A(?:git|no-?reply|[%+]+)@|@(?:openssh\.com|libssh\.org)\Z|@[\w.-]*\.(?:png|jpe?g|gif|svg|webp|ico|tsx?|jsx?|json|ya?ml|toml|txt)\Z"
 )
 _KNOWN_HOSTS = frozenset(
     {"host.docker.internal", "gateway.docker.internal", "kubernetes.docker.internal", "metadata.google.internal",
@@ -71,12 +71,15 @@ def _is_machine_ipv4(match: re.Match[str]) -> bool:
         return False
     if any(int(part) > 255 for part in text.split(".")) or _is_special_network(match):
         return False
+    if re.match(r"1\.3\.(?:6|14|36|101|132)\.|2\.5\.(?:4|8|29)\.", text):
+        return False  # an object identifier
     is_version = re.search(
-        r"(?i)(?:[a-z]|version\W{0,5}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
+        r"(?i)(?:[a-z]|version[\W_]{0,8}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
     )
-    after = match.string[match.end() : match.end() + 2]
+    after = match.string[match.end() : match.end() + 8]
+    is_release = re.match(r" \(\d{4}-", after)
     is_folder = re.search(r"[^/]/\Z", before) and re.match(r"/[^\W\d]", after)
-    return not is_version and not is_folder and not re.match(r"-[A-Za-z]", after)
+    return not is_version and not is_release and not is_folder and not re.match(r"-[A-Za-z]", after)
 
 
 def _is_special_network(match: re.Match[str]) -> bool:
@@ -106,7 +109,7 @@ def _is_machine_ipv6(match: re.Match[str]) -> bool:
 
 def _is_phone(match: re.Match[str]) -> bool:
     digits = re.sub(r"\D", "", match[0])
-    if not 9 <= len(digits) <= 15 or len(set(digits)) < 3:
+    if not 9 <= len(digits) <= 15 or len(set(digits)) < 3 or re.match(r"\+\d{4}-\d\d-\d\d", match[0]):
         return False
     if match[0].startswith("+"):
         at_line_start = not match.string[: match.start()].strip(" \"'")
@@ -121,6 +124,8 @@ def _is_internal_host(match: re.Match[str]) -> bool:
     before, after = match.string[: match.start()], match.string[match.end() : match.end() + 1]
     if after in ("(", "=", "[") or (before.endswith(("/", ".", "\\", "$")) and not before.endswith("//")):
         return False
+    if re.search(r"[=(,\[]\s?\Z", before) and re.fullmatch(r"[a-z_.]+", host) and after != ":":
+        return False  # an attribute in code
     labels = host.split(".")
     is_service = bool(_SERVICE_LABEL.match(labels[0]))
     is_marked = (
@@ -147,10 +152,14 @@ class PersonalHint:
 
 _HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
     (PersonalHint.MAIL, re.compile(r"@(?<=[\w%+.-]@)\w")),
+    (PersonalHint.MAIL, re.compile(r"%40(?<=[\w.-]%40)\w")),
     (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
     (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
     (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
-    (PersonalHint.HOST, re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int)\b")),
+    (
+        PersonalHint.HOST,
+        re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int|box|ts)\b"),
+    ),
     (PersonalHint.NUMBER, re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
     (
         PersonalHint.NUMBER,
@@ -162,8 +171,9 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
     (
         PersonalHint.FIELD,
         re.compile(
-            r"phone|mobile|handy|fax|tel\b|cell\b|whatsapp|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
-            r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|steuer"
+            r"phone|mobile|handy|fax|tel\b|cell\b|whatsapp|telefon|tél|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
+            r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|sozialver|user\.name|steuer|street|avenue|road\b|boulevard|lane\b|terrace|drive\b|court\b|ave\b|blvd|straße|strasse|str\.|allee|platz|weg\b"
+            r"|gasse|number"
         ),
     ),
 )
@@ -209,7 +219,7 @@ _FORMS = (
         "email",
         "email",
         PersonalHint.MAIL,
-        re.compile(r"(?<![\w.%+-])[\w%+](?:[\w.%+-]{0,62}[\w%+-])?@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![0-9A-Za-z(])"),
+        re.compile(r"(?<![\w.%+-])[\w%+](?:[\w.%+-]{0,62}[\w%+-])?(?:@|%40)(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![0-9A-Za-z(])"),
         lambda match: not _IMPERSONAL_MAILBOXES.search(match[0]),
     ),
     _Form(  # mira@laptop:~$, scp file mira@host:/tmp, ssh mira@host
@@ -238,7 +248,7 @@ _FORMS = (
         re.compile(
             r"(?i)(?<![\w.-])(?:[a-z0-9](?:[\w-]{0,61}[a-z0-9])?\.){1,6}"
             r"(?:(?:internal|local|lan|corp|intra|intranet|localdomain|private)(?![\w-]|\.\w)"
-            r"|(?:corp|internal|intra|intranet|int)\.(?:[a-z0-9-]{1,40}\.){1,3}[a-z]{2,10}(?![\w.(-])|home\.arpa)"
+            r"|(?:corp|internal|intra|intranet|int)\.(?:[a-z0-9-]{1,40}\.){1,3}[a-z]{2,10}(?![\w.(-])|home\.arpa|fritz\.box|ts\.net|home(?=:\d))"
         ),
         _is_internal_host,
     ),
@@ -257,7 +267,7 @@ _FORMS = (
         "phone-field",
         PersonalHint.FIELD,
         re.compile(
-            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile|handy|fax|tel|cell|whatsapp)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?[ \t]{0,4}[:=.>][ \t]{0,4}"  # noqa: E501
+            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile|handy|fax|tel|cell|whatsapp|telefono?|telefone|téléphone|tél)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?(?:[ \t]{0,4}[:=.>][ \t]{0,4}|[ \t]{1,2}(?=[+(0]))"  # noqa: E501
             r"\\*[\"']?(?P<it>\(?\+?\(?\d[\d ()./-]{6,18}\d)"
         ),
     ),
@@ -268,10 +278,28 @@ _FORMS = (
         "id-field",
         PersonalHint.FIELD,
         re.compile(
-            r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|tax[ _-]?id|steuer-?id|"  # noqa: E501
+            r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|n\.?i\.?[ _-]?number|tax[ _-]?id|steuer-?id|"  # noqa: E501
             r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"  # noqa: E501
-            r"id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|geburtsdatum)"
-            r"\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?(?P<it>[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
+            r"sozialversicherungs-?nummer|id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|geburtsdatum)"  # noqa: E501
+            r"(?:\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?|\.?[ ](?:is[ ])?(?=[A-Z]{0,2}\d))"
+            r"(?P<it>\d{2,4}(?:[ ]\d{3,6}){1,3}(?:[ ][A-Z][ ]\d{3})?(?![\d.,])|[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
+        ),
+    ),
+    _Form(
+        "user",
+        "git-user",
+        PersonalHint.FIELD,
+        re.compile(r"\buser\.name[ ]?=?[ ]?\\*[\"'](?P<it>[A-Z][^\W\d_]+(?:[ ][A-Z][\w.'-]+){1,3})\\*[\"']"),
+        lambda match: not re.search(r"(?i)\b(?:test|your|user|name|bot|agent|ci)\b", match["it"]),
+    ),
+    _Form(
+        "address",
+        "street",
+        PersonalHint.FIELD,
+        re.compile(
+            r"(?<![\w.,-])\d{1,5}[ ](?:[NSEW]\.?[ ])?(?:[A-Z][a-z'-]+[ ]){1,3}(?:Street|Avenue|Road|Boulevard|Lane|Terrace|Drive|Court|St\.|Ave\.|Rd\.|Blvd\.?|Ave|St|Rd)"  # noqa: E501
+            r"(?=,|[ ]#|[ ]Apt|\s*\Z)"
+            r"|(?<![\w-])[A-ZÄÖÜ][a-zäöüß-]*(?:straße|strasse|str\.|allee|platz|weg|gasse)[ ]\d{1,4}[ ]?[a-h]?(?![\w.])"
         ),
     ),
 )  # fmt: skip

@@ -18,16 +18,16 @@ from msgspec.structs import replace
 
 from toolspan.export.personal_data import FIELD_HINTS, HINT_PATTERNS, PersonalHint, find_personal_data, personal_hints
 from toolspan.export.records import CallRecord, ExportRecord
+from toolspan.types.named_secrets import find_named_values
+from toolspan.types.secret_forms import SecretMatch, join_hints
 from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
 from toolspan.types.secrets import (
     KeyRule,
     LineHints,
     SecretHint,
-    SecretMatch,
     find_in_line,
     find_private_keys,
     hints_in,
-    join_hints,
     long_hints,
     shift,
     short_hints,
@@ -44,10 +44,17 @@ HOME_FOLDER = re.compile(
     rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|\\{1,8}[Uu]sers\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
-    r"|(?<![\w-])-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
+    r"|(?<![\w-])(?:[A-Za-z]-)?-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
+)
+_USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short form of a home folder
+    r"(?:^|(?<=[\s\"]))[-bcdlps][r-][w-][-xsStT](?:[r-][w-][-xsStT]){2}[.+@]?[ ]+\d+[ ]+(?P<owner>[A-Za-z_][\w.-]{1,31})(?=[ ]+\S+[ ]+\d)"  # noqa: E501
+    r"|\b[gu]id=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
+    r"|(?<![\w$.?&-])(?:(?:SUDO_)?USER|LOGNAME|USERNAME)=(?P<env>[A-Za-z_][\w.-]{2,31})(?![\w.(/$-])"
+    r"|(?<![\w-])(?:sudo[ ]-u|ssh[ ]-l|su[ ]-)[ ](?P<switch>[A-Za-z_][\w.-]{1,31})(?![\w./:@-])"
+    r"|(?:^|(?<=[\s\"'=:(]))~(?P<tilde>[a-z_][a-z0-9_-]{2,31})(?=/)"
 )
 _ROOT = re.compile(
-    r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|data|private|Data))\Z"
+    r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|Volumes|data|private|Data))\Z"
 )
 """What stands before a home folder: nothing, `a` in a diff, a drive or a parent; not a part of another path or URL."""
 _RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
@@ -66,14 +73,19 @@ _FIXED_VALUE_FIELDS = frozenset(
 _GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
      "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",
-     "deploy", "dev", "developer", "docker", "ec2", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",
+     "deploy", "dev", "developer", "docker", "ec2", "ec2-user", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",  # noqa: E501
      "home", "jenkins", "linux", "local", "localhost", "me", "name", "nobody", "node", "nonroot", "postgres", "project",
      "projects", "public", "root", "runner", "sandbox", "server", "service", "shared", "student", "test", "ubuntu",
-     "user", "username", "users", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",
+     "user", "username", "users", "wheel", "staff", "www-data", "nginx", "mysql", "redis", "daemon", "bin", "sys", "adm",  # noqa: E501
+     "mail", "messagebus", "polkitd", "rabbitmq", "mongodb", "elasticsearch", "apache", "httpd", "games", "man", "lp",
+     "crontab", "ssh", "sudo", "tty", "disk", "shadow", "audio", "video", "plugdev", "utmp", "input", "kvm", "render",
+     "systemd-network", "systemd-resolve", "systemd-journal", "pi", "alice", "bob", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",  # noqa: E501
      "yourusername"}
 )  # fmt: skip
 """User names that do not identify a person. They are replaced only in paths."""
-_PLACEHOLDER = re.compile(r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id)-\d{1,9}\]?")
+_PLACEHOLDER = re.compile(
+    r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id|address)-\d{1,9}\]?"
+)
 _TOO_DEEP = "[nested too deeply]"
 _PLAIN_ID = re.compile(
     r"(?:toolu|msg|req|call|fc)_(?!\w*AIza|A(?:KIA|SIA|ROA|IDA|GPA)|SK|AC)[0-9A-Za-z]{16,40}"
@@ -87,6 +99,19 @@ perf: they are always new, so remembering words does not help.
 _SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
+_USER_HINTS = (
+    "gid=",
+    "uid=",
+    "user=",
+    "logname=",
+    "username=",
+    "~[a-z_]",
+    "sudo\\b",
+    "ssh\\b",
+    "su\\b",
+    "r[w-][xst-][r-]",
+)
+_USER_HINT = re.compile("|".join(("home", "users", *_USER_HINTS)))
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
@@ -203,7 +228,7 @@ class SecretRedactor:
         return redacted
 
     def _redact_new_text(self, text: str) -> tuple[str, tuple[_Replacement, ...]]:
-        findings = list(find_private_keys(text))
+        findings = [*find_private_keys(text), *find_named_values(text)]
         for start, end in _blocks(text):
             findings += (shift(finding, start) for finding in self._find_in_block(text[start:end]))
         return self._replace_findings(text, findings) if findings else (text, ())
@@ -280,6 +305,10 @@ class SecretRedactor:
             ):
                 self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
+        for match in _USER_FIELD.finditer(line) if has_home else ():
+            group = match.lastgroup or ""
+            if match[group].lower() not in _GENERIC_USER_NAMES and not match[group].startswith("_"):
+                yield SecretMatch(*match.span(group), "user", "user-field")
         if has_home or any(hints.has_name for hints in word_hints):
             low = line.lower() if len(line.lower()) == len(line) else line
             for pattern in _patterns_of(self._name_placeholders, low):
@@ -467,7 +496,7 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 def _word_hints(word: str, low: str, *, has_name: bool) -> _WordHints | None:
     """Return what may be found in a line with this word, or None if its rules match nothing."""
-    hints = _WordHints(hints_in(word), personal_hints(word), "home" in low or "users" in low, has_name)
+    hints = _WordHints(hints_in(word), personal_hints(word), bool(_USER_HINT.search(low)), has_name)
     return hints if any(hints.secrets) or any(hints[1:]) else None
 
 
@@ -495,7 +524,7 @@ def _name_pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def _hint_patterns() -> tuple[re.Pattern[str], ...]:
-    return (join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS)), *HINT_PATTERNS)
+    return (join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS, *_USER_HINTS)), *HINT_PATTERNS)
 
 
 @cache

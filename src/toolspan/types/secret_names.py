@@ -38,8 +38,20 @@ _PASSWORDS = frozenset(
         "kennwort",
         "contraseña",
         "senha",
+        "passe",
+        "wachtwoord",
+        "lösenord",
+        "salasana",
+        "parola",
+        "hasło",
         "пароль",
         "密码",
+        "密碼",
+        "パスワード",
+        "비밀번호",
+        "psk",
+        "requirepass",
+        "masterauth",
     ]
 )
 _STRONG = frozenset(
@@ -66,7 +78,7 @@ _STRONG = frozenset(
     ]
 )
 _NUMERIC = frozenset(["pin", "otp", "cvv", "cvc"])
-_WEAK = frozenset(["token", "key", "auth", "sig", "signature", "totp"])
+_WEAK = frozenset(["token", "key", "auth", "sig", "signature", "totp", "pat", "salt"])
 _TOKEN_OWNERS = frozenset(
     [
         "api",
@@ -179,6 +191,13 @@ _OTHER_NOUNS = frozenset(
     [
         "count",
         "counts",
+        "changed",
+        "created",
+        "updated",
+        "modified",
+        "used",
+        "date",
+        "time",
         "limit",
         "limits",
         "budget",
@@ -323,7 +342,10 @@ _OTHER_NOUNS = frozenset(
         "alias",
     ]
 )
-_NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+_VERBS = frozenset(
+    ["set", "get", "check", "validate", "verify", "hash", "reset", "make", "update", "generate", "needs"]
+)
+_NAME_WORDS = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _GENERIC_VALUE_WORDS = frozenset(
     [
         "none",
@@ -401,12 +423,14 @@ _GENERIC_VALUE_WORDS = frozenset(
 _PLACEHOLDER_VALUE = re.compile(
     r"""(?ix)\A(?:
     <[^<>]*>? | \$\{?[A-Za-z_(][^\s]* | \{\{?[^{}]*\}?\}? | %\(?[A-Za-z_]+\)?[sd%]? | %[sdr] | @[A-Z_]+@ | \#\{.*
-    | \$\{\{.* | \$\(.* | [,;)\]}](?:\s.*)? | .*\(\?[:=!<].* | [*•·x.…_?#-]+ | \[[^\[\]]*\] | \(.*\) | your[\W_].* | my[\W_](?:secret|password|token|key|api)\S* | \.\.\..* | …
+    | \$\{\{.* | \$\(.* | [,;)\]}](?:\s.*)? | .*\(\?[:=!<].* | [*•·x.…_?#-]+ | \[[^\[\]]*\] | \(.*\) | your[\W_].* | my[\W_](?:secret|password|token|key|api)\S* | \.\.\..* | … | \.\w+\(.* | ![01]\b.*
     | (?:insert|enter|replace|change|put|add)[\W_]\S* | redacted\S* | \S*redacted\S* | \S+[…]
     | os\.\S+ | process\.env\S* | (?:self|this|cls|config|settings|args|opts|options|env|ctx|request|req|props|state|params|data)\.\S+
     )\Z"""  # noqa: E501
 )
-_CODE = re.compile(r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@|]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']")
+_CODE = re.compile(
+    r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@|]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']|^[A-Z]\{[\w.]+\}"
+)
 _IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
 _FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub|md)\Z")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
@@ -418,7 +442,8 @@ def name_strength(name: str) -> NameStrength:
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
-    if not words or words[-1] in _OTHER_NOUNS:
+    is_function = len(words) > 1 and words[-2] in _VERBS and not name.isupper()
+    if not words or words[-1] in _OTHER_NOUNS or is_function:
         return NameStrength.NONE
     last, owner = words[-1], words[-2] if len(words) > 1 else ""
     is_constant = name.isupper()
@@ -436,7 +461,7 @@ def name_strength(name: str) -> NameStrength:
         return NameStrength.STRONG if owner in _TOKEN_OWNERS or (is_constant and owner) else NameStrength.WEAK
     if last == "tokens":
         return NameStrength.WEAK if owner in _TOKEN_OWNERS else NameStrength.NONE
-    if last == "key" or last == "keys":  # noqa: PLR1714
+    if last.endswith(("key", "keys")):
         return NameStrength.STRONG if owner in _KEY_OWNERS and last == "key" else NameStrength.WEAK
     if last in _WEAK:
         return NameStrength.WEAK
@@ -450,17 +475,60 @@ def name_strength(name: str) -> NameStrength:
 
 def plausible_secret(value: str) -> bool:
     """Return whether a value can be a secret at all, not a placeholder, a variable or a piece of code."""
-    return len(value) >= 3 and not _PLACEHOLDER_VALUE.match(value) and value.lower() not in _GENERIC_VALUE_WORDS
+    return (
+        len(value) >= 3
+        and not _PLACEHOLDER_VALUE.match(value)
+        and value.lower().rstrip(".…]") not in _GENERIC_VALUE_WORDS
+    )
 
 
 def looks_random(value: str, least: int = 8) -> bool:
     """Return whether a value looks as if it were generated: letters mixed with digits, no words, paths or dates."""
-    if len(value) < least or not any(char.isdigit() for char in value) or "://" in value or _DATE.match(value):
+    if len(value) < least or "://" in value or _DATE.match(value):
         return False
+    if not any(char.isdigit() for char in value):
+        return len(value) >= 20 and _is_mixed_case(value)
     if not any(char.isalpha() for char in value):
         return len(value) >= 12 and value.isdigit()
     parts = re.split(r"[^0-9A-Za-z]+", value)
+    if re.fullmatch(r"(?:[0-9A-Z]{3,8}-){2,}[0-9A-Z]{3,8}", value):
+        return True  # a licence key
     return any(_is_mixed(part) for part in parts) or _has_symbols(value)
+
+
+def looks_like_password(value: str) -> bool:
+    """Return whether a value looks chosen or generated as a password: letters with digits, and not a name or a path."""
+    if not 8 <= len(value) <= 128 or not re.search(r"\d", value) or not re.search(r"[^\W\d_]", value):
+        return False
+    if (
+        not plausible_secret(value)
+        or _FILE_NAME.search(value)
+        or re.search(r"[()\[\]{}<>=,;|]|://|^[\d.:-]+\w?$|^v?\d+\.", value)
+    ):
+        return False
+    words = {word.lower() for word in _NAME_WORDS.findall(value)}
+    return looks_random(value) or (
+        not words & {"sha", "md", "utf", "ascii", "aes", "http", "oauth", "base", "test", "id"}
+        and bool(re.search(r"[^\w./:@-]|[_-]", value))
+        and not value.islower()
+    )
+
+
+def _is_mixed_case(value: str) -> bool:
+    """Return whether letters change their case as often as in random text, unlike in the names of a program."""
+    changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(value))
+    return changes >= 4 and value.isascii() and not re.search(r"[a-z]{5}|[^\w-]", value)
+
+
+def _is_noise(value: str) -> bool:
+    """Return whether a value has as many kinds of characters as generated salts have, perhaps with spaces."""
+    symbols = set(re.findall(r"[^\w\s]", value))
+    return (
+        len(value) >= 32
+        and len(symbols) >= 8
+        and bool(re.search(r"\d", value) and re.search("[A-Z]", value) and re.search("[a-z]", value))
+        and not re.search("[a-z]{5}", value)
+    )
 
 
 def _is_mixed(part: str) -> bool:
@@ -492,6 +560,10 @@ def is_secret_value(
     """
     if not plausible_secret(value) or "://" in value:
         return False
+    if quoted and (_is_noise(value) or (len(value) >= 20 and _is_mixed_case(value))):
+        return True
+    if not quoted and (value == name or re.search("(?:Public|Private)Key", value)):
+        return False  # an argument or a type
     if not quoted and not certain and _CODE.search(value) and not looks_random(value):
         return False
     if strength == NameStrength.WEAK:

@@ -2,7 +2,7 @@
 
 A secret is recognized by its form (the rules of gitleaks and a few more), by the name before it (`DB_PASS=…`), by the
 command that takes it (`mysql -p…`) or by its place in an address or header. High entropy alone is not a reason: it
-only decides where a name is ambiguous. Nothing is matched across a line end, except a private key in PEM form.
+only decides where a name is ambiguous. No secret extends over a line end, except a private key in PEM form.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -19,24 +19,20 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec import json as fast
 
-from toolspan.types.secret_names import (
-    NameStrength,
-    is_secret_value,
-    looks_random,
-    name_strength,
-    plausible_secret,
+from toolspan.types.named_secrets import find_named, find_named_values
+from toolspan.types.secret_forms import (
+    COMMANDS,
+    KEY_FORM_HINT,
+    KEY_FORMS,
+    LOGIN_CALL,
+    LOGIN_CALL_HINTS,
+    LOGIN_OPTIONS,
+    LOGIN_OPTIONS_HINT,
+    SecretMatch,
+    join_hints,
+    plausible_matches,
 )
-
-
-class SecretMatch(NamedTuple):
-    """A secret or personal item in a string."""
-
-    start: int
-    end: int
-    kind: str
-    """The word in its placeholder, such as `key` in `[key-1]`."""
-    rule: str
-    """The rule that recognized it."""
+from toolspan.types.secret_names import looks_like_password, looks_random, plausible_secret
 
 
 class KeyRule(Struct, frozen=True):
@@ -86,93 +82,18 @@ def entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values())
 
 
-def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of the parts, grouped by their first letters."""
-    by_letter: dict[str, list[str]] = {}
-    for part in parts:
-        first = part[:2] if part[0] == "\\" else part[0]
-        by_letter.setdefault(first, []).append(part[len(first) :])
-    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
-
-
-_START = r"(?<![0-9A-Za-z])"
-_KEY_FORMS = re.compile(
-    "|".join(
-        (
-            rf"{_START}sk-[\w-]{{16,}}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{{12,}}",
-            r"[rsp]k_(?:live|test)_\w{8,}|whsec_[\w+/=]{16,}",
-            r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
-            r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|oas|ffct)-[\w.-]{12,}",
-            rf"{_START}(?:AKIA|ASIA|AROA|AIDA|AGPA)[0-9A-Z]{{12,}}",
-            r"AIza[\w-]{20,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{30,}",
-            r"xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{12,}",
-            rf"{_START}(?:npm_[A-Za-z0-9]{{20,}}|pypi-Ag[\w-]{{16,}}|hf_[A-Za-z0-9]{{16,}}|d[oop]+_v1_[0-9a-f]{{32,}})",
-            r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
-            r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # Telegram bots
-            r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[1-9A-HJ-NP-Za-km-z]{100,112}",
-            r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*",  # JSON web tokens
-            r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
-            rf"{_START}(?:SK|AC)[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Twilio
-            rf"{_START}[0-9a-f]{{32}}-us\d{{1,2}}(?![0-9A-Za-z])",  # Mailchimp
-            rf"{_START}key-[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Mailgun
-            rf"{_START}(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio|whsec)[-_][\w-]{{20,}}",
-            rf"{_START}EAA[A-Za-z][0-9A-Za-z]{{40,}}|{_START}[MNO][\w-]{{23,25}}\.[\w-]{{6}}\.[\w-]{{27,}}",  # Discord
-            r"\$(?:2[abxy]\$\d\d\$[./0-9A-Za-z]{53}|apr1\$[^$\s]{1,8}\$[./0-9A-Za-z]{22}"
-            r"|[156y]\$[^\s:\"']{0,40}\$[./0-9A-Za-z]{22,}|argon2id?\$[^\s\"']{20,})",  # password hashes
-            r"pbkdf2_sha\d+\$\d+\$[^\s\"']{20,}|\{SSHA(?:256|512)?\}[\w+/=]{20,}",
-        )
-    )
-)
-_KEY_FORM_HINT = join_hints(
-    (
-        "sk-", "k_live_", "k_test_", "whsec_", "gh[oprsu]_", "github_pat_", r"gl\w{2,6}-", "akia", "asia", "aroa",
-        "aida", "agpa", "aiza", r"ya29\.", "gocspx-", "1//0", "xox", "xapp-", "npm_", "pypi-ag", "hf_", "_v1_",
-        r"shp\w\w_", r"sg\.", ":aa", "age-secret-key-1", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
-        "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
-        r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{ssha",
-        r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
-        r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
-    )
-)  # fmt: skip
 _PEM = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
-    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=\s|\\|[0-9A-Za-z+/]{4}|\Z).*?"
+    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"|(?<=Private-Lines: )\d{1,3}(?:\r?\n[0-9A-Za-z+/=]+(?=\r?\n|\Z))+",  # PuTTY
     re.DOTALL,
 )
 
-_QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
-_NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
-_BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
-_VALUE = rf"(?:{_NESTED}|{_QUOTED}|{_BARE})"
-_CORE = (
-    r"passw(?:or)?d|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|senha|пароль|密码|pass|pwd|pw(?=\W)"
-    r"|secret access key|secret|security token|credential|creds|(?:api|access|account|private|encryption|license) key"
-    r"|(?:auth|access|api|refresh|bearer|bot) token|token|key|auth|jwt|mnemonic|(?:seed|recovery|secret) phrase"
-    r"|signature|sig(?=\W)|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
-)
-_ASSIGNMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
-    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"
-)
-_CALL_ARGUMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,4}}{_VALUE}"
-)
-_OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}")
-_NAME_CORE = re.compile(_CORE)
-_SENTENCE = re.compile(
-    r"(?i)(?<![\w-])(?:passw(?:or)?d|passcode|passphrase|passwort|kennwort|pwd|pin|secret|token|(?:api|access) key)[ \t]"  # noqa: E501
-    r"(?:is|was|=|:|to|ist|lautet|est)[ \t]{1,2}[\"'`]?(?P<it>[^\s\"'`<>]{4,})"
-)
-_NETRC = re.compile(r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)")
-_ATTRIBUTE = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
-    rf"\b(?:value|content|default)(?P<sep>=){_VALUE}"
-)
-_NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
 _HEADER = re.compile(
     r"(?i)(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|cookie|set-cookie)(?:\\*[\"'])?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
     r"(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
 )
+_DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0-9a-f]{32,64})")
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
     r"(?i)(?:https?://)?(?:hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"
@@ -182,8 +103,20 @@ _SECRET_URL = re.compile(
     r"|hook\.\w+\.make\.com/\w+|[\w.-]+\.logic\.azure\.com[:\w/.-]*\?[^\s\"'<>]+)"
 )
 _LOGIN_URL = re.compile(
-    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}|[^/\s@:\"'\\<>`]{0,64}:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
+    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}|[^/\s@:\"'\\<>`]{0,64}(?:@[\w.-]{1,64})?:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
     re.IGNORECASE,
+)
+_PLAIN_LOGIN = re.compile(
+    r"(?<![\w/:.@-])(?!(?:npm|workspace|patch|file|git|portal|link):)[A-Za-z][\w.-]{0,31}:(?P<it>[^\s:@/\"'<>]{6,64})@(?!sha\d|npm:)(?=[\w\[])"
+)
+_HERE_STRING = re.compile(r"<<<[ ]*[\"']?(?P<it>[^\s\"'|;&$]{6,128})")
+_HERE_STRING_READER = re.compile(
+    r"(?i)(?<!\w)(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|login|secrets?|password\w*|auth|token)(?!\w)"
+)
+_VAGUE_PARAMETER = re.compile(r"(?i)[?&;](?:amp;)?(?:key|auth|code|session|sig)=")
+_LOGIN_FIELDS = re.compile(
+    r"(?i)\boracle:(?:thin|oci8?):[\w.-]+/(?P<it>[^\s@\"']{3,})@"
+    r"|^[\w.*-]+:(?:\d{4,5}|\*):[\w*-]+:[\w*-]+:(?=[^:\s]*\d)(?P<pgpass>[^:\s]{4,})$"
 )
 _URL_PARAMETER = re.compile(
     r"(?i)[?&;](?:amp;)?(?:[\w.-]{0,40}?(?:token|secret|key|password|passwd|pwd|pass|signature|auth)|sig|code|x-amz-[\w-]+|apikey|jwt|otp|session)"
@@ -191,81 +124,33 @@ _URL_PARAMETER = re.compile(
 )
 
 
-class _Command(NamedTuple):
-    """A command with an option that takes a secret."""
-
-    words: tuple[str, ...]
-    """The literal beginnings of its name."""
-    hints: tuple[str, ...]
-    """Patterns for these words in lower-case text, which begin with a fixed character."""
-    pattern: re.Pattern[str]
-
-    @classmethod
-    def make(cls, names: str, rest: str, option: str, argument: str) -> _Command:
-        """Return the command with one of these names; `*` is for the rest of a name."""
-        words = [name.rstrip("*") for name in names.split()]
-        end = r"(?![\w.:/-])"
-        hints = [
-            rf"{re.escape(word)}(?<![\w.-]{re.escape(word)})" + ("" if "*" in name else end)
-            for name, word in zip(names.split(), words, strict=True)
-        ]
-        heads = "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names.split())
-        pattern = rf"(?<![\w.-])(?:{heads}){end}{rest}[^\n]{{0,400}}?[ \t](?:{option}){argument}"
-        return cls(tuple(words), tuple(hints), re.compile(pattern))
-
-
-_USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
-_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&`]+)"
-_COMMANDS = tuple(
-    _Command.make(*row)
-    for row in (  # words that begin the command, what follows them, options, value
-        ("curl", "", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),  # noqa: E501
-        ("http https httpie", "", r"(?:-a|--auth)[ =]?", _USER_OPTION),
-        ("wget", "", r"--(?:http-|ftp-)?(?:user|password)[ =]", _ARGUMENT),
-        ("mysql* mariadb*", "", r"(?:-p(?!\s)|--password=)", _ARGUMENT),
-        ("sshpass", "", r"-p[ ]?", _ARGUMENT),
-        ("redis-cli", "", r"(?:-a|--pass)[ ]", _ARGUMENT),
-        ("docker podman helm az oc buildah skopeo", r" [^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),
-        ("htpasswd", "", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
-        ("openssl", "", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
-        ("mongo*", "", r"(?:-p|--password)[ =]?", _ARGUMENT),
-        ("ldap*", "", r"-w[ ]?", _ARGUMENT),
-        ("smbclient", "", r"-U[ ]?[^\s%]+%", _ARGUMENT),
-        ("zip unzip", "", r"-P[ ]?", _ARGUMENT),
-        ("7z 7za 7zr", "", r"-p", _ARGUMENT),
-        ("rar unrar", "", r"-h?p", _ARGUMENT),
-        ("gpg gpg2", "", r"--passphrase[ =]", _ARGUMENT),
-        ("lftp", "", r"-u[ ]?", _ARGUMENT),
-        ("sqlcmd bcp", "", r"-P[ ]?", _ARGUMENT),
-        ("cqlsh", "", r"-p[ ]?", _ARGUMENT),
-        ("clickhouse clickhouse-client", "", r"--password[ =]", _ARGUMENT),
-        ("mosquitto*", "", r"-P[ ]?", _ARGUMENT),
-        ("keytool jarsigner", "", r"-(?:store|key)pass[ ]", _ARGUMENT),
-        ("ssh-keygen", "", r"-[NP][ ]", _ARGUMENT),
-        ("xfreerdp* freerdp*", "", r"/p:", _ARGUMENT),
-        ("net", " use", r"(?:/user:\S+[ ]|\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
-        ("rsync", "", r"--password=", _ARGUMENT),
-        ("kubectl", "", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
-        ("vault", "", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
-        ("gh", " secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
-        ("aws", " configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
-        ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
-        ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
-        ("echo", "", r"(?=[^\n]{1,80}\|[ ]*(?:sudo[ ]-S|docker[ ]login|passwd|chpasswd|su[ ]))", _ARGUMENT),
-    )
-)  # fmt: skip
 _CLOUD_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{40}(?![\w+/=.-])")
 _LONG_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{42,86}={1,2}(?![\w+/=])")
+_PREFIXED_SECRET = re.compile(
+    r"(?<![\w./=+-])(?!(?:toolu|srvtoolu|msg|req|call|fc|resp|rs|chatcmpl|run|thread|item|asst|file|event|sha\d{3})[_-])"
+    r"[A-Za-z][0-9A-Za-z]{1,11}(?:[_-][0-9a-z]{1,8})?[_-](?P<it>[0-9A-Za-z]{30,})(?![\w+/=-])"
+)
+"""A key of any vendor, such as `acme_live_…`, but not an id that clients of models write."""
 _LONG_CONTEXT = re.compile(r"(?i)azure|account|storage|secret|shared|\bkey\b|aws|credential")
-_SQL_PASSWORD = re.compile(r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password)[ ]+'(?P<it>[^'\n]{3,})'")
 
-_ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
-_BARE_HINT = re.compile(r"[a-z0-9+/]{40}")
+_BARE_HINT = re.compile(r"[a-z0-9+/]{30}")
 _WEBHOOK_HINTS = ("webhook", "hook.", "hooks.", "api.telegram", "chat.googleapis", "maker.ifttt", "logic.azure")
-_URL_HINT = re.compile("|".join((":/", *map(re.escape, _WEBHOOK_HINTS))))
+_URL_HINT = re.compile(
+    "|".join(
+        (
+            ":/",
+            r":[^\s:@/]{6,64}@",
+            ":oci8?:",
+            ":thin:",
+            r":[\d*]{1,5}:[\w*-]+:[\w*-]+:",
+            *map(re.escape, _WEBHOOK_HINTS),
+        )
+    )
+)
 _NAME_HINT = re.compile(
     r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
-    r"|senha|пароль|密码|identified|login"
+    r"|salt|senha|wachtwoord|lösenord|salasana|parola|hasło|пароль|密码|密碼|パスワード|비밀번호|pat\b|psk\b|masterauth|bindpw|rootpw"
+    r"|passe\b|identified|login"
 )
 _HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
 
@@ -275,7 +160,8 @@ def short_hints() -> list[str]:
 
     perf: each begins with a letter, so that they can be joined to one fast pattern with `join_hints`.
     """
-    parts = [hint for command in _COMMANDS for hint in command.hints]
+    parts = [hint for command in COMMANDS for hint in command.hints]
+    parts += (LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS)
     parts += (part for pattern in (_NAME_HINT, _URL_HINT, _HEADER_HINT) for part in pattern.pattern.split("|"))
     return parts + [re.escape(keyword) for keyword, rules in _rules_by_keyword() if any(map(_is_named_rule, rules))]
 
@@ -283,7 +169,7 @@ def short_hints() -> list[str]:
 def long_hints() -> list[re.Pattern[str]]:
     """Return the other patterns, for words of at least 16 characters."""
     keywords = (re.escape(keyword) for keyword, rules in _rules_by_keyword() if not all(map(_is_named_rule, rules)))
-    return [_KEY_FORM_HINT, _BARE_HINT, join_hints(keywords)]
+    return [KEY_FORM_HINT, _BARE_HINT, join_hints(keywords)]
 
 
 def _is_named_rule(rule: KeyRule) -> bool:
@@ -318,7 +204,7 @@ def hints_in(text: str) -> LineHints:
     """Return the rules that may match in a line, or in a line with this word."""
     low = text.lower()
     hints = SecretHint.NONE
-    if _KEY_FORM_HINT.search(low) and ("AAAA" in text or _KEY_FORMS.search(text)):
+    if KEY_FORM_HINT.search(low) and ("AAAA" in text or KEY_FORMS.search(text)):
         hints |= SecretHint.FORM
     if _NAME_HINT.search(low):
         hints |= SecretHint.NAME
@@ -335,12 +221,14 @@ def hints_in(text: str) -> LineHints:
 
 @cache
 def _command_hints() -> re.Pattern[str]:
-    return join_hints(hint for command in _COMMANDS for hint in command.hints)
+    return join_hints(
+        (*(hint for command in COMMANDS for hint in command.hints), LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS)
+    )
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
     """Return the secrets in a text, which may overlap. The first of those that overlap names the kind."""
-    findings = list(find_private_keys(text))
+    findings = [*find_private_keys(text), *find_named_values(text)]
     at = 0
     for line in text.split("\n"):
         findings += (shift(finding, at) for finding in find_in_line(line))
@@ -355,7 +243,7 @@ def shift(finding: SecretMatch, by: int) -> SecretMatch:
 
 def find_private_keys(text: str) -> Iterator[SecretMatch]:
     """Yield the private keys in PEM form, the only secrets with more than one line."""
-    if "-----BEGIN" in text:
+    if "-----BEGIN" in text or "Private-Lines: " in text:
         for match in _PEM.finditer(text):
             yield SecretMatch(*match.span(), "key", "private-key")
 
@@ -377,40 +265,46 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMa
     low = line.lower()
     secrets, key_rules = hints or hints_in(line)
     if secrets & SecretHint.FORM:
-        yield from _all_matches(_KEY_FORMS, line, "key", "key-form")
+        yield from _all_matches(KEY_FORMS, line, "key", "key-form")
     for rule in key_rules:
         yield from rule.find(line)
     if secrets & SecretHint.URL:
         yield from _find_in_urls(line, low)
-    if secrets & SecretHint.HEADER:
-        yield from _plausible_matches(_HEADER, line, "secret", "header")
     if secrets & SecretHint.HEADER or "token" in low:
-        yield from (
-            SecretMatch(*match.span("it"), "key", "bearer")
-            for match in _BEARER.finditer(line)
-            if looks_random(match["it"]) and plausible_secret(match["it"])
-        )
+        yield from _find_in_headers(line)
     if secrets & SecretHint.NAME:
-        yield from _find_named(line, low)
+        yield from find_named(line, low)
     if secrets & SecretHint.COMMAND:
-        for command in _COMMANDS:
-            if any(word in low for word in command.words):
-                yield from _plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
+        yield from _find_in_commands(line, low)
     if secrets & SecretHint.BARE:
         yield from _find_bare_secrets(line)
 
 
+def _find_in_headers(line: str) -> Iterator[SecretMatch]:
+    for finding in plausible_matches(_HEADER, line, "secret", "header"):
+        if _is_header_value(line[finding.start : finding.end]):
+            yield finding
+    yield from plausible_matches(_DIGEST, line, "secret", "header")
+    for match in _BEARER.finditer(line):
+        if looks_random(match["it"]) and plausible_secret(match["it"]):
+            yield SecretMatch(*match.span("it"), "key", "bearer")
+
+
+def _find_in_commands(line: str, low: str) -> Iterator[SecretMatch]:
+    if "<<<" in line and _HERE_STRING_READER.search(line):
+        matches = (match for match in _HERE_STRING.finditer(line) if looks_like_password(match["it"]))
+        yield from (SecretMatch(*match.span("it"), "secret", "here-string") for match in matches)
+    if " -" in line:
+        yield from plausible_matches(LOGIN_OPTIONS, line, "secret", "login-options")
+    if "(" in line:
+        yield from plausible_matches(LOGIN_CALL, line, "secret", "login-call")
+    for command in COMMANDS:
+        if any(word in low for word in command.words):
+            yield from plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
+
+
 def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
     return (SecretMatch(*match.span(), kind, rule) for match in pattern.finditer(line))
-
-
-def _plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
-    for match in pattern.finditer(line):
-        start, end = match.span("it")
-        if match["it"][0] in "\"'":
-            start, end = start + 1, end - 1
-        if plausible_secret(line[start:end]):
-            yield SecretMatch(start, end, kind, rule)
 
 
 @cache
@@ -430,6 +324,13 @@ def _keyword_hints() -> re.Pattern[str]:
 def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
     if any(hint in low for hint in _WEBHOOK_HINTS):
         yield from _all_matches(_SECRET_URL, line, "key", "webhook")
+    yield from plausible_matches(_LOGIN_FIELDS, line, "login", "login-fields")
+    if "@" in low:
+        yield from (
+            SecretMatch(*match.span("it"), "login", "plain-login")
+            for match in _PLAIN_LOGIN.finditer(line)
+            if looks_like_password(match["it"]) or re.match(r"(?:tcp|unix)\(", line[match.end() :])
+        )
     if "@" in low and ":/" in low:
         yield from (
             SecretMatch(*match.span("it"), "login", "login-url")
@@ -440,20 +341,25 @@ def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
         yield from (
             SecretMatch(*match.span("it"), "secret", "url-parameter")
             for match in _URL_PARAMETER.finditer(line)
-            if plausible_secret(match["it"]) and "://" in line[: match.start()]
+            if plausible_secret(match["it"])
+            and "://" in line[: match.start()]
+            and (re.search(r"\d", match["it"]) or len(match["it"]) >= 12 or not _VAGUE_PARAMETER.match(match[0]))
         )
 
 
 def _is_login(user: str, _: str, word: str) -> bool:
     if word:
         return plausible_secret(word) and not re.match(r"\$[({]", word)
-    return plausible_secret(user) and user != "git"
+    return plausible_secret(user) and user.lower() not in ("git", "user", "username", "you", "name")
 
 
 def _find_bare_secrets(line: str) -> Iterator[SecretMatch]:
     for match in _CLOUD_SECRET.finditer(line):
         if _is_random_base64(match[0]):
             yield SecretMatch(*match.span(), "key", "cloud-secret")
+    for match in _PREFIXED_SECRET.finditer(line):
+        if _is_random_base64(match["it"]) or _is_random_id(match["it"]):
+            yield SecretMatch(*match.span(), "key", "prefixed-secret")
     for match in _LONG_SECRET.finditer(line):
         before = line[max(0, match.start() - 80) : match.start()]
         if _LONG_CONTEXT.search(before) and entropy(match[0]) >= 4.2:
@@ -467,109 +373,15 @@ def _is_random_base64(text: str) -> bool:
     return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{8}", text)
 
 
-def _find_named(line: str, low: str) -> Iterator[SecretMatch]:
-    patterns = [_ASSIGNMENT] if ":" in line or "=" in line or ">" in line else []
-    if "-" in line or "/" in line:
-        patterns.append(_OPTION)
-    if "," in line:
-        patterns.append(_CALL_ARGUMENT)
-    if "value=" in low or "content=" in low or "default=" in low:
-        patterns.append(_ATTRIBUTE)
-    end = 0
-    for core in _NAME_CORE.finditer(low if len(low) == len(line) else line):
-        if core.start() < end:
-            continue
-        for pattern in patterns:
-            match = pattern.match(line, core.start())
-            finding = _named_finding(line, match) if match else None
-            if finding:
-                yield finding
-                end = finding.end
-                break
-    for match in _SENTENCE.finditer(line):
-        value = match["it"].rstrip(".,;:!?)")
-        if re.search(r"\d", value) and re.search(r"[^\W\d_]", value) and _is_sentence_value(value):
-            yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
-    if "login" in low:
-        yield from _plausible_matches(_NETRC, line, "secret", "netrc")
-    if "password" in low or "identified" in low:
-        yield from _plausible_matches(_SQL_PASSWORD, line, "secret", "sql-password")
+def _is_random_id(text: str) -> bool:
+    """Return whether digits are spread in letters of one case as in a random key, and it is not a digest."""
+    changes = sum(a.isdigit() != b.isdigit() for a, b in itertools.pairwise(text))
+    return changes >= len(text) // 4 and bool(re.search("[g-zG-Z]", text)) and not re.search("[a-z]{8}", text)
 
 
-def _is_sentence_value(value: str) -> bool:
-    return plausible_secret(value) and not re.search(r"[()\[\]{}=/]|\d(?:st|nd|rd|th)\b|^\d+[a-z]{1,2}$", value)
-
-
-def _value_group(match: re.Match[str]) -> str:
-    return next((name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare")
-
-
-def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
-    """Return the value of a name if the name says that it is secret and the value can be one."""
-    group = _value_group(match)
-    value = match[group] or ""
-    start = match.start(group)
-    if group == "bare":
-        value = _trim_bare(value)
-    if not value:
-        return None
-    name_start = match.start()
-    while (
-        name_start > 0
-        and match.start() - name_start < 64
-        and (line[name_start - 1].isalnum() or line[name_start - 1] in "_-.")
-    ):
-        name_start -= 1
-    name = line[name_start : match.end("tail")]
-    if (
-        match.re is _OPTION
-        and not name.startswith("-")
-        and "--" not in name
-        and line[name_start - 1 : name_start] != "/"
-    ):
-        return None
-    name = name.rpartition("--")[2].lstrip("-.")
-    strength = name_strength(name)
-    if match.re is _OPTION and name.lower().endswith("token"):
-        strength = NameStrength.STRONG
-    if strength is NameStrength.NONE:
-        return None
-    before, after = line[:name_start].rstrip(), line[start + len(value) :].strip()
-    if _is_other_name(name, value, before, match):
-        return None
-    whole_line = not after and before in ("", "-", "#", "//", "+", ">", "*", "{")
-    is_element = match["sep"] == ">" and after.startswith("</")
-    if match["sep"] == ">" and not (is_element and (not match["close"] or _NAME_ATTRIBUTE.search(before))):
-        return None
-    is_assignment = match["sep"] == "=" and not match["gap"] and match.end("sep") == match.start(group)
-    is_secret = is_secret_value(
-        value,
-        name,
-        strength,
-        quoted=group != "bare",
-        certain=is_element
-        or (is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT))),
-        whole_line=whole_line,
-    )
-    if not is_secret or (match["sep"] == "," and value.replace("_", "").isalpha()):  # a list of words
-        return None
-    return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
-
-
-def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> bool:
-    """Return whether a name is about something else, as in `"Low Pass": …`, `x ? "PASS" : …` or `--pass: #a0b0c0`."""
-    if name.lower() == "pass":
-        is_last_word = bool(match["close"]) and match.string[match.start() - 1 : match.start()] == " "
-        return is_last_word or bool(re.search(r"\?\s*[\"']\Z", before) or re.match(r"#[0-9A-Fa-f]{3,8}\b", value))
-    return before.endswith("${") and value.startswith("?")
-
-
-def _trim_bare(value: str) -> str:
-    """Return an unquoted value without the punctuation and escapes that follow it."""
-    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</|\x1b", value, maxsplit=1)[0]
-    while value and (
-        value[-1] in ",;"
-        or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))
-    ):
-        value = value[:-1]
-    return value
+def _is_header_value(value: str) -> bool:
+    """Return whether a value can be a login or cookies, not the words of a sentence or code that has a cookie."""
+    value = value.strip()
+    if " " not in value and re.fullmatch(r"[^\s()\[\]{}|,]{6,}", value) and not re.fullmatch(r"[A-Za-z_.]+", value):
+        return True
+    return looks_random(value) and not re.search(r"\(|\)|->| or | and ", value)

@@ -1,0 +1,230 @@
+"""Secrets that the name before them gives away: `DB_PASS=…`, `"password": "…"`, `--token …`, "the password is …".
+
+`secret_names.py` judges names and values; this module finds both in a line. Start at `find_named`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolspan.types.secret_forms import SecretMatch, plausible_matches
+from toolspan.types.secret_names import (
+    NameStrength,
+    is_secret_value,
+    looks_like_password,
+    looks_random,
+    name_strength,
+    plausible_secret,
+)
+
+_QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
+_NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
+_BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
+_VALUE = rf"(?:{_NESTED}|{_QUOTED}|{_BARE})"
+_CORE = (
+    r"passw(?:or)?d|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|senha|wachtwoord|lösenord|salasana|parola"  # noqa: E501
+    r"|hasło|пароль|密码|密碼|パスワード|비밀번호|pass|pwd|pw(?=\W)|psk(?=\W)|pat(?=\W)|requirepass|masterauth"
+    r"|secret access key|secret|security token|credential|creds|(?:api|access|account|private|encryption|license) key"
+    r"|(?:auth|access|api|refresh|bearer|bot) token|token|key|auth|jwt|mnemonic|(?:seed|recovery|secret) phrase"
+    r"|signature|salt(?=\W)|sig(?=\W)|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
+)
+_ASSIGNMENT = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
+    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"  # noqa: E501
+)
+_CALL_ARGUMENT = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,20}}{_VALUE}"
+)
+_OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}")
+_OTHERWISE = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|[\"'\])]{{0,3}}[ ]?(?:\|\||\?\?|or)[ ]){_VALUE}"  # noqa: E501
+)
+"""A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
+_NAME_CORE = re.compile(_CORE)
+_SENTENCE = re.compile(
+    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|passwort|kennwort|pwd|pin|secret|token|key)[ \t]"
+    r"(?:(?:is|was|is now|=|:|→|->|to|ist|lautet|est|es)[ \t]{1,2}[\"'`]?|[\"'`])(?P<it>[^\s\"'`<>]{4,})"
+)
+_NETRC = re.compile(
+    r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
+    r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"
+)
+_ATTRIBUTE = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
+    rf"\b(?:value|content|default)\\*[\"']?[ ]?(?P<sep>[=:])[ ]?{_VALUE}"
+)
+_ELEMENT = re.compile(r"<(?P<name>[\w:.-]{2,40})(?:[ ][^<>\n]{0,200})?>(?P<it>[^<>\n]{4,400})</(?P=name)>")
+_NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
+_SQL_INSERT = re.compile(
+    r"(?i)\binsert[ ]into[ ][^()\n]{1,80}\((?P<columns>[^()\n]{1,400})\)[ ]*values[ ]*\((?P<values>[^\n]{1,800})"
+)
+_SQL_PASSWORD = re.compile(r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password)[ ]+'(?P<it>[^'\n]{3,})'")
+_ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
+
+
+def find_named(line: str, low: str) -> Iterator[SecretMatch]:
+    """Yield the secrets of one line, of which `low` is the lower-case form."""
+    patterns = [_ASSIGNMENT] if ":" in line or "=" in line or ">" in line else []
+    patterns.append(_OPTION)
+    if "(" in line or "||" in line or "??" in line or " or " in line:
+        patterns.append(_OTHERWISE)
+    if "," in line:
+        patterns.append(_CALL_ARGUMENT)
+    if "value" in low or "content" in low or "default" in low:
+        patterns.append(_ATTRIBUTE)
+    end = 0
+    for core in _NAME_CORE.finditer(low if len(low) == len(line) else line):
+        if core.start() < end:
+            continue
+        for pattern in patterns:
+            match = pattern.match(line, core.start())
+            finding = _named_finding(line, match) if match else None
+            if finding:
+                yield finding
+                end = finding.end
+                break
+    yield from _find_in_elements(line)
+    yield from _find_in_sentences(line)
+    yield from plausible_matches(_NETRC, line, "secret", "netrc")
+    if "insert" in low:
+        yield from _find_in_inserts(line)
+    if "password" in low or "identified" in low:
+        yield from plausible_matches(_SQL_PASSWORD, line, "secret", "sql-password")
+
+
+def _find_in_elements(line: str) -> Iterator[SecretMatch]:
+    for match in _ELEMENT.finditer(line) if "</" in line else ():
+        if name_strength(match["name"].rpartition(":")[2]) >= NameStrength.STRONG and looks_random(match["it"]):
+            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
+
+
+def _find_in_sentences(line: str) -> Iterator[SecretMatch]:
+    for match in _SENTENCE.finditer(line):
+        value = match["it"].rstrip(".,;:!?)")
+        is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
+        if match["name"].lower() == "key" and "api" not in line[: match.start()].lower()[-7:]:
+            is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
+        if is_mixed and _is_sentence_value(value):
+            yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
+
+
+def _find_in_inserts(line: str) -> Iterator[SecretMatch]:
+    """Yield the values that an SQL statement inserts into columns for passwords."""
+    for match in _SQL_INSERT.finditer(line):
+        columns = [name_strength(column.strip(" `\"[]'")) for column in match["columns"].split(",")]
+        values = re.finditer(r"'((?:[^'\n]|'')*)'|[^,()\s]+", match["values"])
+        for strength, value in zip(columns, values, strict=False):
+            if strength >= NameStrength.STRONG and value[1] and plausible_secret(value[1]):
+                yield SecretMatch(
+                    match.start("values") + value.start(1), match.start("values") + value.end(1), "secret", "sql"
+                )
+
+
+def _is_sentence_value(value: str) -> bool:
+    return plausible_secret(value) and not re.search(r"[()\[\]{}=/]|\d(?:st|nd|rd|th)\b|^\d+[a-z]{1,2}$", value)
+
+
+def _value_group(match: re.Match[str]) -> str:
+    return next((name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare")
+
+
+def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
+    """Return the value of a name if the name says that it is secret and the value can be one."""
+    group = _value_group(match)
+    value = match[group] or ""
+    start = match.start(group)
+    if group == "bare":
+        value = _trim_bare(value)
+    if not value:
+        return None
+    name_start = match.start()
+    while (
+        name_start > 0
+        and match.start() - name_start < 64
+        and (line[name_start - 1].isalnum() or line[name_start - 1] in "_-.")
+    ):
+        name_start -= 1
+    name = line[name_start : match.end("tail")]
+    is_option = name.startswith("-") or "--" in name or line[name_start - 1 : name_start] == "/"
+    if match.re is _OTHERWISE or (match.re is _OPTION and not is_option):
+        is_password = name_strength(name) >= NameStrength.STRONG and looks_like_password(value)
+        is_argument = match.re is _OPTION or group != "bare"
+        return (
+            SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
+            if is_password and is_argument
+            else None
+        )
+    name = name.rpartition("--")[2].lstrip("-.")
+    strength = name_strength(name)
+    if match.re is _OPTION and name.lower().endswith("token"):
+        strength = NameStrength.STRONG
+    if strength is NameStrength.NONE:
+        return None
+    before, after = line[:name_start].rstrip(), line[start + len(value) :].strip()
+    if _is_other_name(name, value, before, match):
+        return None
+    whole_line = not after and before in ("", "-", "#", "//", "+", ">", "*", "{")
+    is_element = match["sep"] == ">" and after.startswith("</")
+    if match["sep"] == ">" and not (is_element and (not match["close"] or _NAME_ATTRIBUTE.search(before))):
+        return None
+    is_assignment = match["sep"] == "=" and not match["gap"] and not line[match.end("sep") : start].strip("\"'")
+    is_secret = is_secret_value(
+        value,
+        name,
+        strength,
+        quoted=group != "bare",
+        certain=is_element
+        or (is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT))),
+        whole_line=whole_line,
+    )
+    if match["sep"] == "," and (group == "bare" or (name_strength(value) and re.fullmatch(r"[A-Za-z_-]+\d?", value))):
+        return None  # an expression, or another name
+    is_list = match["sep"] == "," and value.replace("_", "").isalpha() and not re.search(r"define\([ ]?[\"']\Z", before)
+    if not is_secret or is_list:
+        return None
+    return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
+
+
+def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> bool:
+    """Return whether a name is about something else, as in `"Low Pass": …`, `x ? "PASS" : …` or `--pass: #a0b0c0`."""
+    if name.lower() == "pass":
+        is_last_word = bool(match["close"]) and match.string[match.start() - 1 : match.start()] == " "
+        return is_last_word or bool(re.search(r"\?\s*[\"']\Z", before) or re.match(r"#[0-9A-Fa-f]{3,8}\b", value))
+    return before.endswith("${") and value.startswith("?")
+
+
+def _trim_bare(value: str) -> str:
+    """Return an unquoted value without the punctuation and escapes that follow it."""
+    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</|\x1b", value, maxsplit=1)[0]
+    while value and (
+        value[-1] in ",;"
+        or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))
+    ):
+        value = value[:-1]
+    return value
+
+
+_VALUE_LINE = re.compile(
+    r"(?im)^[ \t]*(?:- )?\\*[\"']?(?:default_?)?(?:value|default)\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?(?P<it>[^\s\"']{3,}[^\s\"',;])"  # noqa: E501
+)
+_NAME_LINE = re.compile(
+    r"(?i)(?:name|key|variable|id)\\*[\"']?[ \t]*[:= ][ \t]*\\*[\"']?(?P<name>[\w.-]{3,64})\\*[\"']?[ \t]*[,{]?\s*\Z"
+)
+
+
+def find_named_values(text: str) -> Iterator[SecretMatch]:
+    """Yield the values of secrets whose name is in a line before, as in the `env` of a container or in Terraform."""
+    if "alue" not in text and "efault" not in text:
+        return
+    for match in _VALUE_LINE.finditer(text):
+        lines = text[max(0, match.start() - 400) : match.start()].split("\n")[:-1]
+        for line in reversed(lines[-4:]):
+            if name := _NAME_LINE.search(line):
+                strength = name_strength(name["name"])
+                if strength and is_secret_value(
+                    match["it"], name["name"], strength, quoted=True, certain=True, whole_line=True
+                ):
+                    yield SecretMatch(*match.span("it"), "secret", f"name {name['name']}"[:60])
+            if name or not line.strip(" \t{}[],-"):
+                break

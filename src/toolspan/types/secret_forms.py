@@ -1,0 +1,192 @@
+"""Forms of secrets: the keys that vendors issue, and the commands and functions that take a secret as an argument.
+
+The tables are data for `secrets.py`; a form that gitleaks has needs no line here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from toolspan.types.secret_names import plausible_secret
+
+
+class SecretMatch(NamedTuple):
+    """A secret or personal item in a string."""
+
+    start: int
+    end: int
+    kind: str
+    """The word in its placeholder, such as `key` in `[key-1]`."""
+    rule: str
+    """The rule that recognized it."""
+
+
+def plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
+    """Yield the values that a pattern finds in its named group, without their quotes, if they can be secrets."""
+    for match in pattern.finditer(line):
+        group = next(name for name in match.re.groupindex if match[name] is not None and name != "user")
+        start, end = match.span(group)
+        if match[group][0] in "\"'":
+            start, end = start + 1, end - 1
+        if plausible_secret(line[start:end]):
+            yield SecretMatch(start, end, kind, rule)
+
+
+def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of the parts, grouped by their first letters."""
+    by_letter: dict[str, list[str]] = {}
+    for part in parts:
+        first = part[:2] if part[0] == "\\" else part[0]
+        by_letter.setdefault(first, []).append(part[len(first) :])
+    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
+
+
+_START = r"(?<![0-9A-Za-z])"
+KEY_FORMS = re.compile(
+    "|".join(
+        (
+            rf"{_START}sk-(?!ssh-|ecdsa-)[\w-]{{16,}}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{{12,}}",
+            r"[rsp]k_(?:live|test)_\w{8,}|[a-z]{2,8}_(?:live|test)_(?=[A-Za-z]*\d)[0-9A-Za-z]{12,}|whsec_[\w+/=]{16,}",
+            r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
+            r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|oas|ffct)-[\w.-]{12,}",
+            rf"{_START}(?:AKIA|ASIA|AROA|AIDA|AGPA)[0-9A-Z]{{12,}}",
+            r"AIza[\w-]{20,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{30,}",
+            r"xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{12,}",
+            rf"{_START}(?:npm_[A-Za-z0-9]{{20,}}|pypi-Ag[\w-]{{16,}}|hf_[A-Za-z0-9]{{16,}}|d[oop]+_v1_[0-9a-f]{{32,}})",
+            r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
+            r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # Telegram bots
+            r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[1-9A-HJ-NP-Za-km-z]{100,112}",
+            r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*",  # JSON web tokens
+            r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
+            rf"{_START}(?:SK|AC)[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Twilio
+            rf"{_START}[0-9a-f]{{32}}-us\d{{1,2}}(?![0-9A-Za-z])",  # Mailchimp
+            rf"{_START}key-[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Mailgun
+            rf"{_START}(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio|whsec)[-_][\w-]{{20,}}",
+            rf"{_START}(?:CCIP(?:AT|RJ)|figd|ntn|CFPAT|sq[apu]|rnd|pcsk|jina|e2b|sgp|waka|nfp|re|sb_secret|hcaik|lip|napi|rpa|csk)[-_]"
+            r"(?=[A-Za-z_-]*\d)[\w-]{20,}",
+            rf"{_START}(?:sk_[0-9a-f]{{32,}}|fc-[0-9a-f]{{32}})(?![\w-])|{_START}sl\.(?:u\.)?[\w-]{{100,}}|{_START}oy2[a-z0-9]{{43}}(?![0-9A-Za-z])",
+            rf"{_START}[a-z][0-9a-z]{{1,11}}_(?:live|test|prod|api|pat|key|secret|token|ma)_(?=[A-Za-z]*\d)[0-9A-Za-z]{{20,}}",
+            rf"{_START}(?:AT(?:BB|CTT3)[0-9A-Za-z=_-]{{20,}}|da2-[a-z0-9]{{26}}|SCW[0-9A-Z]{{17}}|a[ks]-[0-9A-Za-z]{{22}}|(?:access-(?:sandbox|production)|pat-\w{{2}}\d)-[0-9a-f-]{{36}}|NR(?:BR|II|IQ)-[\w-]{{18,}})(?![0-9A-Za-z])",
+            rf"{_START}gAAAAA[\w-]{{60,}}|{_START}IQoJb3JpZ2lu[\w+/=]{{40,}}",  # Fernet, AWS sessions
+            rf"{_START}EAA[A-Za-z][0-9A-Za-z]{{40,}}|{_START}[MNO][\w-]{{23,25}}\.[\w-]{{6}}\.[\w-]{{27,}}",  # Discord
+            r"\$(?:2[abxy]\$\d\d\$[./0-9A-Za-z]{53}|apr1\$[^$\s]{1,8}\$[./0-9A-Za-z]{22}"
+            r"|[156y]\$[^\s:\"']{0,40}\$[./0-9A-Za-z]{22,}|argon2id?\$[^\s\"']{20,})",  # password hashes
+            r"pbkdf2_sha\d+\$\d+\$[^\s\"']{20,}|\{SSHA(?:256|512)?\}[\w+/=]{20,}",
+        )
+    )
+)
+KEY_FORM_HINT = join_hints(
+    (
+        "sk-", "_live_(?=[a-z0-9])", "_test_(?=[a-z]*[0-9])[a-z0-9]{8}", "k_test_", "whsec_", "gh[oprsu]_", "github_pat_", r"gl\w{2,6}-", "akia", "asia", "aroa",  # noqa: E501
+        "aida", "agpa", "aiza", r"ya29\.", "gocspx-", "1//0", "xox", "xapp-", "npm_", "pypi-ag", "hf_", "_v1_",
+        r"shp\w\w_", r"sg\.", ":aa", "age-secret-key-1", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
+        "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
+        r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{ssha",
+        r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
+        r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
+        "ccip(?:at|rj)_", "figd_", "ntn_", "cfpat-", "sq[apu]_", "rnd_", "pcsk_", "jina_", "e2b_", "sgp_", "waka_", "nfp_",  # noqa: E501
+        "re_", "napi_", "rpa_", "csk-", "fc-[0-9a-f]{32}", "sb_secret_", "hcaik_", "lip_", "sk_[0-9a-f]{32}", r"sl\.(?:u\.)?[a-z0-9]", "oy2[a-z0-9]{43}", "gaaaaa", "iqojb3jpz2lu",  # noqa: E501
+        "_(?:live|test|prod|api|pat|key|secret|token|ma)_(?=[a-z]*[0-9])[0-9a-z]{20}", "at(?:bb|ctt3)", "da2-", "scw[0-9a-z]{17}", "a[ks]-[0-9a-z]{22}", "access-(?:sandbox|production)-", r"pat-\w\w\d-", "nr(?:br|ii|iq)-",  # noqa: E501
+    )
+)  # fmt: skip
+
+
+class Command(NamedTuple):
+    """A command with an option that takes a secret."""
+
+    words: tuple[str, ...]
+    """The literal beginnings of its name."""
+    hints: tuple[str, ...]
+    """Patterns for these words in lower-case text, which begin with a fixed character."""
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def make(cls, names: str, rest: str, option: str, argument: str) -> Command:
+        """Return the command with one of these names; `*` is for the rest of a name."""
+        words = [name.rstrip("*") for name in names.split()]
+        end = r"(?![\w.:/-])"
+        hints = [
+            rf"{re.escape(word)}(?<![\w.-]{re.escape(word)})" + ("" if "*" in name else end)
+            for name, word in zip(names.split(), words, strict=True)
+        ]
+        heads = "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names.split())
+        pattern = rf"(?<![\w.-])(?:{heads}){end}{rest}[^\n]{{0,400}}?[ \t](?:{option}){argument}"
+        return cls(tuple(words), tuple(hints), re.compile(pattern))
+
+
+_USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
+_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&`]+)"
+COMMANDS = tuple(
+    Command.make(*row)
+    for row in (  # words that begin the command, what follows them, options, value
+        ("curl", "", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),  # noqa: E501
+        ("http https httpie", "", r"(?:-a|--auth)[ =]?", _USER_OPTION),
+        ("wget", "", r"--(?:http-|ftp-)?(?:user|password)[ =]", _ARGUMENT),
+        ("mysql* mariadb*", "", r"(?:-p(?!\s)|--password=)", _ARGUMENT),
+        ("sshpass", "", r"-p[ ]?", _ARGUMENT),
+        ("redis-cli", "", r"(?:-a|--pass)[ ]", _ARGUMENT),
+        ("docker podman helm az oc buildah skopeo", r" [^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),
+        ("htpasswd", "", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
+        ("openssl", "", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
+        ("mongo*", "", r"(?:-p|--password)[ =]?", _ARGUMENT),
+        ("ldap*", "", r"-w[ ]?", _ARGUMENT),
+        ("smbclient", "", r"-U[ ]?[^\s%]+%", _ARGUMENT),
+        ("zip unzip", "", r"-P[ ]?", _ARGUMENT),
+        ("7z 7za 7zr", "", r"-p", _ARGUMENT),
+        ("rar unrar", "", r"-h?p", _ARGUMENT),
+        ("gpg gpg2", "", r"--passphrase[ =]", _ARGUMENT),
+        ("lftp", "", r"-u[ ]?", _ARGUMENT),
+        ("sqlcmd bcp", "", r"-P[ ]?", _ARGUMENT),
+        ("cqlsh", "", r"-p[ ]?", _ARGUMENT),
+        ("clickhouse clickhouse-client", "", r"--password[ =]", _ARGUMENT),
+        ("mosquitto*", "", r"-P[ ]?", _ARGUMENT),
+        ("keytool jarsigner", "", r"-(?:store|key)pass[ ]", _ARGUMENT),
+        ("ssh-keygen", "", r"-[NP][ ]", _ARGUMENT),
+        ("xfreerdp* freerdp*", "", r"/p:", _ARGUMENT),
+        ("net", " use", r"(?:/user:\S+[ ]|\\\\\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
+        ("rsync", "", r"--password=", _ARGUMENT),
+        ("kubectl", "", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
+        ("vault", "", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
+        ("gh", " secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
+        ("aws", " configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
+        ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
+        ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
+        ("sqlplus exp expdp imp impdp rman tnsping", "", r"(?:\w+=)?[\"']?\w+/(?=[^\s@\"']+@)", r"(?P<it>[^\s@\"']+)"),
+        ("rabbitmqctl", " (?:add_user|change_password)", r"\S+[ ]+", _ARGUMENT),
+        ("npm pnpm yarn", " config set", r"\S*(?:_authToken|_auth|_password|npmAuthToken)[ =]", _ARGUMENT),
+        ("snyk cargo vault flyctl vercel", "(?: config)? (?:auth|login)", r"", _ARGUMENT),
+        ("ngrok", "", r"(?:add-)?authtoken[ ]+", _ARGUMENT),
+        ("sonar-scanner mvn* gradle*", "", r"-Dsonar\.(?:login|token)=", _ARGUMENT),
+        ("mc mcli minio-client", " (?:alias set|config host add)", r"\S+[ ]+\S+[ ]+\S+[ ]+", _ARGUMENT),
+        ("aws az", " (?:ssm put-parameter|keyvault secret set|secretsmanager)", r"--(?:value|secret-string)[ =]", _ARGUMENT),  # noqa: E501
+        ("doctl hcloud", " (?:auth|context)", r"(?:-t|--access-token)[ =]", _ARGUMENT),
+        ("security", " add-\\w+-password", r"-w[ ]", _ARGUMENT),
+        ("hydra medusa plink pscp psftp", "", r"-pw?[ ]", _ARGUMENT),
+        ("ansible-vault", " encrypt_string", r"(?!-)", _ARGUMENT),
+        ("wpa_passphrase", r" \S+", r"", _ARGUMENT),
+        ("poetry composer", " config", r"(?:--\S+[ ]+)*(?:http-basic|pypi-token)\.\S+[ ]+(?:[\w.-]+[ ]+(?=\S))?", _ARGUMENT),  # noqa: E501
+        ("bundle bundler", " config", r"(?:set[ ]+)?(?:--\S+[ ]+)*[\w.-]+[ ]+[\w.-]+:", _ARGUMENT),
+        ("convertto-securestring ConvertTo-SecureString", "", r"(?:-String[ ])?", r"(?P<it>\"[^\"\n]+\"|'[^'\n]+')"),
+        ("rclone", " (?:obscure|config)", r"(?:pass\w*[ =])?", _ARGUMENT),
+        ("curl http https", "", r"(?:-b|--cookie)[ =]?", r"(?P<it>\"[^\"\n]*=[^\"\n]*\"|'[^'\n]*=[^'\n]*'|[^\s\"'=-]+=[^\s\"']+)"),  # noqa: E501
+        ("gh glab docker podman vault", r" [^\n|]{0,80}?(?:--with-token|--stdin|--password-stdin|login)", r"<<<[ ]*", _ARGUMENT),  # noqa: E501
+        ("echo printf", "", r"(?=[^\n]{1,80}\|[ ]*(?:sudo[ ]-S|(?:docker|podman|helm|gh|glab|vault)[ ][^|\n]{0,60}(?:login|-stdin|--with-token)|passwd|chpasswd|su[ ]))", _ARGUMENT),  # noqa: E501
+    )
+)  # fmt: skip
+LOGIN_OPTIONS = re.compile(
+    r"(?<!\S)(?:-u|-U|--user(?:name)?|--login|-username|-user)(?:[ =][ ]?[^\s-]\S*|[^\s=-]\S*)[ ]+(?:\S+[ ]+){0,2}?"
+    rf"(?:-p|-P|--pass|-pass)(?:[ =][ ]?|(?=[^\s-])){_ARGUMENT}"
+)
+"""A user and a password among the options of any command, as in `twine upload -u mira -p …`."""
+LOGIN_OPTIONS_HINT = r"-(?:p|pass)(?<![\w-]-p)(?<![\w-]-pass)(?![\w-])"
+LOGIN_CALL = re.compile(
+    r"(?i)(?:(?<![a-z])(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|network_?credentials?"
+    r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
+    r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
+    r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*'))"
+    r",[ ]?(?:Some\()?(?P<it>\"[^\"\n]+\"|'[^'\n]+')"
+)
+"""A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""
+LOGIN_CALL_HINTS = "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential"
