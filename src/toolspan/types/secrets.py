@@ -190,6 +190,7 @@ class SecretHint:
     COMMAND = 8
     HEADER = 16
     BARE = 32
+    LOGIN = 64
 
 
 class LineHints(NamedTuple):
@@ -212,6 +213,8 @@ def hints_in(text: str) -> LineHints:
         hints |= SecretHint.URL
     if _command_hints().search(low):
         hints |= SecretHint.COMMAND
+    if _login_hints().search(low):
+        hints |= SecretHint.LOGIN
     if _HEADER_HINT.search(low):
         hints |= SecretHint.HEADER
     if _BARE_HINT.search(low) and (_LONG_SECRET.search(text) or next(_find_bare_secrets(text), None)):
@@ -221,9 +224,12 @@ def hints_in(text: str) -> LineHints:
 
 @cache
 def _command_hints() -> re.Pattern[str]:
-    return join_hints(
-        (*(hint for command in COMMANDS for hint in command.hints), LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS)
-    )
+    return join_hints(hint for command in COMMANDS for hint in command.hints)
+
+
+@cache
+def _login_hints() -> re.Pattern[str]:
+    return join_hints((LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS))
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
@@ -274,8 +280,12 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMa
         yield from _find_in_headers(line)
     if secrets & SecretHint.NAME:
         yield from find_named(line, low)
+    if secrets & SecretHint.LOGIN:
+        yield from _find_logins(line)
     if secrets & SecretHint.COMMAND:
-        yield from _find_in_commands(line, low)
+        for command in COMMANDS:
+            if any(word in low for word in command.words):
+                yield from plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
     if secrets & SecretHint.BARE:
         yield from _find_bare_secrets(line)
 
@@ -290,7 +300,7 @@ def _find_in_headers(line: str) -> Iterator[SecretMatch]:
             yield SecretMatch(*match.span("it"), "key", "bearer")
 
 
-def _find_in_commands(line: str, low: str) -> Iterator[SecretMatch]:
+def _find_logins(line: str) -> Iterator[SecretMatch]:
     if "<<<" in line and _HERE_STRING_READER.search(line):
         matches = (match for match in _HERE_STRING.finditer(line) if looks_like_password(match["it"]))
         yield from (SecretMatch(*match.span("it"), "secret", "here-string") for match in matches)
@@ -298,9 +308,6 @@ def _find_in_commands(line: str, low: str) -> Iterator[SecretMatch]:
         yield from plausible_matches(LOGIN_OPTIONS, line, "secret", "login-options")
     if "(" in line:
         yield from plausible_matches(LOGIN_CALL, line, "secret", "login-call")
-    for command in COMMANDS:
-        if any(word in low for word in command.words):
-            yield from plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
 
 
 def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
