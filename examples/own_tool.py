@@ -19,7 +19,7 @@ def changelog(version: str, ctx: ToolContext) -> str:
     text = (ctx.cwd / "CHANGELOG.md").read_text(encoding="utf-8")
     _, found, rest = text.partition(f"## {version}\n")
     if not found:
-        raise ToolError(f"No section for {version}")  # the model reads this and goes on
+        raise ToolError(f"No section for {version}")  # the model reads this and continues
     return rest.partition("\n## ")[0]
 
 

@@ -22,8 +22,8 @@ async def square_root(of: float) -> str:
 
 def shown(span: ReadableSpan) -> str:
     milliseconds = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
-    told = {k: v for k, v in (span.attributes or {}).items() if k.startswith(("toolspan", "error"))}
-    return f"{'  ' if span.parent else ''}{span.name} {milliseconds:.1f} ms {told}"
+    shown = {k: v for k, v in (span.attributes or {}).items() if k.startswith(("toolspan", "error"))}
+    return f"{'  ' if span.parent else ''}{span.name} {milliseconds:.1f} ms {shown}"
 
 
 async def main(sink: OtelSink) -> None:

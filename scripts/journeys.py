@@ -22,8 +22,8 @@ def main() -> int:
     names = sys.argv[1:] or list(PAGES)
     unknown = [name for name in names if name not in PAGES]
     if unknown or TMUX is None:
-        told = f"no such journey: {', '.join(unknown)}" if unknown else "tmux is not installed"
-        sys.stderr.write(f"{told}\n")
+        problem = f"no such journey: {', '.join(unknown)}" if unknown else "tmux is not installed"
+        sys.stderr.write(f"{problem}\n")
         return 2
     for name in names:
         page = ROOT / "docs/journeys" / f"{name}.md"
