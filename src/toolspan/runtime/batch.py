@@ -390,6 +390,8 @@ class Batch:
 
     def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
         """Emit progress for an unfinished call. May be called from any thread."""
+        if Progressed not in self.context.observed_events:
+            return
         if threading.get_ident() != self._thread_id:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.progress, call_id, kind, data)

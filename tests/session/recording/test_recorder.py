@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from uuid import RFC_4122, UUID
 
 import pytest
 from inline_snapshot import snapshot
@@ -25,7 +26,13 @@ from tests.session.recording.emitted import (
     wrong,
 )
 from toolspan.runtime.profiles import VERSIONS
-from toolspan.session.recording import Interruption, Recorder, agent_path, results_folder, transcript_path
+from toolspan.session.recording import (
+    Interruption,
+    Recorder,
+    agent_path,
+    results_folder,
+    transcript_path,
+)
 from toolspan.types.events import HookContext, Requested, Started
 from toolspan.types.ids import CallId
 from toolspan.types.span import Hook, parse_timestamp
@@ -638,3 +645,13 @@ def test_records_are_compact_with_the_key_order_of_the_client(path: Path) -> Non
         "parentUuid isSidechain promptId type message uuid timestamp permissionMode promptSource turnOrigin"
         " turnPosition userType entrypoint cwd sessionId version gitBranch"
     )
+
+
+def test_record_ids_are_random_uuids(path: Path) -> None:
+    recording = recorder(path)
+    for number in range(64):  # enough for every digit that names the variant
+        recording.record_prompt(f"prompt {number}")
+
+    ids = [UUID(line["uuid"]) for line in conversation_lines(path)]
+    assert len(set(ids)) == 64
+    assert {(id.version, id.variant) for id in ids} == {(4, RFC_4122)}
