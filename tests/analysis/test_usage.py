@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from tests.cli.command import run
 from tests.fork_server import TOOLSPAN
+from tests.strategies import claude_entries, mutated, mutations, to_lines
 from toolspan.analysis.prices import load_prices
-from toolspan.analysis.usage import file_usage, group_usage, join_requests
+from toolspan.analysis.usage import file_usage, group_usage, join_requests, transcript_usage
 from toolspan.errors import SourceError
+from toolspan.reading.transcript import read_known
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Tokens
 
@@ -176,6 +178,41 @@ def test_an_inline_subagent_has_the_type_that_its_call_names(tmp_path: Path) -> 
     rows = {row["agent"]: row["output_tokens"] for row in usage_rows(str(tmp_path), "--by", "agent")}
 
     assert rows == {"main": 1, "reviewer": 20}
+
+
+_AGENT_CALL = {
+    "type": "tool_use",
+    "id": "toolu_1",
+    "name": "Task",
+    "input": {"prompt": "look", "subagent_type": "Explore"},
+}
+_AGENT_REPORT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "seen\n\nagentId: a1b2"}
+
+
+@given(
+    st.lists(
+        st.one_of(
+            claude_entries(),
+            st.just({"type": "assistant", "uuid": "c", "message": {"id": "m", "content": [_AGENT_CALL]}}),
+            st.just({"type": "user", "uuid": "r", "message": {"content": [_AGENT_REPORT]}}),
+            st.just({"type": "user", "uuid": "t", "toolUseResult": {"agentId": "a1b2"}, "message": {"content": []}}),
+        ),
+        max_size=12,
+    ),
+    mutations(),
+)
+def test_reading_only_requests_finds_the_same_usage_as_reading_everything(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[dict[str, object]], damage: list[tuple[str, int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("usage") / "s.jsonl"
+    path.write_bytes(mutated(to_lines(entries), damage))
+
+    try:
+        expected = transcript_usage(read_known(path))
+    except SourceError:
+        assert file_usage(path).problem
+    else:
+        assert file_usage(path) == expected
 
 
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from toolspan.errors import SourceError
 from toolspan.formats.registry import get_format, parse_file_name
 from toolspan.formats.source import to_path
 from toolspan.reading.lineage import Lineages, group_sessions
+from toolspan.reading.parallel import FileJob
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
 
@@ -62,12 +63,15 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 
 def file_usage(path: Path | str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
-    from toolspan.reading.transcript import read_known  # perf: not needed for cached files
+    from toolspan.reading.transcript import read_requests  # perf: not needed for cached files
 
     try:
-        return transcript_usage(read_known(to_path(path)))
+        return transcript_usage(read_requests(to_path(path)))
     except SourceError as error:
         return FileUsage(file=str(path), info=SessionInfo(), requests={}, problem=str(error))
+
+
+USAGE_JOB = FileJob(file_usage, FileUsage, finds_causes=False)
 
 
 def transcript_usage(transcript: Transcript) -> FileUsage:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,10 +34,13 @@ def page_output(ctx: click.Context) -> Iterator[None]:
 
     The pager is `$TOOLSPAN_PAGER`, `$PAGER` or `less`; `cat` or an empty value switches it off.
     """
-    command = _pager_command() if ctx.meta.get(_PAGED_KEY) else None
-    if command is None or not (sys.stdout.isatty() and sys.stdin.isatty()):
+    is_watched = ctx.meta.get(_PAGED_KEY) and sys.stdout.isatty() and sys.stdin.isatty()
+    command = _pager_command() if is_watched else None
+    if command is None:
         yield
         return
+    import subprocess  # perf: most output is not paged
+
     ctx.meta[_WIDTH_KEY] = os.get_terminal_size(sys.stdout.fileno()).columns
     ctx.color = True
     environment = {"LESS": "FRX", "LV": "-c"} | os.environ
@@ -71,4 +72,6 @@ def _pager_command() -> str | None:
         if variable in os.environ:
             command = os.environ[variable].strip()
             return command if command not in ("", "cat") else None
-    return "less" if shutil.which("less") else None
+    from shutil import which
+
+    return "less" if which("less") else None

@@ -13,9 +13,8 @@ from toolspan.analysis.stats import PERIODS, ToolStats, period_key, server_stats
 from toolspan.analysis.usage import (
     MAIN_AGENT,
     UNKNOWN,
-    FileUsage,
+    USAGE_JOB,
     agent_types_by_id,
-    file_usage,
     filter_requests,
     join_requests,
 )
@@ -30,7 +29,6 @@ from toolspan.cli.output import (
     shorten_middle,
     time_zone,
 )
-from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
@@ -76,7 +74,7 @@ def command(
         return
     tools = tool_stats(rows)
     if by == "agent":
-        usage, _ = select.read_selected_files(names, FileJob(file_usage, FileUsage), last=last)
+        usage, _ = select.read_selected_files(names, USAGE_JOB, last=last)
         types = agent_types_by_id(usage)
         tools = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
     elif by in PERIODS:
@@ -124,7 +122,7 @@ def command(
 
 def _tokens_in_filter(names: tuple[str, ...], call_filter: select.CallFilter, *, last: bool) -> Tokens:
     """Return the tokens of the requests in a period or of a subagent."""
-    files = select.read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
+    files = select.read_filtered_files(names, USAGE_JOB, call_filter, last=last)
     requests = filter_requests(
         join_requests(files, as_recorded=True), call_filter.since, call_filter.until, call_filter.agent
     )

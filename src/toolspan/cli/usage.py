@@ -19,10 +19,9 @@ from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.analysis.usage import (
     GROUPINGS,
     PERIODS,
-    FileUsage,
+    USAGE_JOB,
     Grouping,
     UsageRow,
-    file_usage,
     filter_requests,
     group_usage,
     join_requests,
@@ -111,7 +110,7 @@ def command(
     if call_filter == CallFilter() and prices is None and selected_tables() is None:
         rows = _all_usage(names, by, table, zone, last=last)
     else:
-        files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
+        files = read_filtered_files(names, USAGE_JOB, call_filter, last=last)
         requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
         rows = group_usage(requests, by, prices=table, zone=zone)
         if not rows:
@@ -146,7 +145,7 @@ def _all_usage(
     rows: list[UsageRow] = []
 
     def compute() -> list[UsageRow] | None:
-        usages = read_files(files, FileJob(file_usage, FileUsage))
+        usages = read_files(files, USAGE_JOB)
         rows[:] = group_usage(join_requests(usages), by, prices=prices, zone=zone)
         return None if any(usage.problem for usage in usages) else rows
 

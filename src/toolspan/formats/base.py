@@ -16,19 +16,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from msgspec import Struct, field
 
 from toolspan.errors import ToolspanError
-from toolspan.formats.jsonl import LineChunk
-from toolspan.formats.pairing import Branches, LiveCallPairing
-from toolspan.formats.source import Source
-from toolspan.types.session import Message, RequestUsage, SessionInfo, Tokens
-from toolspan.types.span import Span
 
 if TYPE_CHECKING:
     from toolspan.formats.checks import ResumeBehavior
+    from toolspan.formats.jsonl import LineChunk
     from toolspan.formats.lines import TranscriptReader
+    from toolspan.formats.pairing import Branches, LiveCallPairing
+    from toolspan.formats.source import Source
     from toolspan.types.inputs import ToolInput
+    from toolspan.types.session import Message, RequestUsage, SessionInfo, Tokens
+    from toolspan.types.span import Span
 
 
 FileRole = Literal["session", "agent", "other"]
+ReadScope = Literal["all", "calls", "requests"]
+"""The part of a transcript that a reader must collect. `calls` omits tokens, titles and prompts; `requests` omits calls
+except for the subagents that they started.
+"""
 
 
 class FileName(NamedTuple):
@@ -223,9 +227,9 @@ class TranscriptFormat(ABC):
 
     @abstractmethod
     def make_reader(
-        self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False
+        self, source: Source, chunk: LineChunk | None, *, scope: ReadScope = "all"
     ) -> TranscriptReader[Any]:
-        """Return a reader for a file that begins with `chunk`; `calls_only` omits tokens, titles and prompts."""
+        """Return a reader for a file that begins with `chunk`. It may collect more than `scope`."""
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a growing file, or None if the format must be read as a whole."""

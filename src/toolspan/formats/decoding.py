@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import math
-import tomllib
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
 
 from toolspan.formats import json_repair
-from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_or_text
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
 
 T = TypeVar("T", bound=Struct)
 V = TypeVar("V")
@@ -40,6 +41,8 @@ class DecodedLine(NamedTuple, Generic[V]):
 
 def decode_input(kind: type[ToolInput] | None, data: bytes) -> ToolInput:
     """Decode a tool's input as `kind`, as leniently as clients do, or return `UnknownInput`. Never raises."""
+    from toolspan.types.inputs import UnknownInput
+
     try:
         if kind is not None:
             return msgspec.json.decode(data, type=kind, strict=False)
@@ -50,6 +53,8 @@ def decode_input(kind: type[ToolInput] | None, data: bytes) -> ToolInput:
 
 def unknown_input_keys(kind: type[ToolInput] | None, data: bytes) -> tuple[str, ...]:
     """Return the keys of an input for which its type has no field."""
+    from toolspan.types.inputs import decode_json_or_text
+
     decoded = decode_json_or_text(data)
     if kind is None or not isinstance(decoded, dict):
         return ()
@@ -65,6 +70,8 @@ def sane_count(count: int | None) -> int:
 @functools.cache
 def known_keys(client: str) -> dict[str, frozenset[str]]:
     """Return the keys that a client has been observed to write, by kind of object."""
+    import tomllib  # perf: only `doctor` needs it
+
     with Path(__file__).with_name("known_keys.toml").open("rb") as file:
         return {kind: frozenset(keys) for kind, keys in tomllib.load(file)[client].items()}
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -24,9 +24,11 @@ from toolspan.formats.pairing import Branches, CallPairing
 from toolspan.formats.registry import get_format, narrow_foreign_input
 from toolspan.formats.source import Source
 from toolspan.types.ids import LINE_BIT, OFFSET_BIT, CallId, SourceLocation
-from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_object
 from toolspan.types.session import Finding, Message, SessionInfo
 from toolspan.types.span import Call, LineCounts, Span
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
 
 T = TypeVar("T", bound=Struct)
 V = TypeVar("V", bound=Struct)
@@ -320,10 +322,14 @@ class LineBodyStore(ABC):
 
     def arguments(self, call: Call) -> dict[str, object]:
         """Return the decoded input, or an empty dict if it is not an object."""
+        from toolspan.types.inputs import decode_json_object
+
         return decode_json_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> ToolInput:
         """Return the input as its tool's type; models also call tools that belong to other clients."""
+        from toolspan.types.inputs import UnknownInput
+
         data = self.raw_input(call)
         tool_input = get_format(call.dialect).narrow_input(call.tool, data)
         return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input

@@ -9,12 +9,14 @@ import os
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from toolspan.errors import UnknownDialect
-from toolspan.formats import json_repair
 from toolspan.formats.base import FileName, TranscriptFormat
 from toolspan.formats.source import COMPRESSED_SUFFIXES, Source, is_remote
-from toolspan.types.inputs import ToolInput, UnknownInput
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
 
 _FORMATS = {
     "claude": "toolspan.formats.claude:ClaudeFormat",
@@ -54,6 +56,8 @@ def format_titles(conjunction: str = "or") -> str:
 
 def narrow_foreign_input(tool: str, data: bytes) -> ToolInput:
     """Return an input as the type of any client's tool with that name, because models also call such tools."""
+    from toolspan.types.inputs import UnknownInput
+
     for transcript_format in all_formats():
         tool_input = transcript_format.narrow_input(tool, data)
         if not isinstance(tool_input, UnknownInput):
@@ -172,6 +176,8 @@ def _detect_format(beginning: bytes) -> TranscriptFormat | None:
 
 
 def _detect_line(line: bytes) -> TranscriptFormat | None:
+    from toolspan.formats import json_repair  # perf: most files are recognised by their first bytes
+
     try:
         fields = json_repair.decode_document(line)
     except ValueError:

@@ -8,7 +8,6 @@ not synced, and a checksum detects rows corrupted by a power failure. Start at `
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import stat
@@ -211,7 +210,8 @@ _NANOSECONDS_PER_SECOND = 1_000_000_000
 _STABLE_AFTER_NS = 2 * _NANOSECONDS_PER_SECOND
 """A file changed more recently than this may change again without getting a new timestamp."""
 _CACHE_FORMAT = 1
-_SKIPPED_FOLDERS = frozenset({"__pycache__", "archive", "testing"})
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "archive", "testing", "runtime", "tools", "session", "integrations"})
+"""The folders whose code no cached result depends on, because nothing that reads transcripts imports them."""
 
 Clock = Callable[[], int]
 
@@ -284,24 +284,32 @@ def cached_answer(
     if not paths or None in stamps:
         return compute()
     key = CacheKey(_absolute(paths[0]), str(paths[0]), question)
-    stamp = _digest_stamps(paths, stamps)
+    stamp = _join_stamps(paths, stamps)
     for value in cache.load([(key, stamp)]).values():
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             return msgspec.msgpack.decode(value, type=answer_type)
     started = now()
     answer = compute()
     data = None if answer is None else encode_msgpack(answer)
-    changed = max(int(time_ns) for file_stamp in stamps if file_stamp for time_ns in file_stamp.split()[-2:])
-    if data is not None and changed <= started - _STABLE_AFTER_NS:
+    if data is not None and _latest_change(stamps) <= started - _STABLE_AFTER_NS:
         stamps = [compute_file_stamp(path) for path in paths]
-        if _digest_stamps(paths, stamps) == stamp:
+        if _join_stamps(paths, stamps) == stamp:
             cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)
     return answer
 
 
-def _digest_stamps(paths: Sequence[Path], stamps: Sequence[str | None]) -> str:
+def _join_stamps(paths: Sequence[Path], stamps: Sequence[str | None]) -> str:
+    """Return a stamp of many files: the latest change, and a checksum of their names and stamps.
+
+    perf: `hashlib` takes longer to import than the rest of this module, because it loads OpenSSL.
+    """
     lines = (f"{path}\0{stamp}\n" for path, stamp in zip(paths, stamps, strict=True))
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+    checksum = zlib.crc32("".join(lines).encode("utf-8", "surrogateescape"))
+    return f"{len(paths)} {_latest_change(stamps)} {checksum:08x}"
+
+
+def _latest_change(stamps: Sequence[str | None]) -> int:
+    return max(int(time) for stamp in stamps if stamp for time in stamp.split()[-2:])
 
 
 def _absolute(path: Path) -> str:
@@ -321,7 +329,7 @@ def compute_file_stamp(path: Path) -> str | None:
         return f"{code_digest()} {info.etag} {info.size} {path.sidecar_stamp} 0 0" if info.etag else None
     name = str(path)
     try:
-        os.path.abspath(name).encode()  # noqa: PTH100 - only names that can be encoded are cached
+        name.encode()  # only names that can be encoded are cached
         status = os.stat(name)  # noqa: PTH116 - perf: called for every file
     except (OSError, ValueError):
         return None
@@ -336,7 +344,7 @@ def compute_file_stamp(path: Path) -> str | None:
 @remembered
 def code_digest() -> str:
     """Return a digest of toolspan's own code, so that a new version ignores old results."""
-    digest = hashlib.sha256(f"{_CACHE_FORMAT}".encode())
+    checksum = newest = 0
     pending_folders = [str(Path(__file__).parent.parent)]
     while pending_folders:
         for item in sorted(os.scandir(pending_folders.pop()), key=lambda item: item.name):
@@ -345,5 +353,6 @@ def code_digest() -> str:
             elif item.name.endswith(".py"):
                 status = item.stat()
                 text = f"{item.path} {status.st_size} {status.st_mtime_ns}\n"
-                digest.update(text.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()[:16]
+                checksum = zlib.crc32(text.encode("utf-8", "surrogateescape"), checksum)
+                newest = max(newest, status.st_mtime_ns)
+    return f"{_CACHE_FORMAT}-{newest:x}-{checksum:08x}"

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from toolspan.formats.registry import parse_file_name
-from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
+
+if TYPE_CHECKING:
+    from toolspan.reading.rows import CallRow
 
 _STATE_STRENGTH = {"succeeded": 3, "interrupted": 1, "cancelled": 1, "never_answered": 0, "orphan_result": -1}
 """How much a state says about a call. The copy of a call that says the most counts."""

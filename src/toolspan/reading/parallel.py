@@ -223,6 +223,8 @@ class FileJob(NamedTuple, Generic[T]):
 
     function: Callable[[Path | str], T]
     result_type: type[T]
+    finds_causes: bool = True
+    """True if the job finds the causes of failed commands, which needs more modules."""
 
 
 def parallel_map_encoded(
@@ -244,7 +246,7 @@ def parallel_map_encoded(
             yield JobResult(job.function(path), None)
             advance(size)
         return
-    _import_readers(paths)
+    _import_readers(paths, finds_causes=job.finds_causes)
     decode = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:
@@ -257,13 +259,16 @@ def parallel_map_encoded(
         advance(size)
 
 
-def _import_readers(paths: Iterable[Path]) -> None:
+def _import_readers(paths: Iterable[Path], *, finds_causes: bool) -> None:
     """Import the modules that read these files, so that the workers need not do it one by one."""
     from toolspan.formats.registry import format_of_path
     from toolspan.formats.source import BytesSource
-    from toolspan.shell.exit_status import failing_programs
 
-    failing_programs("true")  # creates the shell parser
+    if finds_causes:
+        import toolspan.reading.causes  # noqa: F401
+        from toolspan.shell.exit_status import failing_programs
+
+        failing_programs("true")  # creates the shell parser
     for transcript_format in {format_of_path(path) for path in paths}:
         transcript_format.make_reader(BytesSource(b""), None)
 

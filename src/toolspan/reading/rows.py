@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from toolspan.reading.causes import find_cause
 from toolspan.types.error_kinds import ErrorKind, Retry
 from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Dialect
@@ -121,7 +120,11 @@ def make_call_row(span: Span, file: str) -> CallRow:
     request_place = call.place
     result_place = result.place if result else None
     advice = span.advice
-    cause = find_cause(span)
+    cause = None
+    if span.state != "succeeded" or span.events:
+        from toolspan.reading.causes import find_cause  # perf: its patterns take long to compile
+
+        cause = find_cause(span)
     return CallRow(
         file=file,
         id=call.id,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import AgentOrigin, TranscriptContent, TranscriptFormat
+from toolspan.formats.base import AgentOrigin, ReadScope, TranscriptContent, TranscriptFormat
 from toolspan.formats.jsonl import JsonLine, read_chunks
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
@@ -49,7 +49,15 @@ def read_calls(path: Path) -> Transcript:
 
     Raise SourceError if the file cannot be opened or read, or another program wrote it.
     """
-    return _read_source(source_for_path(path), calls_only=True, known_only=True)
+    return _read_source(source_for_path(path), scope="calls", known_only=True)
+
+
+def read_requests(path: Path) -> Transcript:
+    """Read only a transcript's model requests, and the types of the subagents that made them. It has no calls.
+
+    Raise SourceError if the file cannot be opened or read, or another program wrote it.
+    """
+    return _read_source(source_for_path(path), scope="requests", known_only=True)
 
 
 def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) -> TranscriptContent:
@@ -140,7 +148,7 @@ def _continue_partial_read(source: Source) -> Transcript | None:
     return None if partial is None else partial.finish()
 
 
-def _read_source(source: Source, *, calls_only: bool = False, known_only: bool = False) -> Transcript:
+def _read_source(source: Source, *, scope: ReadScope = "all", known_only: bool = False) -> Transcript:
     if (transcript := _continue_partial_read(source)) is not None:
         return transcript
     transcript_format = format_of_path(source.name)
@@ -151,7 +159,7 @@ def _read_source(source: Source, *, calls_only: bool = False, known_only: bool =
                 if known_only and is_foreign(source.name, chunk.data, chunk.start, chunk.end):
                     raise SourceError(foreign_file_problem(source.name))
                 transcript_format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
-                reader = transcript_format.make_reader(source, chunk, calls_only=calls_only)
+                reader = transcript_format.make_reader(source, chunk, scope=scope)
             reader.add_chunk(chunk)
     except SourceError as error:
         if reader is None:

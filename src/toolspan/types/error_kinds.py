@@ -212,11 +212,14 @@ ADVICE: dict[ErrorKind, Advice] = {
 
 
 class _ErrorSign(NamedTuple):
-    """Lower-case phrases, or a pattern, that identify a kind."""
+    """Lower-case phrases, or a pattern, that identify a kind.
+
+    perf: patterns are compiled when they are first needed; every command imports this module.
+    """
 
     kind: ErrorKind
     phrases: tuple[str, ...]
-    pattern: re.Pattern[str] | None = None
+    pattern: str = ""
     hint: str = ""
     """A literal part of every match, tested first because that is faster."""
 
@@ -224,7 +227,7 @@ class _ErrorSign(NamedTuple):
         for phrase in self.phrases:
             if phrase in text:
                 return True
-        return self.pattern is not None and self.hint in text and bool(self.pattern.search(text))
+        return bool(self.pattern) and self.hint in text and re.search(self.pattern, text) is not None
 
 
 _REFUSAL_SIGNS = (
@@ -243,7 +246,7 @@ _EDIT_SIGNS = (
         ("string to replace not found", "old_string not found", "not found in file",
          "failed to find expected lines", "failed to find context"),
     ),
-    _ErrorSign("ambiguous_match", (), re.compile(r"found \d+ matches of the string to replace"),
+    _ErrorSign("ambiguous_match", (), r"found \d+ matches of the string to replace",
           "matches of the string"),
     _ErrorSign("no_change", ("no changes to make",)),
 )  # fmt: skip
@@ -252,8 +255,8 @@ _FILE_SIGNS = (
         "not_found",
         ("file does not exist", "directory does not exist", "no such file or directory", "enoent",
          "file not found", "no files were modified"),
-        re.compile(r"\Apath does not exist: |\Apath \"[^\"\n]*\" does not exist"
-                   r"|path does not exist.*note: your current working directory"),
+        r"\Apath does not exist: |\Apath \"[^\"\n]*\" does not exist"
+        r"|path does not exist.*note: your current working directory",
     ),
     _ErrorSign("is_directory", ("eisdir",)),
     _ErrorSign("too_large", ("exceeds maximum allowed tokens", "exceeds maximum allowed size")),
@@ -261,13 +264,11 @@ _FILE_SIGNS = (
 )  # fmt: skip
 _SHELL_SIGNS = (
     _ErrorSign("command_timeout", ("command timed out after",)),
-    _ErrorSign(
-        "command_not_found", ("command not found",), re.compile(r"^exit code 127\b", re.MULTILINE), "exit code 127"
-    ),
+    _ErrorSign("command_not_found", ("command not found",), r"(?m)^exit code 127\b", "exit code 127"),
     _ErrorSign(
         "command_failed",
         ("process exited with code",),
-        re.compile(r"\Aexit code -?\d+|\[exit code: -?[1-9]\d*\]"),
+        r"\Aexit code -?\d+|\[exit code: -?[1-9]\d*\]",
         "exit code",
     ),
 )
@@ -280,21 +281,21 @@ _GENERAL_SIGNS = (
     _ErrorSign(
         "network",
         (),
-        re.compile(r"mcp error -32603: (?:failed to evaluate permission: )?fetch failed"),
+        r"mcp error -32603: (?:failed to evaluate permission: )?fetch failed",
         "mcp error -32603",
     ),
-    _ErrorSign("mcp_error", (), re.compile(r"mcp error -\d+"), "mcp error -"),
+    _ErrorSign("mcp_error", (), r"mcp error -\d+", "mcp error -"),
     _ErrorSign(
         "network",
         ("fetch failed", "econnrefused", "econnreset", "enotfound", "etimedout"),
-        re.compile(r"status code [45]\d\d"),
+        r"status code [45]\d\d",
         "status code",
     ),
     _ErrorSign(
         "rate_limit",
         ("rate limit", "limit reached", "too many requests"),
         # Not a bare 429, which is also a line or column number in stack traces.
-        re.compile(r"(?:\bhttp(?:/[\d.]+)?|status|\bcode|\berror)\W{0,4}(?:code\W{0,3})?429\b|(?:\A|[\n(])429\b"),
+        r"(?:\bhttp(?:/[\d.]+)?|status|\bcode|\berror)\W{0,4}(?:code\W{0,3})?429\b|(?:\A|[\n(])429\b",
         "429",
     ),
     _ErrorSign("patch_invalid", ("invalid patch", "invalid hunk")),
@@ -303,9 +304,7 @@ _GENERAL_SIGNS = (
 )
 _MCP_SIGNS = (
     _ErrorSign("mcp_timeout", ("timed out after",)),
-    _ErrorSign(
-        "mcp_no_response", ("cannot connect to the mcp server",), re.compile(r"\Anot connected"), "not connected"
-    ),
+    _ErrorSign("mcp_no_response", ("cannot connect to the mcp server",), r"\Anot connected", "not connected"),
 )
 
 _EDITOR_TABLES = (_REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS)

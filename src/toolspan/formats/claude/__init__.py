@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from toolspan.formats.base import AgentOrigin, FileName, LiveReader, RepairResult, RunningProcess, TranscriptFormat
 from toolspan.formats.claude import paths
-from toolspan.formats.jsonl import LineChunk
-from toolspan.formats.source import Source
 
 if TYPE_CHECKING:
+    from toolspan.formats.base import ReadScope
     from toolspan.formats.checks import ResumeBehavior
     from toolspan.formats.claude.reader import ClaudeReader
+    from toolspan.formats.jsonl import LineChunk
+    from toolspan.formats.source import Source
     from toolspan.types.inputs import ToolInput
 
 
@@ -83,11 +84,11 @@ class ClaudeFormat(TranscriptFormat):
 
         return read_agent_origin(path)
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> ClaudeReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, scope: ReadScope = "all") -> ClaudeReader:
         """Return a reader for a transcript."""
         from toolspan.formats.claude.reader import ClaudeReader
 
-        return ClaudeReader(source, calls_only=calls_only)
+        return ClaudeReader(source, scope=scope)
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a transcript that is still growing."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -45,9 +45,11 @@ from toolspan.formats.pairing import (
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.inputs import ToolInput
 from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Permission, Result, Span
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
 
 
 class TranscriptBodyStore(LineBodyStore):
@@ -229,6 +231,42 @@ _COPIED_REPLIES = 2
 """The number of replies without any delay that shows that a timestamp is the time of a copy."""
 _SECOND_LENGTH = len("2026-11-02T09:00:00")
 _INTERRUPT_PREFIX = "[Request interrupted by user"
+
+
+class SubagentFilter:
+    """A filter for the entries from which `Pairing` learns about subagents: their types, ids and requests."""
+
+    def __init__(self) -> None:
+        self._other_calls: set[str | None] = set()
+        """Ids of the calls that do not start subagents."""
+
+    def select(self, entries: Sequence[Entry]) -> list[int]:
+        """Return the indexes of the entries to add to a `Pairing`."""
+        return [n for n, entry in enumerate(entries) if self._has_blocks(entry) or self._is_marked(entry)]
+
+    def _has_blocks(self, entry: Entry) -> bool:
+        """Return whether an entry has a call that starts a subagent, or the result of one or of an unknown call."""
+        message = entry.message
+        if message is None or type(message.content) is not list:
+            return False
+        has_blocks = False
+        for block in message.content:
+            if block.name is not None and block.type in CALL_BLOCK_TYPES and tool_kind(block.name) != "agent":
+                self._other_calls.add(block.id)
+            elif block.name is not None or (block.tool_use_id and block.tool_use_id not in self._other_calls):
+                has_blocks = True
+        return has_blocks
+
+    def _is_marked(self, entry: Entry) -> bool:
+        """Return whether an entry names a subagent, or was written by one in the file of its parent."""
+        if entry.is_sidechain and entry.agent_id is None:
+            return True
+        if entry.data is not None and entry.data.agent_id:
+            return True
+        structured = entry.structured
+        return entry.parent_tool_use_id_snake is not None or (
+            type(structured) is StructuredFacts and bool(structured.agent_id)
+        )
 
 
 class CallBuilder(CallBuilderBase, gc=False):

@@ -14,11 +14,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from toolspan.formats import json_repair
-from toolspan.formats.base import AgentOrigin, TranscriptContent
+from toolspan.formats.base import AgentOrigin, ReadScope, TranscriptContent
 from toolspan.formats.checks import ResumeBehavior, make_finding
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.pairing import Pairing
+from toolspan.formats.claude.pairing import Pairing, SubagentFilter
 from toolspan.formats.claude.paths import meta_path, session_folder
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.session_info import SessionInfoCollector
@@ -42,14 +42,19 @@ class ClaudeReader(TranscriptReader[Entry]):
 
     decoder = records.ENTRY_DECODER
 
-    def __init__(self, source: Source, *, calls_only: bool = False) -> None:
+    def __init__(self, source: Source, *, scope: ReadScope = "all") -> None:
         super().__init__(source)
         self.pairing: Pairing = Pairing(source)
-        self.session_info: SessionInfoCollector = SessionInfoCollector(calls_only=calls_only)
+        self.session_info: SessionInfoCollector = SessionInfoCollector(calls_only=scope == "calls")
         self.tree = RecordTree()
+        self._subagents = SubagentFilter() if scope == "requests" else None
 
     def _process(self, decoded: Sequence[Entry], places: Sequence[int], number: int) -> None:
         self.session_info.add(decoded)
+        if self._subagents is not None:  # perf: pairing all calls takes longer than decoding the lines
+            indexes = self._subagents.select(decoded)
+            self.pairing.add([decoded[n] for n in indexes], [places[n] for n in indexes])
+            return
         self.tree.add(decoded, number)
         self.pairing.add(decoded, places)
 

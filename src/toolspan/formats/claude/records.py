@@ -168,15 +168,15 @@ class TaskNotice(NamedTuple):
     summary: str | None
 
 
-_NOTICE = re.compile(r"<(task|bash)-notification>(.*?)(?:</\1-notification>|\Z)", re.DOTALL)
-_TAG = re.compile(r"<(task-id|shell-id|tool-use-id|status|summary)>(.*?)</\1>", re.DOTALL)
+_NOTICE = r"(?s)<(task|bash)-notification>(.*?)(?:</\1-notification>|\Z)"
+_TAG = r"(?s)<(task-id|shell-id|tool-use-id|status|summary)>(.*?)</\1>"
 
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
     """Return the task notifications in `text`. Old clients name a shell, and not the call that started it."""
     if "-notification>" not in text:
         return []
-    all_tags = [dict(_TAG.findall(body)) for _, body in _NOTICE.findall(text)]
+    all_tags = [dict(re.findall(_TAG, body)) for _, body in re.findall(_NOTICE, text)]
     return [
         TaskNotice(
             tags.get("task-id") or tags.get("shell-id"),
@@ -190,9 +190,9 @@ def parse_task_notices(text: str) -> list[TaskNotice]:
 
 NOTICE_START = re.compile(rb"<(?:task|bash)-notification")
 TASK_OUTPUT_TOOLS = frozenset({"BashOutput", "TaskOutput", "AgentOutputTool"})
-_TASK_STATUS = re.compile(r"<status>(completed|failed|killed)</status>")
-_TASK_EXIT_CODE = re.compile(r"<exit_code>(-?\d{1,9})</exit_code>")
-_TASK_OUTPUT = re.compile(r"<(?:stdout|stderr|output)>\n?(.*?)\n?</(?:stdout|stderr|output)>", re.DOTALL)
+_TASK_STATUS = r"<status>(completed|failed|killed)</status>"
+_TASK_EXIT_CODE = r"<exit_code>(-?\d{1,9})</exit_code>"
+_TASK_OUTPUT = r"(?s)<(?:stdout|stderr|output)>\n?(.*?)\n?</(?:stdout|stderr|output)>"
 _TASK_OUTPUT_LIMIT = 4_000
 
 
@@ -206,20 +206,20 @@ class TaskEnd(NamedTuple):
 
 def parse_task_end(text: str) -> TaskEnd | None:
     """Return the end of the task whose output a result shows, or None if it still runs."""
-    status = _TASK_STATUS.search(text)
+    status = re.search(_TASK_STATUS, text)
     if status is None:
         return None
-    code = _TASK_EXIT_CODE.search(text)
-    output = "\n".join(_TASK_OUTPUT.findall(text))[-_TASK_OUTPUT_LIMIT:] if status[1] == "failed" else ""
+    code = re.search(_TASK_EXIT_CODE, text)
+    output = "\n".join(re.findall(_TASK_OUTPUT, text))[-_TASK_OUTPUT_LIMIT:] if status[1] == "failed" else ""
     return TaskEnd(status[1], f"exit code {code[1]}" if code else None, output or None)
 
 
-_AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
+_AGENT_LINE = r"(?m)^agentId: (?:agent-)?([\w-]+)"
 
 
 def find_agent_id(text: str) -> str | None:
     """Return the subagent id that a result's text states on a line of its own."""
-    return next(reversed(_AGENT_LINE.findall(text)), None)
+    return next(reversed(re.findall(_AGENT_LINE, text)), None)
 
 
 KNOWN_ENTRY_TYPES = frozenset({

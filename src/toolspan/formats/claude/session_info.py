@@ -145,9 +145,11 @@ class SessionInfoCollector(TokenCounter):
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries in file order."""
         calls_only, add_usage = self._calls_only, self.add_usage
+        session_id, version, has_root = self._last_session_id, self._last_version, bool(self._root_uuid)
         for entry in entries:
-            if entry.session_id != self._last_session_id or entry.version != self._last_version or not self._root_uuid:
+            if entry.session_id != session_id or entry.version != version or not has_root:
                 self._update_identity(entry)
+                session_id, version, has_root = self._last_session_id, self._last_version, bool(self._root_uuid)
             if calls_only:
                 continue
             kind = entry.type

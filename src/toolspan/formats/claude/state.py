@@ -7,8 +7,7 @@ Pure functions. The patterns match messages that clients write. Start at `infer_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -106,15 +105,17 @@ _MARKERS = _make_markers(
 )  # fmt: skip
 
 
-def _compile_alternatives(numbers: Iterable[int]) -> re.Pattern[str]:
-    """Join patterns into one, in which the name of the matching group identifies the pattern."""
-    return re.compile("|".join(f"(?P<m{n}>{_MARKERS[n].regex})" for n in numbers))
+@cache
+def _compile_markers(*, with_hints: bool) -> re.Pattern[str]:
+    """Join the patterns into one, in which the name of the matching group identifies the pattern.
+
+    Those without a hint have a fixed beginning, and fail much faster than the others.
+    """
+    chosen = ((n, marker) for n, marker in enumerate(_MARKERS) if with_hints or not marker.hint)
+    return re.compile("|".join(f"(?P<m{n}>{marker.regex})" for n, marker in chosen))
 
 
 _HINTS = tuple(marker.hint for marker in _MARKERS if marker.hint)
-_ANY_MARKER = _compile_alternatives(range(len(_MARKERS)))
-_FIXED_MARKER = _compile_alternatives(n for n, marker in enumerate(_MARKERS) if not marker.hint)
-"""The patterns with a fixed beginning, which fail much faster than the others."""
 _ABORTED_TAG = "<error>Command was aborted before completion</error>"
 
 _MISSING_RESULT = "[Tool result missing due to internal error]"
@@ -231,8 +232,7 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
 
 def _infer_from_marker(text: str) -> StateInference | None:
     """Infer the state from the beginning of a message that only the client writes."""
-    anywhere = any(hint in text for hint in _HINTS)
-    marker_match = (_ANY_MARKER if anywhere else _FIXED_MARKER).match(text)
+    marker_match = _compile_markers(with_hints=any(hint in text for hint in _HINTS)).match(text)
     if marker_match and marker_match.lastgroup:
         marker = _MARKERS[int(marker_match.lastgroup[1:])]
         return StateInference(

@@ -13,11 +13,12 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName, LiveReader, TranscriptFormat
-from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
+    from toolspan.formats.base import ReadScope
     from toolspan.formats.codex.reader import RolloutReader
+    from toolspan.formats.jsonl import LineChunk
     from toolspan.types.inputs import ToolInput
 
 
@@ -111,12 +112,12 @@ class CodexFormat(TranscriptFormat):
         beside = (sorted(path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")) for thread in started_agents)
         return [paths[0] for paths in beside if paths]
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> RolloutReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, scope: ReadScope = "all") -> RolloutReader:
         """Return a reader for a rollout or an old document."""
         from toolspan.formats.codex.reader import RolloutReader
 
         document = chunk is not None and self.is_document(bytes(chunk.data[chunk.start : chunk.end][:_HEADER_BYTES]))
-        return RolloutReader(source, calls_only=calls_only, document=document)
+        return RolloutReader(source, calls_only=scope == "calls", document=document)
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a rollout that is still growing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -13,11 +12,12 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName, TranscriptFormat
-from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
+    from toolspan.formats.base import ReadScope
     from toolspan.formats.gemini.reader import GeminiReader
+    from toolspan.formats.jsonl import LineChunk
     from toolspan.types.inputs import ToolInput
 
 
@@ -75,6 +75,8 @@ class GeminiFormat(TranscriptFormat):
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
         """Return whether a chat records the hash of `folder`."""
+        import hashlib  # perf: loads OpenSSL
+
         folder_hash = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
         if name.project == folder_hash:
             return True
@@ -84,7 +86,7 @@ class GeminiFormat(TranscriptFormat):
             return False
         return matched is not None and matched[1].decode() == folder_hash
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> GeminiReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, scope: ReadScope = "all") -> GeminiReader:
         """Return a reader for a document or for lines."""
         from toolspan.formats.gemini.reader import GeminiReader
 
@@ -95,7 +97,7 @@ class GeminiFormat(TranscriptFormat):
             first = beginning.strip().partition(b"\n")[0].strip()
             is_object = first.startswith(b"{") and first.endswith(b"}")
             document = self.is_document(beginning) or not is_object
-        return GeminiReader(source, calls_only=calls_only, document=document)
+        return GeminiReader(source, calls_only=scope == "calls", document=document)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
         from toolspan.formats.gemini.tools import narrow_input
