@@ -41,17 +41,8 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
         return self.facts.problem
 
 
-def file_recovery(path: Path | str) -> FileRecovery:
-    """Read the failed calls in one file. If it is unreadable, `problem` is set and nothing is raised."""
-    return _read_recovery(path, all_calls=False)
-
-
-def file_recovery_all(path: Path | str) -> FileRecovery:
-    """Read one file like `file_recovery`, but return rows for all calls, so that they can be filtered."""
-    return _read_recovery(path, all_calls=True)
-
-
-def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
+def file_recovery(path: Path | str, *, all_calls: bool = False) -> FileRecovery:
+    """Read the failed calls in one file, or `all_calls`. If it is unreadable, `problem` is set and nothing is raised."""
     try:
         transcript = read_calls(to_path(path))
         spans = transcript.spans
@@ -72,6 +63,11 @@ def _read_recovery(path: Path | str, *, all_calls: bool) -> FileRecovery:
         last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
     )
     return FileRecovery(facts=summary, endings=chain_endings(spans))
+
+
+def file_recovery_all(path: Path | str) -> FileRecovery:
+    """Read one file like `file_recovery`, but return rows for all calls, so that they can be filtered."""
+    return file_recovery(path, all_calls=True)
 
 
 def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, ChainEnding]:

@@ -24,7 +24,6 @@ from toolspan.analysis.timing import (
     FileTime,
     TimeSlice,
     TimeSplit,
-    clip_slices,
 )
 from toolspan.reading.lineage import CopyTracker, Lineages, SessionFiles, group_sessions, merge_copies, row_keys
 from toolspan.reading.rows import CallRow
@@ -109,7 +108,7 @@ class Timesheet:
                         and is_within(item.call.requested or item.call.finished, since, until)
                     ),
                     slices=tuple(
-                        clip_slices(
+                        _clip_slices(
                             (
                                 part
                                 for part in gaps.mark_gaps(file, agent).slices
@@ -332,3 +331,17 @@ def overview_of(
         split=sheet.split,
         last_failure=max(failed, key=lambda row: row.requested or "", default=None),
     )
+
+
+def _clip_slices(
+    slices: Iterable[TimeSlice], since: datetime | None = None, until: datetime | None = None
+) -> list[TimeSlice]:
+    """Return the slices inside a period, clipped to it."""
+    low, high = to_epoch_ms(since), to_epoch_ms(until)
+    clipped = []
+    for start, end, part in slices:
+        clip_start = start if low is None else max(start, low)
+        clip_end = end if high is None else min(end, high)
+        if clip_start < clip_end:
+            clipped.append(TimeSlice(clip_start, clip_end, part))
+    return clipped

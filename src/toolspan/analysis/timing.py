@@ -591,17 +591,3 @@ class _BusyTime:
     def busy_within(self, start: int, end: int) -> int:
         """Return the milliseconds within an interval in which at least one call was running."""
         return self._busy_until(end) - self._busy_until(start)
-
-
-def clip_slices(
-    slices: Iterable[TimeSlice], since: datetime | None = None, until: datetime | None = None
-) -> list[TimeSlice]:
-    """Return the slices inside a period, clipped to it."""
-    low, high = to_epoch_ms(since), to_epoch_ms(until)
-    clipped = []
-    for start, end, part in slices:
-        clip_start = start if low is None else max(start, low)
-        clip_end = end if high is None else min(end, high)
-        if clip_start < clip_end:
-            clipped.append(TimeSlice(clip_start, clip_end, part))
-    return clipped

@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from toolspan.cli import lists, select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     STATE_STYLES,
     TargetCell,
@@ -45,10 +46,10 @@ _COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
 @lists.unfold_option
 @click.option("--group", metavar="ID", help="Only the calls of this group of `toolspan errors`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
-@select.filter_options
+@filter_options
 def command(
     names: tuple[str, ...], *, last: bool, limit: int, sort: lists.SortOrder | None, unfold: bool, group: str | None,
-    as_json: bool, call_filter: select.CallFilter,
+    as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """List tool calls, one row each.
 

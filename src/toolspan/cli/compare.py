@@ -25,6 +25,7 @@ from toolspan.analysis.compare import (
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.timing import TIME_PARTS
 from toolspan.cli.dates import parse_time
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
     escape_markup,
@@ -38,10 +39,8 @@ from toolspan.cli.output import (
     shorten_target,
 )
 from toolspan.cli.select import (
-    CallFilter,
     complete_session,
     explain_nothing,
-    filter_options,
     find_session_files,
     path_exists,
     read_files,

@@ -18,6 +18,7 @@ from toolspan.analysis.errors import (
 )
 from toolspan.analysis.recovery import CHAIN_WORDS
 from toolspan.cli import lists, select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -44,17 +45,17 @@ _INDENT = "\n       "
 @lists.limit_option(15, "groups")
 @lists.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
-@select.filter_options
+@filter_options
 def command(
     names: tuple[str, ...], *, last: bool, limit: int, sort: lists.SortOrder | None, as_json: bool,
-    call_filter: select.CallFilter,
+    call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Group failed calls by cause: the program that failed and the line that tells why.
 
     Each group shows when it occurred, advice, how later calls recovered from it, and the command
     that lists all its calls. Searches that found nothing are not errors and are counted last.
     """
-    everything = call_filter == select.CallFilter()  # successful calls then need no rows
+    everything = call_filter == CallFilter()  # successful calls then need no rows
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
     files, joined = select.read_selected_files(names, job, last=last)
     call_table = CallTable(select.mark_running(file.facts for file in files))

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from toolspan.cli import select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     make_redactor,
     print_json,
@@ -41,10 +42,10 @@ from toolspan.reading.discovery import TranscriptFile
 @select.last_option
 @redaction_options
 @click.option("--preview", is_flag=True, help="With --redact: print every replacement as JSON, and no export.")
-@select.filter_options
+@filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, open_page: bool,
-    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: select.CallFilter,
+    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -73,7 +74,7 @@ def command(
     calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
     paths = {file for file, _ in calls}
     sessions = [[file.file for file in session.files] for session in selection.call_table.sessions]
-    is_filtered = call_filter != select.CallFilter()
+    is_filtered = call_filter != CallFilter()
     if is_filtered:
         sessions = [own for own in sessions if not paths.isdisjoint(own)]
     if not sessions:

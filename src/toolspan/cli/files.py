@@ -27,6 +27,7 @@ from toolspan.analysis.file_history.content import Absent, CallSide, Confidence,
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
 from toolspan.cli import lists, select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     TargetCell,
     diff_line,
@@ -87,7 +88,7 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @lists.limit_option(40, "rows")
 @lists.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
-@select.filter_options
+@filter_options
 def command(
     names: tuple[str, ...],
     *,
@@ -102,7 +103,7 @@ def command(
     limit: int,
     sort: lists.SortOrder | None,
     as_json: bool,
-    call_filter: select.CallFilter,
+    call_filter: CallFilter,
 ) -> None:
     """Show what calls did to files.
 
@@ -151,7 +152,7 @@ def _is_transcript_name(name: str) -> bool:
 
 class _FilesOptions(NamedTuple):
     path: str | None
-    call_filter: select.CallFilter
+    call_filter: CallFilter
     limit: int
     as_json: bool
     full_diff: bool
@@ -159,7 +160,7 @@ class _FilesOptions(NamedTuple):
     names: Sequence[str]
 
 
-def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange | RecordedChange) -> bool:
+def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange | RecordedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
     state, error = "succeeded", ""
     if not isinstance(change, FileChange):

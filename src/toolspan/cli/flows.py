@@ -13,6 +13,7 @@ from msgspec import Struct
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
 from toolspan.analysis.recovery import CHAIN_NAMES, CHAIN_WORDS, ChainLink, RecoveryChain
 from toolspan.cli import lists, select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -54,10 +55,10 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--every", is_flag=True, help="Count repeated calls of one tool as separate steps.")
 @lists.limit_option(10, "rows per table")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
-@select.filter_options
+@filter_options
 def command(
     names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], length: int, every: bool, limit: int,
-    as_json: bool, call_filter: select.CallFilter,
+    as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show how calls follow each other: sequences, batches and missed parallelism.
 
@@ -78,7 +79,7 @@ def command(
     rest = call_filter.without_file_filters()
     in_time = call_filter.accepts_time
     report = _FlowReport(
-        calls=flows.calls if rest == select.CallFilter() else None,
+        calls=flows.calls if rest == CallFilter() else None,
         chains=[item for item in flows.chains if rest.accepts_call(item.start) and (not chain or item.name in chain)],
         flows=[item for item in flows.flows if in_time(item.requested)],
         batches=[item for item in flows.batches if in_time(item.requested)],

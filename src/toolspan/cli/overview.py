@@ -13,6 +13,7 @@ import msgspec
 from toolspan.analysis.live_sessions import live_sessions
 from toolspan.analysis.timesheet import Overview, Timesheet, overview_of
 from toolspan.analysis.timing import TIME_PARTS, FileTime, file_time
+from toolspan.cli.filters import CallFilter
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -24,7 +25,6 @@ from toolspan.cli.output import (
     shorten_line,
 )
 from toolspan.cli.select import (
-    CallFilter,
     CallSelection,
     filter_calls,
     locate_files,

@@ -12,6 +12,7 @@ import click
 
 from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
 from toolspan.cli import lists, select
+from toolspan.cli.filters import CallFilter, filter_options, in_project
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
@@ -53,10 +54,10 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 @click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
 @lists.limit_option(20, "matches")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match.")
-@select.filter_options
+@filter_options
 def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool | None, regex: bool, limit: int,
-    as_json: bool, call_filter: select.CallFilter,
+    as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Find the calls and messages that contain all the words, the newest first.
 
@@ -128,14 +129,14 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
         click.secho(message, dim=True, err=err)
 
 
-def _filter_matches(call_filter: select.CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
+def _filter_matches(call_filter: CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
     """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
     candidates = [
         match
         for match in matches
         if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
-        and (call_filter.project is None or select.in_project(call_filter.project, match.file, match.cwd))
+        and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
         and call_filter.accepts_time(match.at)
         and (call_filter.dialect is None or _dialect_of(match.file) == call_filter.dialect)
     ]

@@ -14,6 +14,7 @@ from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.live_sessions import live_sessions
 from toolspan.cli import lists, select
 from toolspan.cli.dates import parse_time
+from toolspan.cli.filters import CallFilter, in_project
 from toolspan.cli.output import (
     TargetCell,
     escape_markup,
@@ -86,7 +87,7 @@ def command(
     selection = select.read_selection(names)
     call_table = selection.call_table
     select.check_project(project, [(file.file, file.info) for file in call_table.files])
-    call_filter = select.CallFilter(project=project, dialect=dialect, since=since, until=until)
+    call_filter = CallFilter(project=project, dialect=dialect, since=since, until=until)
     sessions = select.filter_sessions(selection, call_filter)
     starts = sorted(session.started_at for session in call_table.sessions if session.started_at)
     if starts and not sessions and (since or until):
@@ -197,7 +198,7 @@ def _print_live_sessions(
         session
         for session in live_sessions([to_path(name) for name in names] or None)
         if dialect in (None, session.dialect)
-        if project is None or select.in_project(project, session.file or "", session.cwd)
+        if project is None or in_project(project, session.file or "", session.cwd)
     ]
     visible_sessions = sessions[: limit or None]
     if as_json:

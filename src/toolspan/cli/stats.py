@@ -19,6 +19,7 @@ from toolspan.analysis.usage import (
     join_requests,
 )
 from toolspan.cli import lists, select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     TargetCell,
     format_count,
@@ -57,10 +58,10 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
     wrong="errors", p50="p50_ms", p95="p95_ms", max="max_ms", total="total_ms",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@select.filter_options
+@filter_options
 def command(
     names: tuple[str, ...], *, last: bool, mcp: bool, by: str, limit: int, sort: lists.SortOrder | None,
-    as_json: bool, call_filter: select.CallFilter,
+    as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
@@ -83,7 +84,7 @@ def command(
         tools = sort.sort(tools, getattr)
     call_table = selection.call_table
     sessions = select.filter_sessions(selection, call_filter, rows)
-    everything = call_filter == select.CallFilter()
+    everything = call_filter == CallFilter()
     files = call_table.files if everything else [file for session in sessions for file in session.files]
     tokens: Tokens | None = None
     raw_sum: Tokens | None = None
@@ -120,7 +121,7 @@ def command(
     })  # fmt: skip
 
 
-def _tokens_in_filter(names: tuple[str, ...], call_filter: select.CallFilter, *, last: bool) -> Tokens:
+def _tokens_in_filter(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Tokens:
     """Return the tokens of the requests in a period or of a subagent."""
     files = select.read_filtered_files(names, USAGE_JOB, call_filter, last=last)
     requests = filter_requests(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
 from toolspan.analysis.timing import TIME_PARTS, AgentTime, CallTime, FileTime, TimePart, TimeSplit, file_time
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
     TargetCell,
@@ -26,11 +27,9 @@ from toolspan.cli.output import (
     shorten_middle,
 )
 from toolspan.cli.select import (
-    CallFilter,
     check_project,
     choose_sessions,
     explain_nothing,
-    filter_options,
     last_option,
     names_argument,
     read_selected_files,

@@ -27,6 +27,7 @@ from toolspan.analysis.usage import (
     join_requests,
     sum_rows,
 )
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.lists import CALL_HINT, SortOrder, print_hints, sort_option
 from toolspan.cli.output import (
     TargetCell,
@@ -42,9 +43,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
-    CallFilter,
     explain_nothing,
-    filter_options,
     last_option,
     locate_files,
     names_argument,

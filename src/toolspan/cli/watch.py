@@ -18,6 +18,7 @@ import msgspec
 from rich.text import Text
 
 from toolspan.cli import select
+from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     STATE_STYLES,
     format_duration,
@@ -57,7 +58,7 @@ _RECENT_SECONDS = 3600.0
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="Exit after this long without updates.",
 )  # fmt: skip
-@select.filter_options
+@filter_options
 def command(
     name: str | None,
     *,
@@ -65,7 +66,7 @@ def command(
     as_json: bool,
     since_start: bool,
     idle_exit: float | None,
-    call_filter: select.CallFilter,
+    call_filter: CallFilter,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -142,7 +143,7 @@ def _watch_updates(
         updates = follower.poll(changed) if changed is None or changed else []
 
 
-def _print_row(call_filter: select.CallFilter, update: FollowUpdate) -> None:
+def _print_row(call_filter: CallFilter, update: FollowUpdate) -> None:
     if isinstance(update, FileReset):
         print_json({"type": "reset", "file": update.file, "reason": update.reason})
         return
@@ -165,7 +166,7 @@ def _last_notification(span: Span) -> Notification | None:
 
 
 class _LinePrinter:
-    def __init__(self, call_filter: select.CallFilter) -> None:
+    def __init__(self, call_filter: CallFilter) -> None:
         self._filter = call_filter
         self._out = make_console()
 
@@ -173,7 +174,7 @@ class _LinePrinter:
         match update:
             case FileReset(file=file, reason=reason):
                 self._print_parts([(f"── {shorten_line(file, 200)} was {reason}; reading it again", "yellow")])
-            case _ if self._filter != select.CallFilter() and not self._filter.accepts_call(
+            case _ if self._filter != CallFilter() and not self._filter.accepts_call(
                 make_call_row(update.span, update.file)
             ):
                 pass

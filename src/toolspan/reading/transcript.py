@@ -143,13 +143,9 @@ partial_reads: ContextVar[dict[str, PartialRead] | None] = ContextVar("partial_r
 """Files that `read` continues, by name. Each is used once."""
 
 
-def _continue_partial_read(source: Source) -> Transcript | None:
-    partial = (partial_reads.get() or {}).pop(source.name, None)
-    return None if partial is None else partial.finish()
-
-
 def _read_source(source: Source, *, scope: ReadScope = "all", known_only: bool = False) -> Transcript:
-    if (transcript := _continue_partial_read(source)) is not None:
+    partial = (partial_reads.get() or {}).pop(source.name, None)
+    if partial is not None and (transcript := partial.finish()) is not None:
         return transcript
     transcript_format = format_of_path(source.name)
     reader: TranscriptReader[Any] | None = None
