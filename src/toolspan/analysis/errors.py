@@ -42,7 +42,7 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
 
 
 def file_recovery(path: Path | str, *, all_calls: bool = False) -> FileRecovery:
-    """Read the failed calls in one file, or `all_calls`. If it is unreadable, `problem` is set and nothing is raised."""
+    """Read the failed calls in one file, or `all_calls`. If it is unreadable, `problem` is set; nothing is raised."""
     try:
         transcript = read_calls(to_path(path))
         spans = transcript.spans
