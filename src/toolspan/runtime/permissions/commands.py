@@ -34,6 +34,8 @@ them suffices.
 """
 _SHELL_OPTIONS = re.compile(r"(?:-[euvx]+|-[euvx]*o (?:errexit|nounset|pipefail|xtrace)|[^-+].*)?")
 """The arguments of `set` that a rule for it covers."""
+_SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test", "type"})
+"""Builtins that `timeout` cannot run."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
@@ -282,8 +284,10 @@ class _CommandChecker:
         inner = strip_wrappers(program, through_xargs=False)
         if inner is not program and not _is_understood_wrapper(program, inner):
             return False
+        if inner.name in _SHELL_BUILTINS and program.name == "timeout":
+            return False
         if inner.name == "cd":
-            return program.name != "timeout" and self._follow_cd(inner)
+            return self._follow_cd(inner)
         arguments = inner.arguments
         if arguments.unknown is not None or arguments.spec is None:
             return False
