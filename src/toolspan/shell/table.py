@@ -432,10 +432,15 @@ class _ArgumentReader:
         return re.fullmatch(self._spec.rejects, word.text) is not None
 
     def read_printf(self, arguments: Sequence[ShellWord]) -> str | None:
-        words = arguments[1:] if arguments and arguments[0].text == "--" else arguments
+        has_dashes = bool(arguments) and arguments[0].text == "--"
+        words = arguments[1:] if has_dashes else arguments
         if not words:
             return None
-        if words[0].text[:1] == "-" or "$" in words[0].text or ("%n" in words[0].text and len(words) > 1):
+        if (
+            (words[0].text[:1] == "-" and not has_dashes)
+            or "$" in words[0].text
+            or ("%n" in words[0].text and len(words) > 1)
+        ):
             return words[0].text
         only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
         for at, word in enumerate(words):
