@@ -53,6 +53,20 @@ def test_failures_that_differ_in_paths_names_or_numbers_are_one_group(tmp_path: 
 
 
 @requirement("errors.causes")
+def test_ports_modules_and_files_that_cannot_run_do_not_split_a_group(tmp_path: Path) -> None:
+    builder = claude(
+        ("node a.js", 1, "Error: listen EADDRINUSE: address already in use :::20003"),
+        ("node b.js", 1, "Error: listen EADDRINUSE: address already in use :::20417"),
+        ("python3 -m brook", 1, "/usr/bin/python3: No module named brook"),
+        ("python3 -m tide_tool", 1, "/opt/bin/python3: No module named tide_tool"),
+        ("./a.bin", 126, "bash: line 1: ./a.bin: cannot execute binary file: Exec format error"),
+        ("./b2.bin", 126, "bash: line 1: ./b2.bin: cannot execute binary file: Exec format error"),
+    )
+
+    assert [group["count"] for group in groups(builder.write(tmp_path / "s.jsonl"))] == [2, 2, 2]
+
+
+@requirement("errors.causes")
 def test_both_clients_have_the_same_groups(tmp_path: Path) -> None:
     output = "E   ModuleNotFoundError: No module named 'brook'\n1 error in 0.1s"
     claude(("pytest -q", 2, output)).write(tmp_path / "s.jsonl")

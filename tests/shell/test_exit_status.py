@@ -15,7 +15,8 @@ from toolspan.shell.exit_status import failing_programs, found_nothing
         "rg x", "grep -q x a", "cat a | grep x", "cd /w && grep x a", "diff -q a b > /dev/null", "cmp -s a b",
         "test -f a", "[ -d a ]", "[[ -n $X ]]", "command -v x", "which x", "pgrep x", "git diff --quiet",
         "git diff --exit-code -- a", "git -C /w grep x", "timeout 5 grep x a", "bash -c 'grep x a'",
-        "test -f a && cat a", "sudo grep x /a", "for f in a b; do grep x $f; done",
+        "test -f a && cat a", "sudo grep x /a", "for f in a b; do grep x $f; done", "type -P x",
+        "hash x", "git ls-files --error-unmatch x",
     ],
 )  # fmt: skip
 def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(line: str) -> None:
@@ -29,6 +30,7 @@ def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(lin
         ("grep x a", 2, ""), ("grep x a", 1, "grep: a: binary"), ("npm test", 1, ""), ("git diff", 1, ""),
         ("git push", 1, ""), ("grep x a; npm test", 1, ""), ("diff a b", 1, "1c1\n< x"), ("command rm a", 1, ""),
         ("false", 1, ""), ("make && grep x a", 1, "make: *** no rule"), ("python grep.py", 1, ""),
+        ("which", 1, ""), ("grep -c x a", 1, "1"), ("jq . a", 1, "null"),
     ],
 )  # fmt: skip
 def test_any_other_failure_is_one(line: str, code: int, output: str) -> None:
@@ -38,6 +40,11 @@ def test_any_other_failure_is_one(line: str, code: int, output: str) -> None:
 def test_the_output_before_a_search_does_not_make_it_a_failure() -> None:
     assert found_nothing("echo looking; grep x a", 1, "looking")
     assert found_nothing("find . | xargs grep x", 123, "")
+
+
+@pytest.mark.parametrize(("line", "output"), [("grep -c x a", "0"), ("jq -e .x a.json", "null"), ("expr 1 = 2", "0\n")])
+def test_an_empty_answer_is_nothing_found(line: str, output: str) -> None:
+    assert found_nothing(line, 1, output)
 
 
 @requirement("errors.causes")

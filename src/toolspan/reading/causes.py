@@ -73,7 +73,7 @@ _RULES = (
           words=("undefined reference", ": cannot find", "ld: ")),
     _rule(91, r".*multiple definition of ", "ld", words=("multiple definition",)),
     _rule(90, r"\S+\.go:\d+:\d+: ", "go"),
-    _rule(90, r"\s*\S+:\d+:\d+:? (?:[A-Z]{1,4}\d{3,4}) "),
+    _rule(90, r"\s*\S+:\d+:\d+:? (?:[A-Z]{1,4}\d{3,4}):? "),
     _rule(90, r"[A-Z]{1,4}\d{3,4} (?:\[\*\] )?\S", "ruff"),
     _rule(88, r"\s+\d+:\d+\s+error\s+\S", "eslint"),
     # Tests: the assertion is more telling than the name of the test.
@@ -90,6 +90,7 @@ _RULES = (
     _rule(83, rf"{_EXCEPTION}(?: \[\w+\])?: \S", takes_last=True),
     _rule(82, rf"{_EXCEPTION}\Z", takes_last=True),
     _rule(81, rf"\s*(?:Uncaught |\[|✖ |⨯ |× )?{_EXCEPTION}\b(?: \[\w+\])?:? ", takes_last=False),
+    _rule(83, r"\S+:\d+:in .*\((?:\w+::)*\w+(?:Error|Exception)\)\Z", "ruby"),
     _rule(78, r"Segmentation fault|.*\b(?:Segmentation fault|Aborted|Killed|Bus error|core dumped)\b",
           words=("segmentation fault", "aborted", "killed", "bus error", "core dumped")),
     # Messages with the name of the program.
@@ -143,7 +144,7 @@ _NOISE = re.compile(
     r"|.*error is not recoverable|some errors have detailed explanations|for more information about this error"
     r"|chunk id: |wall time: |process exited with code|original token count|output:\Z|total output lines"
     r"|(?:command|directory): |(?:error|signal): \((?:none|0)\)|\^c\Z|npm error (?:a complete|lifecycle)"
-    r"|.*\bdue to (?:\d+ )?previous errors?)"
+    r"|.*\bdue to (?:\d+ )?previous errors?|your code has been rated at|[\^~|\s]+\Z|-{8,}\Z|\*{8,} )"
 )
 """Lines that tell nothing about the cause, although they may contain words such as "error"."""
 _EXIT_LINE = re.compile(r"\A\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)|\s*\[Exit code: -?\d+\]\s*\Z")
@@ -234,6 +235,7 @@ _MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
          r" \d{1,4}(?: \d{4})?\b", "DATE"),
         ((":",), r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
         (("0x",), r"\b0x[0-9a-fA-F]+", "ID"),
+        ((":error:",), r"\A[0-9A-F]{8,16}(?=:error:)", "ID"),
         ((), r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
         (("'",), r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
         (('"', "'", "`", "‘", "“"),
@@ -246,10 +248,11 @@ _MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
         ((".",),
          r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
          r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
-         r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
+         r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test|pem|crt|xz|bz2|7z|bin|exe|dll|mk|cmake|dat|conf|tsv|parquet|npy|pkl|svg|gif"
+         r"|webp|mp4|wav|iso|img|deb|rpm|patch|diff|tex|bib|rst|tmp|sock|service|graphql|prisma|erb|s?css|less|yy?)\b(?::\d+)*", "PATH"),  # noqa: E501
         (("[PATH: ",), r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
         ((".", ":"),
-         r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
+         r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,5}\]?(?::\d+)?", "HOST"),
         ((".",),
          r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
          "HOST"),
@@ -260,7 +263,7 @@ _MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
         (("main class", "*** ["), r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
         (("module",), r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
         (("requirement", "distribution", "undefined: ", "package "),
-         r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
+         r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)|(?<=locate package )\S+",  # noqa: E501
          "NAME"),
         ((" is not ",), r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
         (("()",), r"[\w.<>]+\(\)", "NAME()"),
@@ -345,8 +348,8 @@ def _command_cause(span: Span, text: str) -> Cause:
         line, program = f"exit code {code}", _command_program(span)
     elif missing := _MISSING_PROGRAM.match(text):
         line, program = "command not found", next(filter(None, missing.groups()))
-    elif _NOT_EXECUTABLE.match(text):
-        line, program = "Permission denied", "bash"
+    elif not_executable := _NOT_EXECUTABLE.match(text):
+        line, program = not_executable[1] or "Permission denied", "bash"
     else:
         line, program = normalize_line(text), _named_program(key_line, span)
     # The error kind is left out: clients word the same failure in different ways.
@@ -368,8 +371,11 @@ _MISSING_PROGRAM = re.compile(
     r"|.*\bspawn ([\w.+-]+) ENOENT"
 )
 _NOT_EXECUTABLE = re.compile(
-    rf"{_SHELL_PREFIX}[^:]+: Permission denied\Z|(?:timeout|env): failed to run command .*: Permission denied\Z"
+    rf"{_SHELL_PREFIX}[^:]+: (?:Permission denied\Z|(Exec format error|cannot execute\b[^:]*(?:: [^:]+)?)\Z)|(?:timeout|env): failed to run command .*: Permission denied\Z"  # noqa: E501
 )
+_WRAPPERS = frozenset({"strace", "ltrace", "time", "xargs", "sudo", "nice", "env", "timeout", "setsid", "stdbuf"})
+"""Programs that run another one, and whose own messages begin with their name."""
+_MISSING_MODULE = re.compile(r"(?:\S*/)?(python[\d.]*): (?:No module named|can't open file|can't find '__main__')")
 _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
 
 
@@ -377,11 +383,14 @@ def _named_program(key_line: KeyLine, span: Span) -> str:
     """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
     if key_line.program not in (None, "git"):
         return key_line.program
+    if interpreter := _MISSING_MODULE.match(key_line.text):
+        return interpreter[1].rstrip(".0123456789")
     candidates = _command_programs(span)
     if key_line.program and (key_line.program in candidates or not candidates):
         return key_line.program
     prefix = _PROGRAM_PREFIX.match(key_line.text)
-    return prefix[1] if prefix and prefix[1] in candidates else next(iter(candidates), "")
+    is_named = prefix and (prefix[1] in candidates or prefix[1] in _WRAPPERS)
+    return prefix[1] if prefix and is_named else next(iter(candidates), "")
 
 
 def _command_program(span: Span) -> str:

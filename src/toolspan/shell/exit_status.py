@@ -6,7 +6,7 @@ Start at `found_nothing` and `failing_programs`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -170,6 +170,7 @@ def _check_git(arguments: Arguments) -> bool:
 _QUIET_GIT: dict[str, Callable[[Arguments], bool]] = {
     "grep": _always,
     "diff": _with_option("--quiet", "--exit-code", "--no-index", "--check"),
+    "ls-files": _with_option("--error-unmatch"),
     "diff-index": _with_option("--quiet", "--exit-code"),
     "diff-files": _with_option("--quiet", "--exit-code"),
     "diff-tree": _with_option("--quiet", "--exit-code"),
@@ -184,10 +185,11 @@ _QUIET_GIT: dict[str, Callable[[Arguments], bool]] = {
 _QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
     **dict.fromkeys(
         ("grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "ugrep", "findstr", "fd", "fdfind", "locate",
-         "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "test", "[", "[[", "which", "pgrep", "pkill", "pidof",
-         "lsof", "fuser", "mountpoint", "findmnt"),
+         "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "test", "[", "[[", "pgrep", "pkill", "pidof",
+         "type", "hash", "expr", "lsof", "fuser", "mountpoint", "findmnt"),
         _always,
     ),
+    "which": bool,
     "command": _with_option("-v", "-V"),
     "git": _check_git,
     "jq": _with_option("-e", "--exit-status"),
@@ -196,10 +198,16 @@ _QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
     "ps": _with_option("-p", "-C", "-u", "--pid"),
 }  # fmt: skip
 """Programs that end with 1, and print nothing, if they find nothing or if a condition is false."""
+_EMPTY_ANSWERS: dict[str, Callable[[Arguments], bool]] = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rgrep"), _with_option("-c", "--count")),
+    "jq": _with_option("-e", "--exit-status"),
+    "expr": _always,
+}
+"""Programs that print `0`, `null` or `false` if they find nothing."""
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "test", "[", "[[", "pgrep"})
 """Programs for which 1 is never an error: they end with 2 or more if something is wrong."""
 _QUIET_WORDS = re.compile(
-    r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
+    r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\btype|\bhash|\bexpr|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
     r"|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\["
 )
 """perf: a line that matches none of these needs no analysis."""
@@ -219,10 +227,12 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
         if output or not any(program.name == "xargs" for program in programs):
             return False
         reached = expand_wrappers(find_programs(line)).programs
-        return any("xargs" in item.wrappers and _is_quiet(item.program) for item in reached)
+        return any("xargs" in item.wrappers and _is_quiet(item.program, _QUIET_PROGRAMS) for item in reached)
     candidates = _status_programs(line)
     if not output:
-        return any(_is_quiet(program) for program in candidates)
+        return any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
+    if output.strip() in ("0", "null", "false") and any(_is_quiet(program, _EMPTY_ANSWERS) for program in candidates):
+        return True
     decisive = [program for program in candidates if program_basename(program.name) not in ("cd", "echo", "printf")]
     return (
         len(decisive) == 1
@@ -233,7 +243,7 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
     )
 
 
-def _is_quiet(program: Program) -> bool:
+def _is_quiet(program: Program, checks: Mapping[str, Callable[[Arguments], bool]]) -> bool:
     program = strip_wrappers(program)
-    check = _QUIET_PROGRAMS.get(program_basename(program.name))
+    check = checks.get(program_basename(program.name))
     return check is not None and check(program.words[1:])
