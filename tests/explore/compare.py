@@ -143,7 +143,7 @@ class Comparer:
         if not fields:
             refusal = want if kind == "laxer" else got
             group = f"{kind} {tool} {skeleton(str(refusal.get('content')))}"
-        purpose = next((one.reason for one in self._purposes if one.explains(case, tool, fields, want, got)), "")
+        purpose = next((one.reason for one in self._purposes if one.explains(case, call, fields, want, got)), "")
         if kind == "laxer":
             purpose = ""
         comparison.differences.append(
@@ -184,6 +184,8 @@ class Purpose:
     """The field that the patterns are for."""
     mode: str = ""
     """The permission mode of the case; empty for all."""
+    input: str = ""
+    """A pattern for the call's input; empty for all."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
@@ -198,16 +200,18 @@ class Purpose:
             fields=fields,
             where=row.get("where", "content"),
             mode=row.get("mode", ""),
+            input=row.get("input", ""),
         )
 
-    def explains(self, case: Json, tool: str, fields: tuple[str, ...], want: Json, got: Json) -> bool:
+    def explains(self, case: Json, call: Json, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
         texts = [json.dumps(side.get(self.where), ensure_ascii=False) for side in (want, got)]
         return (
             case["version"] in self.versions
             and self.mode in ("", case.get("permission_mode"))
             and self.fields.issuperset(fields)
-            and re.fullmatch(self.tool, tool) is not None
+            and re.fullmatch(self.tool, tool_name(call)) is not None
+            and re.search(self.input, json.dumps(call["input"])) is not None
             and re.search(self.client, texts[0]) is not None
             and re.search(self.ours, texts[1]) is not None
         )

@@ -88,9 +88,9 @@ def test_an_intended_difference_is_known_by_the_field_that_it_is_about() -> None
     purpose = Purpose.from_row(entry)
     want, got = {"content": "stale", "toolUseResult": {}}, {"content": "", "toolUseResult": {"stale": True}}
 
-    assert purpose.explains({"version": "2.1.325"}, "Edit", ("toolUseResult",), want, got)
-    assert not purpose.explains({"version": "2.1.325"}, "Edit", ("toolUseResult",), got, want)
-    assert not purpose.explains({"version": "2.0.65"}, "Edit", ("toolUseResult",), want, got)
+    assert purpose.explains({"version": "2.1.325"}, {"name": "Edit", "input": {}}, ("toolUseResult",), want, got)
+    assert not purpose.explains({"version": "2.1.325"}, {"name": "Edit", "input": {}}, ("toolUseResult",), got, want)
+    assert not purpose.explains({"version": "2.0.65"}, {"name": "Edit", "input": {}}, ("toolUseResult",), want, got)
 
 
 def test_a_run_is_stored_in_place_of_the_last_one_with_its_seed(tmp_path: Path) -> None:

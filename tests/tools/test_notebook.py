@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from tests.tools.client import Client, client, refusal
 from toolspan.errors import ToolError
-from toolspan.tools.files.notebook import JSON_NULL, parse_notebook
+from toolspan.tools.files.notebook import parse_notebook
 from toolspan.types.events import Finished
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ CELLS: list[dict[str, Any]] = [
 ]
 BOOK: dict[str, Any] = {
     "cells": CELLS,
-    "metadata": {"language_info": {"name": "python"}, "custom": [1.0, "é"]},
+    "metadata": {"language_info": {"name": "python"}, "custom": [1, "é"]},
     "nbformat": 4,
     "nbformat_minor": 5,
 }
@@ -68,7 +68,7 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path:
 
     new = json.loads(json.dumps(BOOK))
     new["cells"][1] |= {"execution_count": None, "outputs": [], "source": "print('bye')\n"}
-    assert path.read_text(encoding="utf-8") == written(new)
+    assert path.read_text(encoding="utf-8") == written(new, end="")
     assert finished.content == "Updated cell c1 with print('bye')\n"
     assert finished.structured == {
         "new_source": "print('bye')\n",
@@ -80,7 +80,7 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path:
         "error": "",
         "notebook_path": str(path),
         "original_file": written(),
-        "updated_file": written(new),
+        "updated_file": written(new, end=""),
     }
 
 
@@ -103,7 +103,7 @@ async def test_cells_are_inserted_and_deleted(tmp_path: Path, path: Path) -> Non
         "execution_count": None,
         "outputs": [],
     }
-    assert path.read_text(encoding="utf-8") == written(book)
+    assert path.read_text(encoding="utf-8") == written(book, end="")
     assert first.content == f"Inserted cell {made[1]} with first"
     assert gone.content == "Deleted cell cell-2"
 
@@ -193,42 +193,52 @@ STYLES = [
     written(indent=4, end=""),
     written(indent="\t"),
     written(indent=2, end="\r\n").replace("\n", "\r\n").replace("\r\r", "\r"),
-    written(indent=None),
     json.dumps(BOOK, separators=(",", ":")),
-    json.dumps(BOOK, indent=3).replace("1.5", "15e-1").replace('"nbformat": 4', '"nbformat" : 4'),
-    "\n\n" + written(),
+    json.dumps(BOOK, indent=3).replace("1.5", "15e-1").replace('"nbformat": 4', '"nbformat" : 4.0'),
 ]
 
 
 @requirement("notebook-tool.format")
 @pytest.mark.parametrize("text", STYLES)
-def test_unchanged_parts_keep_their_characters(text: str) -> None:
+def test_a_notebook_is_written_anew_with_one_space_of_indentation(text: str) -> None:
     book = parse_notebook(text)
     cell = {"cell_type": "markdown", "source": "a\nb", "metadata": {}}
 
     grown = book.insert_cell(1, cell)
 
-    assert json.loads(grown)["cells"] == [CELLS[0], cell, *CELLS[1:]]
-    assert parse_notebook(grown).delete_cell(1) == text
-    assert parse_notebook(book.insert_cell(0, cell)).delete_cell(0) == text
-    assert parse_notebook(book.insert_cell(3, cell)).delete_cell(3) == text
-    changed = book.change_cell(1, {"source": "x", "execution_count": JSON_NULL})
-    again = parse_notebook(changed).change_cell(1, {"execution_count": 1})
-    source = text.index("print('hi')")
-    start, end = text.rindex("[", 0, source), text.index("]", source) + 1
-    assert again == text[:start] + '"x"' + text[end:]
+    assert grown == written({**BOOK, "cells": [CELLS[0], cell, *CELLS[1:]]}, end="")
+    assert parse_notebook(grown).delete_cell(1) == written(end="")
+    assert book.replace_cell(1, cell) == written({**BOOK, "cells": [CELLS[0], cell, *CELLS[2:]]}, end="")
 
 
 @requirement("notebook-tool.format")
-@pytest.mark.parametrize("text", ['{"cells":[]}', '{\n "cells": []\n}\n', '{\r\n\t"cells": [ ]\r\n}'])
-def test_the_first_cell_is_formatted_like_the_rest(text: str) -> None:
-    cell = {"cell_type": "markdown", "source": "", "metadata": {}}
+def test_members_named_by_numbers_come_first() -> None:
+    text = '{"b": 1, "10": 2, "9": 3, "cells": []}'
 
-    grown = parse_notebook(text).insert_cell(0, cell)
+    assert parse_notebook(text).insert_cell(0, {}) == '{\n "9": 3,\n "10": 2,\n "b": 1,\n "cells": [\n  {}\n ]\n}'
 
-    assert json.loads(grown) == {"cells": [cell]}
-    assert ("\n" in grown, "\r\n" in grown) == ("\n" in text, "\r\n" in text)
-    assert parse_notebook(grown).delete_cell(0) == text.replace("[ ]", "[]")
+
+@pytest.mark.anyio
+@requirement("notebook-tool.format")
+async def test_a_notebook_keeps_its_line_endings(tmp_path: Path) -> None:
+    path = tmp_path / "n.ipynb"
+    path.write_bytes(written().replace("\n", "\r\n").encode())
+    async with client(tmp_path) as talk:
+        await edited(talk, path, cell_id="r1", new_source="x")
+
+    assert b"\r\n" in path.read_bytes()
+    assert b"\n" not in path.read_bytes().replace(b"\r\n", b"")
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.refuses")
+async def test_a_notebook_that_changed_after_it_was_read_must_be_read_again(tmp_path: Path, path: Path) -> None:
+    async with client(tmp_path) as talk:
+        await talk.call("Read", file_path=str(path))
+        path.write_text(written() + "\n", encoding="utf-8")
+        text = await talk.text("NotebookEdit", notebook_path=str(path), cell_id="c1", new_source="x")
+
+    assert text.startswith("<tool_use_error>File has been modified since read")
 
 
 VALUES = st.recursive(
@@ -256,7 +266,7 @@ def test_any_notebook_can_be_changed_at_any_place(
         assert json.loads(grown)["cells"] == [*cells[:at], new, *cells[at:]]
         assert json.loads(parse_notebook(grown).delete_cell(at)) == json.loads(text)
     for at, cell in enumerate(cells):
-        assert json.loads(book.change_cell(at, new))["cells"][at] == {**cell, **new}
+        assert json.loads(book.replace_cell(at, {**cell, **new}))["cells"][at] == {**cell, **new}
 
 
 @requirement("notebook-tool.refuses")

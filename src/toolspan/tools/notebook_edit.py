@@ -33,10 +33,10 @@ from toolspan.tools.files.changes import (
     stat_tool_path,
     with_stripped_path,
 )
-from toolspan.tools.files.notebook import JSON_NULL, Notebook, parse_notebook
+from toolspan.tools.files.notebook import Notebook, parse_notebook
 from toolspan.tools.files.paths import replace_surrogates
 from toolspan.tools.files.safe_read import read_file, stat_path
-from toolspan.tools.files.text import decode_text, encode_text, normalize_newlines, replace_undecodable
+from toolspan.tools.files.text import decode_text, encode_text, prevails_crlf, replace_undecodable
 from toolspan.tools.schemas import object_schema, text
 
 _EditMode = Literal["replace", "insert", "delete"]
@@ -115,7 +115,8 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
         return refusal
     loaded = read_file(path, MAX_EDITABLE_BYTES)
     stale = check_not_stale(loaded, state)
-    if stale and values.read_first and not ctx.profile.files.recovers_stale:
+    was_read = state is not None and state.range is not None
+    if stale and values.read_first and (was_read or not ctx.profile.files.recovers_stale):
         return stale
     old_text = decode_text(loaded.data)
     try:
@@ -150,7 +151,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
         if values.records_file:
             record["notebook_path"] = replace_surrogates(str(path))
             record["original_file"] = old_text.printable
-            record["updated_file"] = replace_undecodable(normalize_newlines(raw), old_text.codec)
+            record["updated_file"] = replace_undecodable(raw, old_text.codec)
         shown = unnamed if cell_id is None else f"cell {cell_id}"
         messages: dict[_EditMode, str] = {
             "delete": f"Deleted {shown}",
@@ -160,7 +161,8 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
         return Output(messages[request.mode], record)
 
     fully_seen = state is not None and state.whole and stale is None
-    data = encode_text(raw, old_text.codec)
+    lines = raw.replace("\n", "\r\n") if prevails_crlf(old_text.raw) else raw
+    data = encode_text(lines, old_text.codec)
     return PlannedChange(path, data, loaded.version, loaded.digest, fully_seen, make_output)
 
 
@@ -229,13 +231,10 @@ def _edited_text(notebook: Notebook, index: int, request: _CellEditRequest, new_
         if request.cell_type == "code":
             cell |= {"execution_count": None, "outputs": []}
         return notebook.insert_cell(index, cell)
-    old_type = notebook.cells[index].get("cell_type")
-    cell_type = request.cell_type or old_type
-    changes: dict[str, object] = {"source": request.source}
-    if cell_type != old_type:
-        changes["cell_type"] = cell_type
-    if cell_type == "code":  # the outputs belong to the old source
-        changes |= {"execution_count": JSON_NULL, "outputs": []}
+    cell = {**notebook.cells[index], "source": request.source}
+    cell["cell_type"] = request.cell_type or cell.get("cell_type")
+    if cell["cell_type"] == "code":  # the outputs belong to the old source
+        cell |= {"execution_count": None, "outputs": []}
     else:  # only code cells have these keys; elsewhere they make the notebook invalid
-        changes |= {"execution_count": None, "outputs": None}
-    return notebook.change_cell(index, changes)
+        cell = {key: value for key, value in cell.items() if key not in ("execution_count", "outputs")}
+    return notebook.replace_cell(index, cell)

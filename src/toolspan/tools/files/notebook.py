@@ -1,7 +1,6 @@
-"""Read the cells of Jupyter notebooks, and change them without touching the rest of the file.
+"""Read the cells of Jupyter notebooks, and change them.
 
-`parse_cells` is for reading, `parse_notebook` for changes. Unchanged parts are kept exactly: indentation, line
-endings, order of keys, spelling of numbers and escapes. New parts are written in the style of the file.
+`parse_cells` is for reading, `parse_notebook` for changes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolspan.errors import ToolError
 from toolspan.runtime.profiles import NotebookValues
@@ -24,8 +23,9 @@ RawCell = Mapping[str, object]
 CellRecord = dict[str, Any]
 NotebookBlock = dict[str, object]
 
-_DECODER = json.JSONDecoder()
-_BLANK = re.compile(r"[ \t\r\n]*")
+_INDEX = re.compile(r"0|[1-9]\d{0,8}")
+_LARGEST_PLAIN_NUMBER = 1e21
+"""The number from which clients write numbers with an exponent."""
 _MAX_OUTPUT_CHARS = 10_000
 """The number of characters of a cell's outputs above which they are left out."""
 _NOT_JSON = "Notebook is not valid JSON."
@@ -35,168 +35,57 @@ _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of object
 # Changing
 
 
-class _JsonNode(NamedTuple):
-    start: int
-    end: int
-    value: object
-
-
-class _JsonMember(NamedTuple):
-    start: int
-    name: str
-    node: _JsonNode
-
-
-@dataclass(frozen=True, slots=True)
-class _JsonStyle:
-    newline: str
-    """The line ending, or an empty string if the file is a single line."""
-    indent: str
-    comma: str
-    colon: str
-
-    def dumps(self, value: object, depth: int) -> str:
-        if not self.newline:
-            separators = (self.comma, self.colon)
-            return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=separators))
-        text = json.dumps(value, ensure_ascii=False, indent=self.indent)
-        return replace_surrogates(text).replace("\n", self.newline + depth * self.indent)
-
-    def line_start(self, depth: int) -> str:
-        return self.newline + depth * self.indent if self.newline else ""
-
-    @property
-    def cell_separator(self) -> str:
-        return "," + self.line_start(2) if self.newline else self.comma
-
-
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A notebook's text and the positions of its cells."""
+    """A parsed notebook. Clients write all of it anew after a change, with one space of indentation."""
 
-    text: str
     document: Mapping[str, object]
     cells: tuple[RawCell, ...]
-    _cells_range: tuple[int, int]
-    """The range between the brackets of the cell list."""
-    _cell_nodes: tuple[_JsonNode, ...]
-    _style: _JsonStyle
 
-    def change_cell(self, index: int, values: RawCell) -> str:
-        """Return the text with some keys of a cell changed. None removes a key, and `JSON_NULL` writes null."""
-        node, cell = self._cell_nodes[index], self.cells[index]
-        removed = [name for name, value in values.items() if value is None and name in cell]
-        added = [name for name, value in values.items() if value is not None and name not in cell]
-        if removed or added:
-            merged = {**cell, **values}
-            members = {name: _unwrap_null(value) for name, value in merged.items() if name not in removed}
-            members = {name: value for name, value in members.items() if name in cell or name in added}
-            return self._replace_slice(node.start, node.end, self._style.dumps(members, 2))
-        text = self.text
-        for member in reversed(_object_members(text, node.start)):
-            if (value := values.get(member.name)) is not None:
-                written = self._style.dumps(_unwrap_null(value), 3)
-                text = text[: member.node.start] + written + text[member.node.end :]
-        return text
+    def replace_cell(self, index: int, cell: RawCell) -> str:
+        """Return the text with another cell at this index."""
+        return self._dump_with_cells([*self.cells[:index], cell, *self.cells[index + 1 :]])
 
     def insert_cell(self, index: int, cell: RawCell) -> str:
         """Return the text with a new cell inserted at this index."""
-        written, style = self._style.dumps(cell, 2), self._style
-        if not self._cell_nodes:
-            start, end = self._cells_range
-            return self._replace_slice(start, end, style.line_start(2) + written + style.line_start(1))
-        if index == 0:
-            first = self._cell_nodes[0].start
-            return self._replace_slice(first, first, written + style.cell_separator)
-        before = self._cell_nodes[index - 1].end
-        return self._replace_slice(before, before, style.cell_separator + written)
+        return self._dump_with_cells([*self.cells[:index], cell, *self.cells[index:]])
 
     def delete_cell(self, index: int) -> str:
         """Return the text without the cell."""
-        nodes = self._cell_nodes
-        if len(nodes) == 1:
-            return self._replace_slice(*self._cells_range, "")
-        if index + 1 < len(nodes):
-            return self._replace_slice(nodes[index].start, nodes[index + 1].start, "")
-        return self._replace_slice(nodes[index - 1].end, nodes[index].end, "")
+        return self._dump_with_cells([*self.cells[:index], *self.cells[index + 1 :]])
 
-    def _replace_slice(self, start: int, end: int, new: str) -> str:
-        return self.text[:start] + new + self.text[end:]
-
-
-class _JsonNull:
-    """The type of `JSON_NULL`."""
-
-
-JSON_NULL = _JsonNull()
-"""A marker for writing null, since None removes a key."""
-
-
-def _unwrap_null(value: object) -> object:
-    return None if isinstance(value, _JsonNull) else value
+    def _dump_with_cells(self, cells: Sequence[RawCell]) -> str:
+        return replace_surrogates(json.dumps({**self.document, "cells": cells}, ensure_ascii=False, indent=1))
 
 
 def parse_notebook(text: str) -> Notebook:
     """Parse a notebook's text. Raise ToolError if the text is not JSON, or not a notebook."""
     try:
-        document = json.loads(text)
-        start = _skip_blanks(text, 0)
-        top = _object_members(text, start) if isinstance(document, dict) else []
-        cells_member = next((member for member in reversed(top) if member.name == "cells"), None)
-        if cells_member is None or not isinstance(cells_member.node.value, list):
-            raise ToolError(_NOT_A_NOTEBOOK, kind="invalid_input")
-        nodes: list[_JsonNode] = []
-        at = _skip_blanks(text, cells_member.node.start + 1)
-        while text[at] != "]":
-            nodes.append(_decode_node(text, at))
-            at = _next_element(text, nodes[-1].end)
+        document = json.loads(
+            text, parse_float=_parse_number, parse_constant=_reject_constant, object_pairs_hook=_order_members
+        )
     except (ValueError, RecursionError) as error:
         raise ToolError(_NOT_JSON, kind="invalid_input") from error
-    cells = tuple(node.value for node in nodes if isinstance(node.value, dict))
-    if len(cells) != len(nodes):
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
         raise ToolError(_NOT_A_NOTEBOOK, kind="invalid_input")
-    lead = text[start + 1 : top[0].start]
-    newline = next((end for end in ("\r\n", "\n", "\r") if end in lead), "")
-    first = top[0].node
-    colon = text[text.rindex(":", top[0].start, first.start) : first.start]
-    comma = ", " if len(top) < 2 or text[top[1].start - 1] == " " else ","
-    return Notebook(
-        text=text,
-        document=document,
-        cells=cells,
-        _cells_range=(cells_member.node.start + 1, cells_member.node.end - 1),
-        _cell_nodes=tuple(nodes),
-        _style=_JsonStyle(newline, lead.rpartition(newline)[2] if newline else "", comma, colon),
-    )
+    return Notebook(document, tuple(cells))
 
 
-def _skip_blanks(text: str, at: int) -> int:
-    match = _BLANK.match(text, at)
-    return match.end() if match else at
+def _order_members(members: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object whose members are in the order in which clients write them: those named by numbers first."""
+    numbered = sorted((member for member in members if _INDEX.fullmatch(member[0])), key=lambda member: int(member[0]))
+    return {**dict(numbered), **dict(members)}
 
 
-def _decode_node(text: str, at: int) -> _JsonNode:
-    value, end = _DECODER.raw_decode(text, at)
-    return _JsonNode(at, end, value)
+def _parse_number(text: str) -> float:
+    """Return the number; as clients write it, without a fraction if that is zero."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < _LARGEST_PLAIN_NUMBER else number
 
 
-def _object_members(text: str, start: int) -> list[_JsonMember]:
-    members: list[_JsonMember] = []
-    at = _skip_blanks(text, start + 1)
-    while text[at] != "}":
-        name = _decode_node(text, at)
-        node = _decode_node(text, _skip_blanks(text, _skip_blanks(text, name.end) + 1))
-        members.append(_JsonMember(at, str(name.value), node))
-        at = _next_element(text, node.end)
-    return members
-
-
-def _next_element(text: str, end: int) -> int:
-    at = _skip_blanks(text, end)
-    return _skip_blanks(text, at + 1) if text[at] == "," else at
-
-
-# Reading
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
