@@ -161,7 +161,14 @@ _FILE_SUFFIXES = {
     "audio/ogg": ".ogg",
     "image/webp": ".webp",
     "image/jpeg": ".jpg",
+    "image/x-icon": ".ico",
+    "application/xml": ".xml",
+    "application/gzip": ".bin",
+    "image/bmp": ".bin",
+    "image/tiff": ".bin",
+    "image/heic": ".bin",
 }
+"""The endings of files with binary data where clients do not use the usual one."""
 _SERVER = {"type": "string", "description": "The name of the server"}
 _LIST_SCHEMA: Mapping[str, object] = {
     "type": "object",
@@ -425,13 +432,14 @@ def _image_blocks(encoded: object, kind: str, saver: _BinarySaver, values: McpVa
         if not values.saves_binary:
             return []
         return [_text_block(f"[Image from {saver.server}] {saver.describe(encoded, kind)}")]
-    if values.checks_images and read_image_info(data) is None:
+    info = read_image_info(data) if values.checks_images else None
+    if values.checks_images and info is None:
         reason = "its format is not known" if data else "Image file is empty (0 bytes)"
         problem = _text_block(f"[Image could not be processed: {reason}]")
         with suppress(OSError):
             return [problem, _text_block(f"[Image source: {saver.save(data, kind)}]")]
         return [problem]
-    source = {"type": "base64", "media_type": kind, "data": encoded}
+    source = {"type": "base64", "media_type": kind if info is None else info.media_type, "data": encoded}
     blocks: list[_Block] = [{"type": "image", "source": source}]
     if values.names_images:
         with suppress(OSError):  # the conversation contains the image as well
