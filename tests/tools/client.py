@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from toolspan.runtime.context import Workspace
+from toolspan.runtime.permissions.modes import Permissions
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
@@ -25,8 +26,11 @@ SESSION = SessionId("0b0c3b6e-51a1-4b77-9d3c-0d2a3f0f5f11")
 class Client:
     """A conversation in a folder."""
 
-    def __init__(self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None) -> None:
+    def __init__(self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None,
+        permissions: Permissions | None = None,
+    ) -> None:  # fmt: skip
         values = profile(version, model=model)
+        stack = (permissions or Permissions.allow_all()).resolve(values.refusals)
         self.workspace = Workspace(
             project=folder,
             supervisor=ProcessSupervisor(),
@@ -35,8 +39,9 @@ class Client:
             session_id=SESSION,
         )
         self.runner = Runner(
-            coding_tools(values, only=names or None), cwd=folder, profile=values, workspace=self.workspace
-        )
+            coding_tools(values, only=names or None), cwd=folder, profile=values, workspace=self.workspace,
+            policies=stack.policies, fallback=stack.fallback,
+        )  # fmt: skip
         self._ids = count()
 
     async def call(self, tool: str, **fields: object) -> Finished:
@@ -61,10 +66,11 @@ class Client:
 
 @asynccontextmanager
 async def client(
-    folder: Path, *names: str, version: str = "2.1.325", home: Path | None = None, model: str | None = None
-) -> AsyncIterator[Client]:
+    folder: Path, *names: str, version: str = "2.1.325", home: Path | None = None, model: str | None = None,
+    permissions: Permissions | None = None,
+) -> AsyncIterator[Client]:  # fmt: skip
     """Open a conversation with these tools, or with those the client offers."""
-    made = Client(folder, version, names, home or folder / ".home", model)
+    made = Client(folder, version, names, home or folder / ".home", model, permissions)
     async with made.runner:
         yield made
 

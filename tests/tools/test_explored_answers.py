@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.client import client, fill
+from toolspan.runtime.permissions.modes import Mode, Permissions
+from toolspan.runtime.permissions.rules import Rules
 from toolspan.tools.files.json_errors import explain_for_jsc, explain_for_v8
 
 pytestmark = pytest.mark.anyio
@@ -273,3 +275,118 @@ async def test_a_write_through_a_link_out_of_the_project_requires_a_read_first(t
 
     assert "File has not been read yet" in answer
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "inside", "outside"),
+    [
+        ({"allow": ["Read", "Edit"]}, "default", True, False),
+        ({"allow": ["Edit", "Read(~/**)"]}, "default", True, True),
+        ({"allow": ["Edit"], "ask": ["Read"]}, "default", False, False),
+        ({"allow": ["Edit"], "ask": ["Read(proj/**)"]}, "default", True, False),
+        ({}, "bypassPermissions", True, True),
+    ],
+)
+async def test_a_file_must_be_read_first_if_reading_it_needs_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, list[str]], mode: Mode, *, inside: bool,
+    outside: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fill(tmp_path, {"out.txt": "x\n", "proj/a.txt": "x\n"})
+    permissions = Permissions(Rules(**settings), mode)
+    async with client(tmp_path / "proj", "Edit", home=tmp_path, permissions=permissions) as talk:
+        answers = [
+            await talk.text("Edit", file_path=str(path), old_string="x", new_string="y")
+            for path in (tmp_path / "proj/a.txt", tmp_path / "out.txt")
+        ]
+
+    assert ["File has not been read yet" not in answer for answer in answers] == [inside, outside]
+
+
+async def test_protected_files_are_called_sensitive_except_for_settings(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Write", "Bash"]))
+    async with client(tmp_path, "Write", "Bash", permissions=permissions) as talk:
+        written = await talk.text("Write", file_path=f"{tmp_path}/.git/config", content="x")
+        printed = await talk.text("Bash", command="echo x > .bashrc")
+        settings = await talk.text("Write", file_path=f"{tmp_path}/.claude/settings.json", content="{}")
+
+    assert written == f"Claude requested permissions to edit {tmp_path}/.git/config which is a sensitive file."
+    assert printed == f"Claude requested permissions to edit {tmp_path}/.bashrc which is a sensitive file."
+    assert settings.startswith(f"Claude requested permissions to write to {tmp_path}/.claude/settings.json, but")
+
+
+async def test_files_of_processes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/proc/self/status")
+    async with client(tmp_path, "Read") as talk:
+        refused = [await talk.text("Read", file_path=f"/proc/{name}") for name in ("self/environ", "1/maps", "kcore")]
+        linked = await talk.text("Read", file_path="link")
+        other = await talk.text("Read", file_path="/proc/version")
+
+    assert all("names a device or process file" in text and text.startswith("<tool_use_error>") for text in refused)
+    assert linked == "Cannot read 'link': this path names a device or process file that this tool does not read."
+    assert other.startswith("1\tLinux")
+
+
+@pytest.mark.parametrize(
+    ("version", "suffixes"), [(OLD, ["zip"]), ("2.1.80", ["bmp", "zip"]), ("2.1.325", ["bmp", "heic", "zip"])]
+)
+async def test_each_version_has_its_own_list_of_binary_files(tmp_path: Path, version: str, suffixes: list[str]) -> None:
+    names = ["bmp", "heic", "zip", "pkl"]
+    fill(tmp_path, {f"f.{name}": "text\n" for name in names})
+    async with client(tmp_path, "Read", version=version) as talk:
+        answers = {name: await talk.text("Read", file_path=f"{tmp_path}/f.{name}") for name in names}
+
+    assert [name for name, answer in answers.items() if "cannot read binary files" in answer] == suffixes
+
+
+async def test_a_long_line_is_read_if_a_limit_is_given(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "x" * 300_000 + "\nend\n"})
+    async with client(tmp_path, "Read") as talk:
+        new = await talk.text("Read", file_path=f"{tmp_path}/a.txt", length=1)
+    async with client(tmp_path, "Read", version=OLD) as talk:
+        old = await talk.text("Read", file_path=f"{tmp_path}/a.txt", limit=1)
+        end = await talk.text("Read", file_path=f"{tmp_path}/a.txt", offset=2)
+
+    assert new == "1\t" + "x" * 300_000
+    assert old.startswith("File content (293KB) exceeds maximum allowed size (256KB).")
+    assert end.startswith("     2→end")
+
+
+async def test_the_oldest_client_trims_the_lines_it_found(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "  one x \r\n  two x \t\r\n"})
+    field = {"pattern": "x", "path": f"{tmp_path}/a.txt", "output_mode": "content", "-n": False}
+    async with client(tmp_path, "Grep", version=OLD) as talk:
+        old = await talk.text("Grep", **field)
+
+    assert old == "one x \r\n  two x"
+
+
+@pytest.mark.parametrize("version", [OLD, "2.1.325"])
+async def test_a_binary_file_that_is_searched_alone_is_not_named(tmp_path: Path, version: str) -> None:
+    fill(tmp_path, {"a.bin": b"x\0y\n"})
+    async with client(tmp_path, "Grep", version=version) as talk:
+        found = await talk.text("Grep", pattern="x", path=f"{tmp_path}/a.bin", output_mode="content")
+
+    assert found == 'binary file matches (found "\\0" byte around offset 1)'
+
+
+async def test_commands_find_ripgrep_and_show_nothing_of_their_preparation(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "one\n"})
+    async with client(tmp_path, "Bash") as talk:
+        found = await talk.text("Bash", command="PATH=/usr/bin:/bin; rg one a.txt")
+        traced = await talk.text("Bash", command="set -x; echo a")
+        record = await talk.record("Bash", command="echo a", timeout_ms=5000, dangerouslyDisableSandbox=True)
+
+    assert found == "one"
+    assert traced == "++ echo a\na\n+ pwd -P"
+    assert record["dangerouslyDisableSandbox"] is True
+
+
+async def test_files_that_are_named_like_a_document_must_be_one(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.pdf": "text\n"})
+    async with client(tmp_path, "Read") as talk:
+        answer = await talk.text("Read", file_path=f"{tmp_path}/a.pdf", offset=2)
+        pages = await talk.text("Read", file_path=f"{tmp_path}/a.pdf", pages="3-")
+
+    assert answer == f"File is not a valid PDF (missing %PDF- header): {tmp_path}/a.pdf"
+    assert 'Page range "3-" exceeds maximum of 20 pages per request. Please use a smaller range.' in pages

@@ -233,7 +233,7 @@ async def test_odd_names_and_bytes_are_returned_unchanged(tmp_path: Path) -> Non
     ):
         assert line in record["content"]
     assert (dash, link) == ("--flag:1:word f", "1:word caf\ufffd")
-    assert binary == 'skipped: binary file matches (found "\\0" byte around offset 4)'
+    assert binary == 'binary file matches (found "\\0" byte around offset 4)'
 
 
 @requirement("grep-tool.odd-files")

@@ -187,7 +187,7 @@ async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
 
     assert str(whole.content).startswith("File content (585.1KB) exceeds maximum allowed size (256KB).")
     assert line.content == "1\t" + "x" * 99
-    assert kind(long_line) == "too_large"
+    assert long_line.content == "2\t" + "y" * 599_000
     assert len(str(allowed.content)) > 599_000
 
 
@@ -347,10 +347,12 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
 
 
 @requirement("read-tool.documents")
-async def test_a_pdf_suffix_without_pdf_content_is_shown_as_text(tmp_path: Path) -> None:
+async def test_a_pdf_suffix_without_pdf_content_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(b"text")
 
-    assert (await ToolCaller(tmp_path).read("b.pdf")).content == "1\ttext"
+    answer = await ToolCaller(tmp_path).read("b.pdf")
+
+    assert answer.content == f"File is not a valid PDF (missing %PDF- header): {tmp_path}/b.pdf"
 
 
 @requirement("read-tool.notebooks")

@@ -177,7 +177,7 @@ async def test_pages_that_cannot_be_fetched_are_reported(tmp_path: Path) -> None
     assert "exceeds maximum of 20 pages per request" in str(many.content)
     assert beyond.content == "The document has 3 pages; there is no page 4."
     assert kind(broken) == "invalid_input"
-    assert record(rest)["file"]["count"] == 2
+    assert "exceeds maximum of 20 pages per request" in str(rest.content)
 
 
 @requirement("read-tool.pages")

@@ -143,16 +143,7 @@ def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Call
     ]
     if not policies:
         return None
-    request = PermissionRequest(
-        call=structs.replace(tool_context.call, tool="Read"),
-        input={},
-        cwd=tool_context.cwd,
-        project=context.workspace.project,
-        read_only=True,
-        mode=context.permission_mode,
-        session_folder=context.workspace.folder,
-        links=tool_context.links,
-    )
+    request = _read_request(tool_context, context)
 
     @cache
     def is_hidden(path: str) -> bool:
@@ -168,6 +159,44 @@ def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Call
         return False
 
     return is_hidden
+
+
+def may_read_unasked(path: str, tool_context: ToolContext, context: RunnerContext) -> bool:
+    """Return whether rules for paths or the mode let the file be read without a question.
+
+    A rule that allows the Read tool as a whole does not count, as in clients. Policies that have to be awaited do not
+    let it either. If there are no policies, it may be read if it is in the project.
+    """
+    request = replace(_read_request(tool_context, context), input={"file_path": path})
+    for policy in (*context.policies, *(() if context.fallback is None else (context.fallback,))):
+        try:
+            opinion = policy(request)
+        except Exception:  # noqa: BLE001 - user code; a policy that fails allows nothing
+            return False
+        match opinion:
+            case Allow(rule=rule) if rule is None or "(" in rule:
+                return True
+            case Allow() | None:
+                continue
+            case _:
+                if inspect.iscoroutine(opinion):
+                    opinion.close()
+                return False
+    return request.path_scope().contains_path(path)
+
+
+def _read_request(tool_context: ToolContext, context: RunnerContext) -> PermissionRequest:
+    """Return a request to read, whose path is still to be set."""
+    return PermissionRequest(
+        call=structs.replace(tool_context.call, tool="Read"),
+        input={},
+        cwd=tool_context.cwd,
+        project=context.workspace.project,
+        read_only=True,
+        mode=context.permission_mode,
+        session_folder=context.workspace.folder,
+        links=tool_context.links,
+    )
 
 
 def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, context: RunnerContext) -> bool:

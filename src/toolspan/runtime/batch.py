@@ -18,7 +18,7 @@ from typing import Protocol
 import anyio
 
 from toolspan.errors import ToolspanError, exception_text
-from toolspan.runtime.authorization import find_hidden_files, preview_decision
+from toolspan.runtime.authorization import find_hidden_files, may_read_unasked, preview_decision
 from toolspan.runtime.context import CallContext, RunnerContext, ToolContext
 from toolspan.runtime.hooks.events import HookEffects, SessionHookEvent
 from toolspan.runtime.isolation import TaskSet, current_task_cancelled, wait_uninterrupted
@@ -411,6 +411,10 @@ class Batch:
     def find_hidden_files(self, tool_context: ToolContext) -> Callable[[str], bool] | None:
         """Return a function that says whether rules deny reading a file; None if there are no such rules."""
         return find_hidden_files(tool_context, self.context)
+
+    def may_read_unasked(self, path: str, tool_context: ToolContext) -> bool:
+        """Return whether rules for paths or the mode let the file be read without a question."""
+        return may_read_unasked(path, tool_context, self.context)
 
     async def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> HookEffects:
         """Run the hooks for an event that only the tool can detect."""

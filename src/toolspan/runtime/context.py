@@ -298,6 +298,10 @@ class ToolContext(Struct, kw_only=True, eq=False):
         """Return a function that says whether rules deny reading a file; None if there are no such rules."""
         return self.services.find_hidden_files(self)
 
+    def may_read_unasked(self, path: str) -> bool:
+        """Return whether rules for paths or the mode let the file be read without a question."""
+        return self.services.may_read_unasked(path, self)
+
     @property
     def cancelled(self) -> bool:
         """True if the call was cancelled. Sync tools, which cannot be interrupted, can check this."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 DID_NOT_STOP = "it did not stop after it was cancelled"
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
+_OWN_SETTINGS = re.compile(r"\.claude/(?:settings(?:\.local)?\.json$|(?:commands|agents|skills)/)")
+"""The protected files of a project that belong to the client's settings."""
 _EXIT_REASON = re.compile(r"\[.*\]: ")
 """The start of the reason for a handler that blocked a call with its exit code."""
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
@@ -311,7 +313,7 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
     if ask.source == "mode" and refusals.plan_mode:
         return refusals.plan_mode.format(path=None if raw is None else expand_path(request, raw))
     if ask.needs is not None:
-        return _needs_text(ask.needs, refusals)
+        return _needs_text(request, ask.needs, refusals)
     if ask.reason is not None and ask.source != "mode":
         return ask.reason
     kind = tool_kind(request.tool)
@@ -320,6 +322,8 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
     path = _shown_path(request, raw, refusals)
     is_write = kind in ("edit", "write")
     text = (refusals.not_granted_write if is_write else refusals.not_granted_read).format(path=path)
+    if is_write and _is_sensitive(request, path, refusals):
+        return refusals.sensitive_file.format(path=path)
     if refusals.suspicious_path and re.search(refusals.suspicious_path, path, re.IGNORECASE):
         problem = "which contains a suspicious Windows path pattern that requires manual approval."
         text = f"Claude requested permissions to {'write to' if is_write else 'read from'} {path}, {problem}"
@@ -329,6 +333,13 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
     if was_inside and not is_inside:
         text += f" {path} resolves through a symlink to {target}, which is outside the allowed working directories."
     return text
+
+
+def _is_sensitive(request: PermissionRequest, path: str, refusals: Refusals) -> bool:
+    """Return whether clients call a file sensitive: it is protected, and not one that their own dialogs are about."""
+    if not refusals.sensitive_file or not request.path_scope().is_protected(path):
+        return False
+    return not _OWN_SETTINGS.match(os.path.relpath(path, request.project))
 
 
 def _shown_path(request: PermissionRequest, raw: str, refusals: Refusals) -> str:
@@ -379,9 +390,12 @@ _UNCLEAR_SYNTAX = frozenset({
 """The names of syntax that the message of a profile mentions."""
 
 
-def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
+def _needs_text(request: PermissionRequest, needs: MissingPermissions, refusals: Refusals) -> str:
     """Return why a command line needs approval: a path that it accesses, or its commands."""
     reach = needs.reach
+    if reach is not None and refusals.sensitive_file and request.path_scope().is_protected(reach.path):
+        is_sensitive = _is_sensitive(request, reach.path, refusals)
+        return (refusals.sensitive_file if is_sensitive else refusals.not_granted_write).format(path=reach.path)
     if reach is not None and not (needs.leaves and refusals.leaving_names_parts):
         inside = refusals.redirect_inside if reach.program is None else refusals.reach_inside
         outside = refusals.redirect if reach.program is None else refusals.reach

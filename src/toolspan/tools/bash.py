@@ -38,11 +38,14 @@ from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus,
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
+from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
+from toolspan.tools.ripgrep import find_ripgrep
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
 from toolspan.types.events import SandboxDenied
 
@@ -78,6 +81,8 @@ _BACKGROUND_WAIT = 0.25
 """The number of seconds to wait for output when a command starts in the background."""
 _HIGH_DESCRIPTORS = (700, 100, 10)
 """Descriptor numbers that scripts rarely use, in order of preference."""
+_DEFINES_PWD = re.compile(r"\bpwd\s*\(|\bfunction\s+pwd\b")
+_SEARCHES = re.compile(r"\brg\b")
 _WITHOUT_INPUT = re.compile(r"[^|<\n]*")
 """Commands that some clients end with ` < /dev/null`."""
 _TERMINATED_CODE = 144
@@ -90,11 +95,16 @@ _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-
 
 def bash_tool(profile: Profile) -> Tool:
     """Return the Bash tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        return check(rename_inputs(raw_input, {"timeout_ms": "timeout"})[0] if profile.files.aliases else raw_input)
+
     return Tool(
         name="Bash",
         description=_DESCRIPTION,
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=lambda value, ctx: _run_bash(_BashRequest.parse(value, ctx.workspace.environment), ctx, profile.shell),
         concurrent=lambda value: not value.get("run_in_background") and is_read_only(str(value["command"])),
         output_limit=None,
@@ -380,7 +390,11 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         script += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
     # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
     # is one line, so that line numbers in error messages match those in the command.
-    script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
+    print_folder = "builtin pwd -P" if _DEFINES_PWD.search(script) else "pwd -P"  # it is visible after `set -x`
+    script = f"eval -- {shlex.quote(script)} && {print_folder} >&{cwd_file}"
+    if _SEARCHES.search(request.command) and shutil.which("rg", path=environment.get("PATH")) is None:
+        with suppress(ToolError):  # clients bring their own one, too
+            script = f'rg() {{ {shlex.quote(find_ripgrep(None))} "$@"; }}; {script}'
     sandbox = workspace.sandbox
     is_inside = sandbox is not None and sandbox.runs_inside(
         PermissionRequest(ctx.call, request.input, ctx.cwd, workspace.project, known_as="Bash")
@@ -536,6 +550,8 @@ def _build_record(
         record["returnCodeInterpretation"] = meaning
     if running.shell.expects_output:
         record["noOutputExpected"] = prints_nothing(running.request.command)
+    if running.request.input.get("dangerouslyDisableSandbox") is True:
+        record["dangerouslyDisableSandbox"] = True
     return record
 
 

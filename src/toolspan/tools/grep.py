@@ -335,6 +335,9 @@ class _MatchingLines(_Collector):
 
     def output(self) -> Output:
         content = "\n".join(self._lines)
+        if not self._values.strips_returns:  # older clients trim ripgrep's whole output
+            content = content.lstrip() if self._options.skip_count == 0 else content
+            content = content.rstrip() if len(self._lines) + self._options.skip_count == self.total else content
         record: dict[str, object] = {
             "mode": self._options.mode,
             "numFiles": 0,
@@ -361,7 +364,8 @@ class _MatchingLines(_Collector):
 
     def _format_line(self, record: RipgrepRecord) -> str:
         if not record.name:
-            return decode_name(record.line.replace(self._cwd, b"", 1))
+            line = record.line.replace(self._cwd, b"", 1)
+            return decode_name(line if self._root.is_folder else line.rpartition(b": ")[2])
         if self._values.strips_returns:
             record = record._replace(line=record.line.removesuffix(b"\r"))
         # The line number is followed by `:` in a match and by `-` in a context line.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -42,7 +43,6 @@ from toolspan.tools.files.safe_read import (
     FileVersion,
     LineRange,
     is_regular_or_null,
-    open_regular_file,
     read_file,
     read_line_range,
 )
@@ -53,15 +53,13 @@ MAX_LARGE_BYTES = 16 << 20
 """The maximum size in bytes of a notebook, and of a text file with `allow_large`."""
 MAX_DOCUMENT_BYTES = 32 << 20
 _RANGE = ("offset", "limit")
+_PROCESS_FILE = re.compile(
+    r"/+proc/(?:(?:self|thread-self|\d+)(?:/task/\d+)?/(?:auxv|cmdline|environ|map_files|maps|mem|numa_maps|pagemap"
+    r"|smaps|smaps_rollup|stack|stat|statm|status|syscall|fd/[012])|kcore|kmsg)|/+dev/(?:stdin|stdout|stderr|fd/[012])"
+)
+"""Files about processes and the kernel that newer clients do not read."""
 _MARK_SIZES = (2, 3)
 """The sizes of byte order marks."""
-_BINARY_SUFFIXES = frozenset({
-    ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
-    ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
-    ".mkv", ".mov", ".mp3", ".mp4", ".o", ".obj", ".ogg", ".otf", ".parquet", ".pkl", ".ppt",
-    ".pptx", ".pyc", ".pyo", ".rar", ".so", ".sqlite", ".sqlite3", ".tar", ".tgz", ".tiff", ".ttf",
-    ".wasm", ".wav", ".webm", ".woff", ".woff2", ".xls", ".xlsx", ".xz", ".zip", ".zst",
-})  # fmt: skip
 _UNCHANGED_MESSAGE = "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
 _BAD_BYTES_NOTE = "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
 _DESCRIPTION = """\
@@ -96,7 +94,7 @@ def read_tool(profile: Profile) -> Tool:
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
         if profile.files.aliases:
-            raw_input, _ = rename_inputs(raw_input, {"description": ""})
+            raw_input, _ = rename_inputs(raw_input, {"description": "", "length": "limit"})
             raw_input = {name: _unwrap_item(value) if name in _RANGE else value for name, value in raw_input.items()}
         if drops_invalid_range:
             minimums = {"offset": 0, "limit": 1}
@@ -149,6 +147,8 @@ class _ReadRequest:
     offset: int
     limit: int | None
     pages: str | None
+    has_range: bool
+    """True if the input contains a range that keeps a large file from being refused."""
     max_bytes: int
     values: FileValues
 
@@ -163,6 +163,7 @@ class _ReadRequest:
             offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
             limit=_finite_int(value.get("limit")),
             pages=pages if isinstance(pages, str) and pages else None,
+            has_range=value.get("limit") is not None or (values.limits_range and value.get("offset") is not None),
             max_bytes=MAX_LARGE_BYTES if value.get("allow_large") is True else MAX_TEXT_BYTES,
             values=values,
         )
@@ -217,6 +218,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
+    values = request.values
     try:
         stat_result = stat_tool_path(request.name, ctx, operation="open")
     except ToolError as error:
@@ -228,29 +230,35 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
     if stat.S_ISDIR(stat_result.st_mode):
-        try:
-            os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            raise wrap_os_error(error, "open", request.path) from error
-        path = replace_surrogates(str(request.path))
-        shown = path
-        if request.values.names_slash and request.ends_with_slash:
-            shown += "/" if request.path.is_symlink() else "//"
-        message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
-        raise ToolError(message, kind="is_directory")
+        raise _folder_error(request)
+    is_process_file = values.refuses_process_files and _PROCESS_FILE.fullmatch(str(real_path(request.path)))
+    if is_process_file or not is_regular_or_null(stat_result):
+        raise ToolError(values.device.format(path=request.name), kind="invalid_input")
     if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
         noun = "PDF" if request.suffix == ".pdf" else "Image"
         raise ToolError(f"{noun} file is empty: {replace_surrogates(str(request.path))}", kind="invalid_input")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
-    is_checked = request.pages is None and request.values.checks_images
-    if request.suffix == ".pdf" and not (is_checked and not _is_document(request.path)):
+    if request.suffix == ".pdf":
         return _view_document(request, ctx)
     if request.suffix == ".ipynb":
         return _view_notebook(request, ctx)
     if oversize := _oversize_refusal(request, stat_result.st_size):
         raise ToolError(oversize.text, kind=oversize.kind)
     return _view_lines(request, ctx)
+
+
+def _folder_error(request: _ReadRequest) -> ToolError:
+    try:
+        os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return wrap_os_error(error, "open", request.path)
+    path = replace_surrogates(str(request.path))
+    shown = path
+    if request.values.names_slash and request.ends_with_slash:
+        shown += "/" if request.path.is_symlink() else "//"
+    message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
+    return ToolError(message, kind="is_directory")
 
 
 async def _validate_read(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
@@ -266,9 +274,12 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
         if page_range is None:
             advice = "Use a page or a range, such as 3 or 1-5; the first page is 1."
             return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
-        if page_range.last is not None and page_range.last - page_range.first >= MAX_PAGES:
-            return Refusal(f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large")
-    is_binary = request.suffix in _BINARY_SUFFIXES and not (values.names_slash and request.ends_with_slash)
+        if page_range.last is None or page_range.last - page_range.first >= MAX_PAGES:
+            message = f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.'
+            return Refusal(f"{message} Please use a smaller range.", "too_large")
+    if values.refuses_process_files and _PROCESS_FILE.fullmatch(os.path.normpath(request.path)):
+        return Refusal(values.device.format(path=request.name), "invalid_input")
+    is_binary = request.suffix in values.binary_suffixes and not (values.names_slash and request.ends_with_slash)
     try:
         stat_result = stat_tool_path(request.name, ctx, operation="open")
     except ToolError:
@@ -279,7 +290,8 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
         if stat.S_ISDIR(stat_result.st_mode):
             return None
         if not is_regular_or_null(stat_result):
-            return Refusal(values.device.format(path=request.name), "invalid_input")
+            is_link = values.refuses_process_files and request.path.is_symlink()
+            return None if is_link else Refusal(values.device.format(path=request.name), "invalid_input")
         if values.checks_early and stat_result.st_size == 0 and request.suffix in MEDIA_TYPES:
             return Refusal("Empty image files cannot be processed.", "invalid_input")
     if is_binary:
@@ -294,10 +306,14 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
 
 def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
     is_text = request.suffix not in (*MEDIA_TYPES, ".pdf", ".ipynb")
-    if not is_text or request.limit is not None or size <= request.max_bytes:
+    if not is_text or request.has_range or size <= request.max_bytes:
         return None
+    return Refusal(_oversize_message(request, size), "too_large")
+
+
+def _oversize_message(request: _ReadRequest, size: int) -> str:
     message = request.values.too_large.format(size=format_size(size), most=format_size(request.max_bytes))
-    return Refusal(f"{message} Read a part of it with offset and limit, or search in it.", "too_large")
+    return f"{message} Read a part of it with offset and limit, or search in it."
 
 
 def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
@@ -315,10 +331,12 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     window = read_line_range(
         request.path,
         line_range,
-        request.max_bytes,
+        MAX_LARGE_BYTES,
         utf16=values.decodes_utf16,
         drops_return=values.drops_last_return,
     )
+    if values.limits_range and (size := len(window.text.encode())) > request.max_bytes:
+        raise ToolError(_oversize_message(request, size), kind="too_large")
     previous = ctx.files.get(request.path)
     if (
         values.reports_unchanged
@@ -400,18 +418,12 @@ def _view_image(request: _ReadRequest) -> _FileView:
     return _FileView(Output(content, record, companions=companions), loaded.digest, loaded.version)
 
 
-def _is_document(path: Path) -> bool:
-    """Return whether a file is a PDF document. Clients show other files with this suffix as text."""
-    with open_regular_file(path) as descriptor:
-        return os.read(descriptor, 5) == b"%PDF-"
-
-
 def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     """Return a whole document, or some pages as one document; each of these is also saved to a separate file."""
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
-    if request.values.checks_images and not loaded.data.startswith(b"%PDF-"):
-        raise ToolError(f"{request.name} has the name of a PDF, but its content is none.", kind="invalid_input")
     size, name = len(loaded.data), replace_surrogates(str(request.path))
+    if request.values.checks_pdf and not loaded.data.startswith(b"%PDF-"):
+        raise ToolError(f"File is not a valid PDF (missing %PDF- header): {name}", kind="invalid_input")
     if request.pages is None:
         if page_count := excess_page_count(loaded.data):
             raise ToolError(

@@ -32,6 +32,11 @@ _ERROR_EXIT_CODE = 2
 _LINE_BREAK_REJECTED = 'the literal "\\n" is not allowed in a regex'
 _REJECTED_MESSAGE = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n{}"
 _MEMORY_LIMIT = 1 << 16
+_TIMEOUT = 20.0
+_TIMEOUT_MESSAGE = (
+    f"Ripgrep search timed out after {_TIMEOUT:.0f} seconds. The search may have matched files but did not complete in"
+    " time. Try searching a more specific path or pattern."
+)
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 OutputHandler = Callable[[bytes], bool]
@@ -56,8 +61,10 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
     try:
         async with ctx.workspace.supervisor.running_child(command, grace=0.0) as child:
             listener.child = child
-            with anyio.CancelScope() as listener.scope:
+            with anyio.move_on_after(_TIMEOUT) as time_limit, anyio.CancelScope() as listener.scope:
                 await child.wait()
+            if time_limit.cancelled_caught:
+                raise ToolError(_TIMEOUT_MESSAGE, kind="command_timeout")
             if listener.error is not None:
                 raise listener.error
     except StartError as error:

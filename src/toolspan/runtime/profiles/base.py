@@ -90,6 +90,8 @@ class Refusals:
     denied: str = "Permission to use {name} has been denied."
     not_granted: str = "Claude requested permissions to use {name}, but you haven't granted it yet."
     not_granted_write: str = "Claude requested permissions to write to {path}, but you haven't granted it yet."
+    sensitive_file: str = "Claude requested permissions to edit {path} which is a sensitive file."
+    """The same for a protected file that is not part of the client's own settings; empty for the same text."""
     not_granted_read: str = "Claude requested permissions to read from {path}, but you haven't granted it yet."
     denied_file: str = "File is in a directory that is denied by your permission settings."
     read_denied: str = "File is covered by a Read deny rule in your permission settings and cannot be {done}."
@@ -138,6 +140,34 @@ class IssueStyle:
     reports_unparsed: bool = False  # report input that is not JSON. Otherwise it is treated as empty
 
 
+SUFFIXES_2_0 = frozenset({
+    ".3ds", ".7z", ".aac", ".ai", ".aiff", ".app", ".avi", ".bin", ".blend", ".bz2", ".class", ".dat", ".db", ".deb",
+    ".dll", ".doc", ".docx", ".dylib", ".eot", ".eps", ".exe", ".fig", ".fla", ".flac", ".flv", ".gz", ".iso", ".jar",
+    ".m4a", ".m4v", ".max", ".mdb", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".msi", ".obj", ".odp", ".ods",
+    ".odt", ".ogg", ".opus", ".otf", ".ppt", ".pptx", ".psd", ".pyc", ".pyo", ".rar", ".rlib", ".rpm", ".sketch",
+    ".so", ".sqlite", ".sqlite3", ".swf", ".tar", ".tgz", ".ttf", ".war", ".wav", ".webm", ".wma", ".wmv", ".woff",
+    ".woff2", ".xd", ".xls", ".xlsx", ".xz", ".z", ".zip",
+})  # fmt: skip
+"""The endings of files that Read of 2.0.65 refuses as binary."""
+SUFFIXES_2_1 = SUFFIXES_2_0 | {
+    ".a",
+    ".bmp",
+    ".ear",
+    ".ico",
+    ".lib",
+    ".lockb",
+    ".node",
+    ".o",
+    ".tif",
+    ".tiff",
+    ".wasm",
+}
+_SUFFIXES = SUFFIXES_2_1 | {
+    ".apk", ".avif", ".dmg", ".epub", ".feather", ".heic", ".heif", ".lz4", ".npy", ".npz", ".numbers", ".parquet",
+    ".pickle", ".whl", ".zst",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileValues:
     """Values for Read, Write and Edit. Placeholders such as `{path}` are replaced."""
@@ -166,6 +196,11 @@ class FileValues:
         " examined, or the links do not resolve)."
     )
     """The message for links that lead to themselves; if empty, the error of the system."""
+    binary_suffixes: frozenset[str] = _SUFFIXES  # the endings of files that Read refuses as binary
+    checks_pdf: bool = True  # a file that is named like a PDF document must be one
+    refuses_process_files: bool = True  # Read refuses files of /proc that tell about a process
+    limits_range: bool = False
+    """True if the lines that Read returns may not exceed its limit for files; an offset is enough to read a part."""
     device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
     empty: str = "Warning: the file exists but the contents are empty."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolspan.runtime.profiles.base import (
+    SUFFIXES_2_0,
     AgentValues,
     FetchValues,
     FileValues,
@@ -48,6 +49,7 @@ V2_0_65 = Profile(
         names_raw_path=True,
         suspicious_path=r"..:|~\d|[. ]$|\.(?:con|prn|aux|nul|com\d|lpt\d)$|(?:^|/)\.{3,}(?:/|$)",
         hook_denied="{reason}",
+        sensitive_file="",
         hook_denied_silently="Hook PreToolUse:{name} denied this tool",
         no_output="",
         interrupted="[Request interrupted by user for tool use]",
@@ -64,6 +66,10 @@ V2_0_65 = Profile(
         sorts_names=True,
         names_slash=False,
         unresolved_link="",
+        binary_suffixes=SUFFIXES_2_0,
+        checks_pdf=False,
+        refuses_process_files=False,
+        limits_range=True,
         device="Cannot read '{path}': this device file would block or produce infinite output.",
         empty=FileValues().beyond_end,
         null_path="Error calling tool ({tool}): Path contains null bytes",

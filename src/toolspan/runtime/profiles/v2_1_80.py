@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toolspan.runtime.profiles.base import FileValues, Refusals, SearchValues
+from toolspan.runtime.profiles.base import SUFFIXES_2_1, FileValues, Refusals, SearchValues
 from toolspan.runtime.profiles.v2_0_65 import V2_0_65 as BASE
 
 V2_1_80 = replace(
@@ -25,6 +25,7 @@ V2_1_80 = replace(
         asks_about=frozenset(),
         free_redirects=False,
         plain_lines=False,
+        sensitive_file=Refusals().sensitive_file,
         reach_inside=Refusals().reach_inside,
         dont_ask=Refusals().dont_ask,
         no_output=Refusals().no_output,
@@ -45,6 +46,8 @@ V2_1_80 = replace(
         remembered_files=None,
         missing=FileValues().missing,
         read_missing=FileValues().read_missing,
+        binary_suffixes=SUFFIXES_2_1,
+        checks_pdf=True,
         unreadable_folder=FileValues().unreadable_folder,
         checks_early=False,
         odd_range="first",

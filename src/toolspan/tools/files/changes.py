@@ -283,12 +283,12 @@ def load_for_edit(
 def must_be_read(path: Path, ctx: ToolContext) -> bool:
     """Return whether a file must be read before it is changed.
 
-    Models that need not read do so for notebooks and outside the project.
+    Models that need not read do so for notebooks, and for files that they may not read without a question.
     """
     values = ctx.profile.files
     if values.read_first or path.suffix.lower() == ".ipynb":
         return True
-    return not (values.free_outside or real_path(path).is_relative_to(ctx.workspace.project))
+    return not (values.free_outside or ctx.may_read_unasked(str(path)))
 
 
 def special_file_refusal(name: str, advice: str) -> Refusal:
