@@ -293,7 +293,7 @@ async def test_a_file_must_be_read_first_if_reading_it_needs_permission(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("HOME", str(tmp_path))
     fill(tmp_path, {"out.txt": "x\n", "proj/a.txt": "x\n"})
-    permissions = Permissions(Rules(**settings), mode)
+    permissions = Permissions(Rules(allow=settings.get("allow", ()), ask=settings.get("ask", ())), mode)
     async with client(tmp_path / "proj", "Edit", home=tmp_path, permissions=permissions) as talk:
         answers = [
             await talk.text("Edit", file_path=str(path), old_string="x", new_string="y")
