@@ -192,6 +192,23 @@ def source_for_path(path: Path | str) -> Source:
     return ObjectSource(path) if isinstance(path, RemotePath) else FileSource(path)
 
 
+def load_source(path: Path | str, limit: int) -> Source:
+    """Return a source whose bytes are in memory if there are at most `limit`, else one that reads them when needed.
+
+    A caller that reads a file several times, and bodies in any order, thus opens and decompresses it once.
+    """
+    source = source_for_path(path)
+    parts: list[bytes] = []
+    try:
+        with source.open() as stream:
+            while limit >= 0 and (part := stream.read(min(limit + 1, _SKIP_SIZE))):
+                limit -= len(part)
+                parts.append(part)
+    except SourceError:
+        return source  # its reader reports the error, with the bytes before it
+    return BytesSource(b"".join(parts), source.name) if limit >= 0 else source
+
+
 def _find_moved_file(path: Path) -> Path | None:
     """Return the new path of a file that Codex has compressed or decompressed since it was found."""
     if not path.name.startswith("rollout-") or path.exists():

@@ -39,9 +39,9 @@ def read(path: Path | str | Source) -> Transcript:
     return _read_source(source_for_path(path) if isinstance(path, str | Path | RemotePath) else path)
 
 
-def read_known(path: Path) -> Transcript:
+def read_known(path: Path | Source) -> Transcript:
     """Read a transcript like `read`, but raise SourceError also if another program wrote the file."""
-    return _read_source(source_for_path(path), known_only=True)
+    return _read_source(source_for_path(path) if isinstance(path, Path | RemotePath) else path, known_only=True)
 
 
 def read_calls(path: Path) -> Transcript:

@@ -22,13 +22,16 @@ from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, T
 from toolspan.analysis.usage import FileUsage, transcript_usage
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
-from toolspan.formats.source import to_path
+from toolspan.formats.source import load_source
 from toolspan.reading.lineage import call_key
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import Transcript, read_known
 from toolspan.types.session import RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
+
+_MAX_LOADED_BYTES = 1 << 25
+"""Larger transcripts are not kept in memory while their facts are found."""
 
 
 class TextRedactor(Protocol):
@@ -121,7 +124,7 @@ class FileFacts(Struct, frozen=True, kw_only=True):
 def read_facts(path: str, options: ReadOptions) -> FileFacts:
     """Return the facts of one file. If it is unreadable, `head.problem` is set."""
     try:
-        transcript = read_known(to_path(path))
+        transcript = read_known(load_source(path, _MAX_LOADED_BYTES))
         spans = transcript.spans
         times = measure_transcript(transcript)
         archive = FileArchive([transcript], contents=False)
