@@ -14,7 +14,7 @@ from tests.requirement import requirement
 from toolspan.errors import ToolspanError
 from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxLayer, merge_sandbox_settings
-from toolspan.runtime.settings.load import parse_settings
+from toolspan.runtime.settings.load import parse_settings, unknown_keys
 
 # What people have in their settings files, as Claude Code documents it.
 _USER = {
@@ -227,3 +227,21 @@ def test_replay_runs_commands_inside(folder: Path) -> None:
 
     assert json.loads(replayed.stdout.splitlines()[0])["verdict"] == "differs"
     assert not outside.exists()
+
+
+def test_keys_that_have_no_effect_are_named_with_their_path() -> None:
+    network = {"allowedDomain": ["pypi.org"], "deniedDomains": [], "socksProxyPort": 1080}
+    sandbox = {
+        "enabled": True,
+        "network": network,
+        "credentials": {"files": [{"path": "~/k"}]},
+        "ignoreViolations": {"a": []},
+    }
+
+    warnings = unknown_keys({"sandbox": sandbox, "permissions": {"alow": []}}, "settings.json")
+
+    assert [line.partition(";")[0] for line in warnings] == [
+        "settings.json: ignoring the unknown key `permissions.alow`",
+        "settings.json: ignoring the unknown key `sandbox.network.allowedDomain`",
+        "settings.json: ignoring the unknown key `sandbox.network.socksProxyPort`",
+    ]

@@ -66,7 +66,6 @@ class Sandbox:
     """On macOS, true to let commands listen on local ports. On Linux, they always can, in their own network."""
     http_proxy_port: int | None = None
     """The local port of another proxy to use instead of toolspan's."""
-    socks_proxy_port: int | None = None
     weaker_nested: bool = False
     """True to run inside a container that does not permit a new `/proc`. This weakens the sandbox."""
     files_disabled: bool = False
@@ -140,7 +139,6 @@ def merge_sandbox_settings(
         allow_all_unix_sockets=bool(_first(block.allow_all_unix_sockets for block in network)),
         allow_local_binding=bool(_first(block.allow_local_binding for block in network)),
         http_proxy_port=_first(block.http_proxy_port for block in network),
-        socks_proxy_port=_first(block.socks_proxy_port for block in network),
         weaker_nested=bool(_first(block.enable_weaker_nested_sandbox for block in blocks)),
         files_disabled=bool(_first(layer.settings.filesystem.disabled for layer in all_layers if not layer.is_project)),
         required=_first(block.fail_if_unavailable for block in blocks) is not False,

@@ -204,14 +204,23 @@ def parse_hooks(block: object, where: str) -> dict[str, tuple[HandlerGroup, ...]
 
 
 def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
-    """Return a warning for each unknown key under `permissions`, because a misspelled rule list has no effect."""
-    block = raw.get("permissions")
-    valid_keys = [item.encode_name for item in msgspec.structs.fields(PermissionSettings)]
+    """Return a warning for each unknown key under `permissions` and `sandbox`, because such a limit has no effect."""
+    blocks = {"permissions": PermissionSettings, "sandbox": SandboxSettings}
     return [
-        f"{where}: ignoring the unknown key `permissions.{key}`; valid keys are {', '.join(valid_keys)}"
-        for key in (block if isinstance(block, Mapping) else {})
-        if key not in valid_keys
+        f"{where}: ignoring the unknown key `{key}`; valid keys are {', '.join(valid_keys)}"
+        for name, kind in blocks.items()
+        for key, valid_keys in _unknown_fields(raw.get(name), kind, name)
     ]
+
+
+def _unknown_fields(block: object, kind: type[Struct], path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the path of each key that a block and the blocks in it do not have, with the keys that they have."""
+    fields = {item.encode_name: item.type for item in msgspec.structs.fields(kind)}
+    for key, value in block.items() if isinstance(block, Mapping) else ():
+        if key not in fields:
+            yield f"{path}.{key}", list(fields)
+        elif isinstance(fields[key], type) and issubclass(fields[key], Struct):
+            yield from _unknown_fields(value, fields[key], f"{path}.{key}")
 
 
 def object_at(mapping: Mapping[str, object], key: str, where: object) -> dict[str, object]:

@@ -18,7 +18,6 @@ class NetworkSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     allow_all_unix_sockets: bool | None = None
     allow_local_binding: bool | None = None
     http_proxy_port: int | None = None
-    socks_proxy_port: int | None = None
 
 
 class FilesystemSettings(Struct, frozen=True, kw_only=True, rename="camel"):
