@@ -149,6 +149,47 @@ async def test_a_command_that_fails_by_itself_is_not_blamed_on_the_sandbox(folde
     assert not [event for event in project.events if isinstance(event, SandboxDenied)]
 
 
+@requirement("sandbox.violations-are-told")
+@pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])
+async def test_a_refusal_to_a_background_command_is_told_when_it_ends(
+    folder: Path, user_folder: Path, version: str
+) -> None:
+    transcript, target = user_folder / "session.jsonl", user_folder / "outside"
+    note = f"The sandbox denied writing {target}."
+    events: list[LiveEvent] = []
+    async with (
+        Session(
+            cwd=folder, sandbox=Sandbox(), transcript=transcript, direct=[events.append], profile=version
+        ) as session,
+        asyncio.timeout(30),
+    ):
+        runner = SingleCallRunner(session)
+        started = await runner.run_call("Bash", {"command": f"touch {target}", "run_in_background": True})
+        (task,) = session.runner.runner_context.workspace.tasks
+        await task.wait()
+        assert not [event for event in events if isinstance(event, SandboxDenied)]
+        if version == "2.1.197":  # which has a tool for the output of background commands
+            later = await runner.run_call("TaskOutput", {"task_id": task.id})
+            assert note in str(later.finished.content)
+        else:
+            later = await runner.run_call("Bash", {"command": "true"})
+            assert note in str(later.companions)
+
+    assert (started.finished.span.state, note in str(started.finished.content)) == ("succeeded", False)
+    (event,) = [event for event in events if isinstance(event, SandboxDenied)]
+    assert (event.call_id, event.violations[0].target) == (started.finished.call_id, str(target))
+    (group,) = run_json("errors", str(transcript))
+    assert (group["kind"], group["background"], group["text"]) == ("sandbox_denied", 1, note.rstrip("."))
+    assert note in str(run_json("show", str(transcript), str(started.finished.call_id)))
+
+
+def run_json(*words: str) -> list[dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "toolspan", *words, "--json"], capture_output=True, text=True, check=True, timeout=30
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 async def test_refused_addresses_and_hidden_files_are_named(folder: Path, user_folder: Path) -> None:
     secret = user_folder / "key"
     secret.write_text("secret")

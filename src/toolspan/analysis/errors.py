@@ -21,7 +21,7 @@ from toolspan.reading.causes import background_failure, normalize_line
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read_calls
-from toolspan.types.error_kinds import ADVICE
+from toolspan.types.error_kinds import ADVICE, SANDBOX_NOTE
 from toolspan.types.span import parse_timestamp
 from toolspan.types.state import OPEN_STATES
 
@@ -166,7 +166,10 @@ def _make_group(
         kind, (cause, solution) = "orphan_result", _ORPHAN_ADVICE
     else:
         kinds = Counter(row.error_kind for row in rows if row.error_kind)
-        error_kind = kinds.most_common(1)[0][0] if kinds else "command_failed" if background else None
+        error_kind = kinds.most_common(1)[0][0] if kinds else None
+        if error_kind is None and background:
+            is_denied = (last.error_text or "").startswith(SANDBOX_NOTE)
+            error_kind = "sandbox_denied" if is_denied else "command_failed"
         cause, solution = (ADVICE[error_kind].cause, ADVICE[error_kind].solution) if error_kind else _UNANSWERED_ADVICE
         kind = error_kind or last.state
     who = last.tool or "?" if last.error_program is None or kind == "nothing_found" else last.error_program

@@ -190,9 +190,7 @@ class CallSpans:
                 attributes = self._budget.limited_values({names.PROGRESS_DATA: event.data})
                 self._add_current_event(names.PROGRESS, {names.PROGRESS_KIND: event.kind, **attributes}, event.at)
             case SandboxDenied():
-                targets = [f"{item.action} {item.target}" for item in event.violations]
-                values = self._budget.limited_values({names.SANDBOX_TARGETS: targets})
-                self._add_current_event(names.SANDBOX_DENIED, {**values}, event.at)
+                self._add_current_event(names.SANDBOX_DENIED, _denied_targets(event, self._budget), event.at)
             case Slow():
                 self._add_current_event(names.SLOW, {names.EXPECTED_SECONDS: event.expected_s}, event.at)
             case Duplicate():
@@ -278,7 +276,7 @@ def _drop_none(attributes: Mapping[str, AttributeValue | None]) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied
+OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied | SandboxDenied
 
 
 class OtelSink:
@@ -335,6 +333,8 @@ class OtelSink:
                     spans = self._open.get(inner.call_id)
                     if spans is not None:
                         spans.handle_event(inner)
+                    elif isinstance(inner, SandboxDenied):  # a command that ended in the background
+                        self._add_outside_event(inner)
 
     def close(self) -> None:
         """End the spans of calls that have no result.
@@ -400,8 +400,15 @@ class OtelSink:
         return now if trace.get_current_span(now).get_span_context().is_valid else self._initial_context
 
 
+def _denied_targets(event: SandboxDenied, budget: ContentBudget) -> Attributes:
+    targets = [f"{item.action} {item.target}" for item in event.violations]
+    return {**budget.limited_values({names.SANDBOX_TARGETS: targets})}
+
+
 def _event_attributes(event: OutsideEvent, budget: ContentBudget) -> tuple[str, Attributes]:
     match event:
+        case SandboxDenied():
+            return names.SANDBOX_DENIED, _denied_targets(event, budget)
         case BatchFinished():
             attributes: Attributes = {names.BATCH_CALLS: len(event.call_ids), names.STOPS_TURN: event.stop is not None}
             return names.BATCH_FINISHED, attributes | budget.limited_values({names.REASON: event.stop})

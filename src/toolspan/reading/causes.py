@@ -307,7 +307,10 @@ def find_cause(span: Span) -> Cause | None:
         return None
     if span.state == "succeeded":
         failure = background_failure(span)
-        return _command_cause(span, failure.output or failure.summary or "") if failure else None
+        if failure is None:
+            return None
+        text = failure.output or failure.summary or ""
+        return _sandbox_cause(span, note) if (note := find_sandbox_note(text)) else _command_cause(span, text)
     if span.state == "orphan_result" or span.error_kind is None:
         return Cause(group=_group_id(span.state, span.tool), program=None, text=None)
     if span.error_kind == "nothing_found":
@@ -315,11 +318,17 @@ def find_cause(span: Span) -> Cause | None:
     if span.error_kind in _COMMAND_KINDS and span.call.kind == "shell":
         return _command_cause(span, _result_text(span))
     text = unwrap_error_text(span.message or "")
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if note := find_sandbox_note(text):
-        line = note.partition(". ")[0]
+        return _sandbox_cause(span, note)
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     group = _group_id(span.error_kind, span.tool, normalize_line(line))
     return Cause(group=group, program=None, text=line[:_TEXT_LENGTH] or None)
+
+
+def _sandbox_cause(span: Span, note: str) -> Cause:
+    line = note.partition(". ")[0]
+    group = _group_id("sandbox_denied", span.tool, normalize_line(line))
+    return Cause(group=group, program=None, text=line[:_TEXT_LENGTH])
 
 
 _COMMAND_KINDS: frozenset[ErrorKind] = frozenset(

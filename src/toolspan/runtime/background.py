@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Protocol
 
 import anyio
 
-from toolspan.runtime.process import Capture, ChildProcess, TerminationError
+from toolspan.runtime.process import Capture, ChildProcess, ExitStatus, TerminationError
 from toolspan.runtime.profiles import Profile
 from toolspan.types.ids import CallId
 
@@ -43,6 +43,16 @@ class CommandTask:
     path: Path  # the file that receives the output
     stopped: bool = False  # `stop` ended the command
     reported: bool = False  # the model has been told that the task ended
+    find_violations: Callable[[ExitStatus], str] = lambda _: ""
+    """Returns the note about what the sandbox refused to the command, once it has ended."""
+    _sandbox_note: str | None = None
+
+    @property
+    def sandbox_note(self) -> str:
+        """The note about what the sandbox refused; empty if nothing was refused, and while the command runs."""
+        if self._sandbox_note is None and self.child.exit is not None and not self.stopped:
+            self._sandbox_note = self.find_violations(self.child.exit)
+        return self._sandbox_note or ""
 
     @property
     def status(self) -> Status:
@@ -150,7 +160,9 @@ def format_notification(task: BackgroundTask, profile: Profile) -> str:
             "killed": "was stopped",
         }
         ending = endings.get(task.status, "is running").format(task.exit_code)
-        lines.append(f'<summary>Background command "{task.description or task.command}" {ending}</summary>')
+        summary = f'Background command "{task.description or task.command}" {ending}'
+        note = f"\n{task.sandbox_note}" if task.sandbox_note else ""  # on a line of its own, as in a result
+        lines.append(f"<summary>{summary}{note}</summary>")
         tail = profile.tasks.notice_tail
     else:
         values, report = profile.agents, task.report or AgentReport(text="")

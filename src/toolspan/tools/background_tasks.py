@@ -128,6 +128,8 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         output = task.output.text
         if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
             output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
+        if task.sandbox_note:
+            output = f"{output.rstrip()}\n{task.sandbox_note}".lstrip()
     # The oldest client has no exit code for a command that it killed.
     is_unknown = task.status == "killed" and not ctx.profile.shell.merges_streams
     exit_code = None if is_unknown else task.exit_code

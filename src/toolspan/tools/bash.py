@@ -215,31 +215,33 @@ def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus
 def _report_violations(
     running: _RunningCommand, output: Output | ToolFailure, exit: ExitStatus, ctx: ToolContext
 ) -> Output | ToolFailure:
-    """Add a note about what the sandbox refused to the result, and emit an event."""
-    sandbox, inside = ctx.workspace.sandbox, running.sandboxed
+    """Add a note about what the sandbox refused to the result."""
+    note = _find_violations(running, exit, ctx)
     beside = {"sandboxed": True}
+    if isinstance(output, ToolFailure):
+        denied = {"text": f"{output.text}\n{note}", "kind": "sandbox_denied"} if note else {}
+        return replace(output, beside=beside, **denied)  # type: ignore[arg-type]
+    if note and isinstance(output.content, str):
+        return structs.replace(output, content=_join_nonempty(output.content, note), beside=beside)
+    return structs.replace(output, beside=beside)
+
+
+def _find_violations(running: _RunningCommand, exit: ExitStatus, ctx: ToolContext) -> str:
+    """Return the note about what the sandbox refused to a command that has ended, or "". Emit an event if it did."""
+    sandbox, inside = ctx.workspace.sandbox, running.sandboxed
     if sandbox is None or inside is None:
-        return output
+        return ""
     text = _join_nonempty(running.child.stdout.text, running.child.stderr.text, running.output.text)
     if exit.status == 0 and is_read_only(running.request.command):
         text = ""  # it may print the messages of other commands
     violations = sandbox.find_violations(inside, running.request.command, text, failed=exit.status != 0)
     if not violations:
-        return (
-            replace(output, beside=beside)
-            if isinstance(output, ToolFailure)
-            else structs.replace(output, beside=beside)
-        )
+        return ""
     services = ctx.services.context
     services.emit(SandboxDenied(call_id=ctx.call.id, violations=violations, at=services.clock()))
     from toolspan.runtime.sandbox.violations import describe_violations  # only for calls inside a sandbox
 
-    note = describe_violations(violations, sandbox.settings)
-    if isinstance(output, ToolFailure):
-        return replace(output, text=f"{output.text}\n{note}", kind="sandbox_denied", beside=beside)
-    if isinstance(output.content, str):
-        return structs.replace(output, content=_join_nonempty(output.content, note), beside=beside)
-    return structs.replace(output, beside=beside)
+    return describe_violations(violations, sandbox.settings)
 
 
 async def _handle_timeout(running: _RunningCommand, ctx: ToolContext) -> Output | ToolFailure:
@@ -281,6 +283,7 @@ def _leave_in_background(running: _RunningCommand, ctx: ToolContext) -> None:
             child=running.child,
             output=running.output,
             path=running.output_path,
+            find_violations=lambda exit: _find_violations(running, exit, ctx),
         )
     )
 
