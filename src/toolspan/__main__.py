@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from toolspan.cli import main
+import os
+import sys
 
 if __name__ == "__main__":
+    # Python would import modules from the current folder, in which sandboxed commands can put some.
+    if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109 - as Python wrote it
+        del sys.path[0]
+
+    from toolspan.cli import main
+
     main()

@@ -10,12 +10,16 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
+import mmap
 import os
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ World = dict[str, Any]
 Attempt = Callable[[World], object]
 ATTEMPTS: dict[str, Attempt] = {}
 libc = ctypes.CDLL(None, use_errno=True)
+librt = ctypes.CDLL("librt.so.1", use_errno=True)
 
 
 def attempt(function: Attempt) -> Attempt:
@@ -121,6 +126,54 @@ shell("replace_git_folder", "mv .git .g; cp -r .g .git; echo escaped > .git/hook
 shell("git_hooks_folder", "rm -rf .git/hooks; mkdir .git/hooks; echo escaped > .git/hooks/pre-commit")
 shell("transcript", 'echo escaped >> "$TRANSCRIPT"')
 shell("replace_transcript", 'echo escaped > "$TRANSCRIPT.new"; mv "$TRANSCRIPT.new" "$TRANSCRIPT"')
+
+# Git reads more than `.git/config`, and settings may permit more than the project.
+
+shell("submodule_config", "git config -f .git/modules/libs/parser/config core.fsmonitor escaped")
+shell(
+    "submodule_hook",
+    "mkdir -p .git/modules/libs/parser/hooks; echo escaped > .git/modules/libs/parser/hooks/post-checkout",
+)
+shell("inner_submodule_config", "git config -f .git/modules/libs/parser/modules/lexer/config core.fsmonitor escaped")
+shell("included_git_config", "git config -f .gitconfig.shared core.fsmonitor escaped")
+shell("replace_included_git_config", "echo escaped > g; mv -f g .gitconfig.shared")
+shell("worktree_config", "git config --worktree core.fsmonitor escaped")
+shell("git_config_through_hard_link", "ln .git/config c; echo escaped >> c")
+shell("settings_through_hard_link", "ln .claude/settings.json s; echo escaped > s")
+shell("hook_script_through_hard_link", "ln scripts/guard.sh g; echo escaped > g")
+
+# Two steps: the second command, in `FOLLOW_UPS`, uses what the first has left.
+
+FOLLOW_UPS: dict[str, str] = {}
+
+
+def in_two_steps(name: str, first: str, second: str) -> None:
+    shell(name, first)
+    FOLLOW_UPS[name] = second
+
+
+in_two_steps(
+    "replace_allowed_folder",
+    'mv "$AREA/deep" "$AREA/deep2"; mkdir "$AREA/deep"; ln -s "$OUTSIDE" "$AREA/deep/sub"',
+    'echo escaped > "$AREA/deep/sub/replace_allowed_folder"',
+)
+for program in ("nsenter", "bwrap", "bash", "git", "rg"):
+    script = rf"#!/bin/sh\necho escaped > $OUTSIDE/plant_{program}_on_path\nexec /usr/bin/{program} \"\$@\"\n"
+    in_two_steps(
+        f"plant_{program}_on_path",
+        f'printf "{script}" > .venv/bin/{program}; chmod +x .venv/bin/{program}',
+        f"{program} --version",
+    )
+FOLLOW_UPS["plant_python_modules"] = "python3 -m zipfile --help"
+
+
+@attempt
+def plant_python_modules(world: World) -> object:
+    code = f"open({world['outside'] + '/plant_python_modules'!r}, 'w').write({MARK!r})\n"
+    for name in sys.stdlib_module_names:
+        Path(world["project"], f"{name}.py").write_text(code)
+    return None
+
 
 # Secrets: each prints the secret.
 
@@ -285,6 +338,205 @@ def message_queue(world: World) -> object:
     return buffer.raw[8:].split(b"\0")[0].decode()
 
 
+@attempt
+def limit_process(world: World) -> object:
+    resource.prlimit(world["victim"], resource.RLIMIT_CORE, resource.prlimit(world["victim"], resource.RLIMIT_CORE))
+    return world["secret"]
+
+
+@attempt
+def starve_process(world: World) -> object:
+    check(libc.syscall(251, 1, world["victim"], 7 | 2 << 13))  # ioprio_set
+    return world["secret"]
+
+
+@attempt
+def compare_process(world: World) -> object:
+    check(libc.syscall(312, world["victim"], world["victim"], 3, 0, 0))  # kcmp
+    return world["secret"]
+
+
+@attempt
+def find_pages_of_process(world: World) -> object:
+    start = int(Path(f"/proc/{world['victim']}/maps").read_text().split("-")[0], 16)
+    page, status = ctypes.c_void_p(start), ctypes.c_int()
+    check(libc.syscall(279, world["victim"], 1, ctypes.byref(page), None, ctypes.byref(status), 0))
+    return world["secret"]
+
+
+@attempt
+def clear_references_of_process(world: World) -> object:
+    Path(f"/proc/{world['victim']}/clear_refs").write_text("1")
+    return world["secret"]
+
+
+@attempt
+def schedule_process(world: World) -> object:
+    os.sched_setscheduler(world["victim"], os.SCHED_BATCH, os.sched_param(0))
+    return world["secret"]
+
+
+@attempt
+def signal_through_descriptor(world: World) -> object:
+    with open_folder(f"/proc/{world['victim']}") as folder:
+        check(libc.syscall(424, folder, signal.SIGUSR1, None, 0))  # pidfd_send_signal
+    return world["secret"]
+
+
+@attempt
+def executable_of_process(world: World) -> object:
+    return world["secret"] if Path(f"/proc/{world['victim']}/exe").read_bytes()[:4] == b"\x7fELF" else None
+
+
+@attempt
+def posix_message_queue(world: World) -> object:
+    queue = check(librt.mq_open(f"/{world['tmp_name']}".encode(), os.O_RDONLY | os.O_NONBLOCK))
+    buffer = ctypes.create_string_buffer(8192)
+    length = check(librt.mq_receive(queue, buffer, 8192, None))
+    return buffer.raw[:length].decode()
+
+
+@attempt
+def semaphore(world: World) -> object:
+    check(libc.semctl(check(libc.semget(world["semaphore_key"], 1, 0)), 0, 12))  # GETVAL
+    return world["secret"]
+
+
+@attempt
+def shared_memory_file(world: World) -> object:
+    return Path("/dev/shm", f"{world['tmp_name']}.secret").read_text()
+
+
+# File operations beside open and write
+
+
+@contextmanager
+def open_folder(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@attempt
+def exchange_outside(world: World) -> object:
+    Path("own").write_text(MARK)
+    target = f"{world['outside']}/exchange_outside".encode()
+    check(libc.renameat2(-100, b"own", -100, target, 2))  # RENAME_EXCHANGE
+    return None
+
+
+@attempt
+def exchange_settings(world: World) -> object:
+    Path("new").mkdir()
+    Path("new/settings.json").write_text(MARK)
+    check(libc.renameat2(-100, b"new", -100, b".claude", 2))
+    return None
+
+
+@attempt
+def link_unnamed_file_outside(world: World) -> object:
+    descriptor = os.open(world["outside"], os.O_TMPFILE | os.O_WRONLY)
+    os.write(descriptor, MARK.encode())
+    source, target = f"/proc/self/fd/{descriptor}", f"{world['outside']}/link_unnamed_file_outside"
+    check(libc.linkat(-100, source.encode(), -100, target.encode(), 0x400))  # AT_SYMLINK_FOLLOW
+    return None
+
+
+@attempt
+def copy_range_outside(world: World) -> object:
+    Path("source").write_text(MARK)
+    with Path("source").open("rb") as source, Path(world["outside"], "copy_range_outside").open("r+b") as target:
+        os.copy_file_range(source.fileno(), target.fileno(), len(MARK))
+    return None
+
+
+@attempt
+def map_outside(world: World) -> object:
+    with (
+        Path(world["outside"], "map_outside").open("r+b") as file,
+        mmap.mmap(file.fileno(), len(MARK), access=mmap.ACCESS_WRITE) as memory,
+    ):
+        memory[:] = MARK.encode()
+    return None
+
+
+@attempt
+def reopen_descriptor_outside(world: World) -> object:
+    descriptor = os.open(Path(world["outside"], "reopen_descriptor_outside"), os.O_RDONLY)
+    Path(f"/proc/self/fd/{descriptor}").write_text(MARK)
+    return None
+
+
+@attempt
+def change_mode_of_descriptor_outside(world: World) -> object:
+    descriptor = os.open(Path(world["outside"], "change_mode_of_descriptor_outside"), os.O_RDONLY)
+    os.fchmod(descriptor, 0o777)
+    return world["secret"]
+
+
+@attempt
+def attribute_outside(world: World) -> object:
+    os.setxattr(Path(world["outside"], "attribute_outside"), "user.mark", MARK.encode())
+    return world["secret"]
+
+
+@attempt
+def pipe_with_reader(world: World) -> object:
+    descriptor = os.open(world["command_pipe"], os.O_WRONLY | os.O_NONBLOCK)
+    os.write(descriptor, b"escaped\n")
+    return world["secret"]
+
+
+@attempt
+def pipe_with_writer(world: World) -> object:
+    return os.read(os.open(world["secret_pipe"], os.O_RDONLY | os.O_NONBLOCK), 100).decode()
+
+
+# System calls that widen the surface
+
+
+@attempt
+def io_uring(world: World) -> object:
+    check(libc.syscall(425, 4, ctypes.create_string_buffer(120)))
+    return world["secret"]
+
+
+@attempt
+def page_fault_descriptor(world: World) -> object:
+    check(libc.syscall(323, 1))  # userfaultfd with UFFD_USER_MODE_ONLY
+    return world["secret"]
+
+
+@attempt
+def session_keyring(world: World) -> object:
+    check(libc.syscall(250, 1, b"toolspan"))  # KEYCTL_JOIN_SESSION_KEYRING
+    return world["secret"]
+
+
+@attempt
+def user_namespace_by_clone3(world: World) -> object:
+    arguments = struct.pack("<11Q", 0x10000000, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, 0)
+    pid = check(libc.syscall(435, arguments, len(arguments)))
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return world["secret"]
+
+
+@attempt
+def vsock(world: World) -> object:
+    with socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM):
+        return world["secret"]
+
+
+shell(
+    "clone_mount",
+    "unshare -Urm sh -c \"mount --make-rprivate / && mount --rbind '$HOME' /mnt && cat /mnt/.ssh/id_ed25519\"",
+)
+
+
 # Namespaces, mounts and rights
 
 
@@ -388,6 +640,7 @@ def run_one(name: str, world: World) -> dict[str, object]:
     pid = os.fork()
     if pid == 0:
         try:
+            os.chdir(world["project"])
             result: dict[str, object] = {"value": ATTEMPTS[name](world)}
         except BaseException as error:  # noqa: BLE001 - whatever stops an attempt is reported
             result = {"error": f"{type(error).__name__}: {error}"[-200:]}

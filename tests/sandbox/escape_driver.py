@@ -19,10 +19,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.sandbox.escape_attempts import ATTEMPTS, MARK, World, libc, run_one
+from tests.sandbox.escape_attempts import ATTEMPTS, FOLLOW_UPS, MARK, World, libc, librt, run_one
 
 SECRETS = [name.removeprefix("read_") for name in ATTEMPTS if name.startswith("read_.")]
-LAST = ["exchange_project"]
+LAST = ["plant_python_modules", "exchange_project"]
 """Attempts after which others would find nothing."""
 
 
@@ -33,12 +33,14 @@ def plant(root: Path, number: int, setuid: str | None) -> World:
     for folder in (
         "outside/core", "spool/crontabs", "spool/atjobs", "home/.local/bin", "home/.local/lib",
         "home/.config/autostart", "home/.config/systemd/user", "project/scripts", "project/.claude",
+        "project/.venv/bin", "area/deep/sub",
     ):  # fmt: skip
         (template / folder).mkdir(parents=True)
     for name in ATTEMPTS:
         if name.endswith("_outside") and name not in ("write_outside", "make_folder_outside", "make_fifo_outside",
-                                                      "link_outside", "core_dump_outside"):  # fmt: skip
-            (template / "outside" / name).write_text("old\n")
+                                                      "link_outside", "core_dump_outside",
+                                                      "link_unnamed_file_outside"):  # fmt: skip
+            (template / "outside" / name).write_text("old old old\n")
     (template / "outside/write_through_hard_link").write_text("old\n")
     (template / "outside/write_with_sed").write_text("old\n")
     for file in SECRETS:
@@ -54,7 +56,16 @@ def plant(root: Path, number: int, setuid: str | None) -> World:
     guard.write_text("#!/bin/sh\nexit 0\n")
     guard.chmod(0o755)
     subprocess.run(["git", "init", "-q", str(project)], check=True)
+    (project / ".gitconfig.shared").write_text("[core]\n")
+    with (project / ".git/config").open("a") as config:
+        config.write("[include]\n\tpath = ../.gitconfig.shared\n[extensions]\n\tworktreeConfig = true\n")
+    for name in ("libs/parser", "libs/parser/modules/lexer"):
+        repository = project / ".git/modules" / name
+        repository.mkdir(parents=True)
+        shutil.copy(project / ".git/HEAD", repository)
+        (repository / "config").write_text("[core]\n")
     settings = {
+        "sandbox": {"filesystem": {"allowWrite": [f"{root}/area/deep/sub", f"{root}/area"]}},
         "permissions": {"deny": ["Read(./.env)"]},
         "hooks": {"PostToolUse": [{"hooks": [{"type": "command", "command": "$CLAUDE_PROJECT_DIR/scripts/guard.sh"}]}]},
     }
@@ -66,7 +77,7 @@ def plant(root: Path, number: int, setuid: str | None) -> World:
         "abstract": f"toolspan-escape-{os.getpid()}-{number}",
         "transcript": str(root / "project/t.jsonl"),
         "results": str(root / "project/results.json"),
-        **{name: str(root / name) for name in ("home", "project", "outside", "spool")},
+        **{name: str(root / name) for name in ("home", "project", "outside", "spool", "area")},
     }
     if setuid:
         world["setuid"] = setuid
@@ -86,6 +97,7 @@ def plant(root: Path, number: int, setuid: str | None) -> World:
     world["victim"] = victim.pid
     serve_sockets(root, world)
     share_memory(world, number)
+    open_pipes(root, world)
     world["key"] = libc.syscall(248, b"user", world["abstract"].encode(), secret.encode(), len(secret), -4)  # add_key
     libc.syscall(250, 5, world["key"], 0x3F3F0000)  # the user may read it
     world["keep"], terminal = pty.openpty()
@@ -141,13 +153,26 @@ def serve_sockets(root: Path, world: World) -> None:
 def share_memory(world: World, number: int) -> None:
     """Create shared memory and a message queue of System V that contain the secret."""
     libc.shmat.restype = ctypes.c_void_p
-    for offset, name in enumerate(("memory_key", "other_memory_key", "queue_key")):
+    for offset, name in enumerate(("memory_key", "other_memory_key", "queue_key", "semaphore_key")):
         world[name] = (os.getpid() << 8) % 0x7FFF0000 + number * 8 + offset + 1
     for name in ("memory_key", "other_memory_key"):
         address = libc.shmat(libc.shmget(world[name], 100, 0o1600), None, 0)
         ctypes.memmove(address, world["secret"].encode(), len(world["secret"]))
     message = (1).to_bytes(8, "little") + world["secret"].encode()
     libc.msgsnd(libc.msgget(world["queue_key"], 0o1600), message, 100, 0)
+    libc.semget(world["semaphore_key"], 1, 0o1600)
+    queue = librt.mq_open(f"/{world['tmp_name']}".encode(), os.O_CREAT | os.O_RDWR, 0o600, None)
+    librt.mq_send(queue, world["secret"].encode(), len(world["secret"]), 0)
+    Path("/dev/shm", f"{world['tmp_name']}.secret").write_text(world["secret"])
+
+
+def open_pipes(root: Path, world: World) -> None:
+    """Create a pipe from which a program reads its commands, and one that contains the secret."""
+    for name in ("command_pipe", "secret_pipe"):
+        world[name] = str(root / "run" / name)
+        os.mkfifo(world[name])
+        world[f"keep_{name}"] = os.open(world[name], os.O_RDWR | os.O_NONBLOCK)
+    os.write(world["keep_secret_pipe"], world["secret"].encode())
 
 
 def clean_up(world: World) -> None:
@@ -156,10 +181,18 @@ def clean_up(world: World) -> None:
     for name in ("memory_key", "other_memory_key"):
         libc.shmctl(libc.shmget(world[name], 0, 0), 0, None)
     libc.msgctl(libc.msgget(world["queue_key"], 0), 0, None)
+    libc.semctl(libc.semget(world["semaphore_key"], 1, 0), 0, 0)
+    librt.mq_unlink(f"/{world['tmp_name']}".encode())
     libc.syscall(250, 9, world["key"], -4)  # KEYCTL_UNLINK
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         for path in Path(folder).glob(f"{world['tmp_name']}*"):
             path.unlink(missing_ok=True)
+
+
+def follow_up_environment(world: World) -> dict[str, str]:
+    """Return the environment of a person who has activated the virtual environment of the project."""
+    paths = {key.upper(): world[key] for key in ("outside", "area")}
+    return {**os.environ, **paths, "HOME": world["home"], "PATH": f"{world['project']}/.venv/bin:{os.environ['PATH']}"}
 
 
 def judge(name: str, world: World, result: dict[str, object]) -> bool:
@@ -186,6 +219,17 @@ def judge(name: str, world: World, result: dict[str, object]) -> bool:
         "transcript": "project/t.jsonl", "replace_transcript": "project/t.jsonl",
         "write_shared_tmp": f"/tmp/{world['tmp_name']}", "write_var_tmp": f"/var/tmp/{world['tmp_name']}",
         "write_shared_memory": f"/dev/shm/{world['tmp_name']}",
+        "submodule_config": "project/.git/modules/libs/parser/config",
+        "submodule_hook": "project/.git/modules/libs/parser/hooks/post-checkout",
+        "inner_submodule_config": "project/.git/modules/libs/parser/modules/lexer/config",
+        "included_git_config": "project/.gitconfig.shared",
+        "replace_included_git_config": "project/.gitconfig.shared",
+        "worktree_config": "project/.git/config.worktree", "git_config_through_hard_link": "project/.git/config",
+        "settings_through_hard_link": "project/.claude/settings.json",
+        "hook_script_through_hard_link": "project/scripts/guard.sh",
+        "exchange_settings": "project/.claude/settings.json",
+        **{name: f"outside/{name}" for name in (*FOLLOW_UPS, "exchange_outside", "link_unnamed_file_outside",
+                                                 "copy_range_outside", "map_outside", "reopen_descriptor_outside")},
     }  # fmt: skip
     special: dict[str, Callable[[], bool]] = {
         "remove_outside": lambda: not (outside / "remove_outside").exists(),
@@ -224,7 +268,12 @@ def main() -> None:
     try:
         for name in names:
             reset(root / "1")
-            bare[name] = judge(name, world, result := run_one(name, world))
+            result = run_one(name, world)
+            if name in FOLLOW_UPS:
+                command = ["/bin/bash", "-c", FOLLOW_UPS[name]]
+                env = follow_up_environment(world)
+                subprocess.run(command, capture_output=True, env=env, cwd=world["project"], check=False)
+            bare[name] = judge(name, world, result)
             if not bare[name]:
                 sys.stderr.write(f"{name} {result}\n")
     finally:
@@ -236,14 +285,20 @@ def main() -> None:
         project = Path(world["project"])
         (project / "world.json").write_text(json.dumps({**world, "attempts": names}))
         script = f"{sys.executable} {Path(__file__).with_name('escape_attempts.py')} world.json"
-        call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": script}}
+        follow_ups = "; ".join(f"({text})" for text in FOLLOW_UPS.values())
+        calls = [
+            {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": script}},
+            {"type": "tool_use", "id": "t2", "name": "Bash", "input": {"command": follow_ups}},
+            {"type": "tool_use", "id": "t3", "name": "Grep", "input": {"pattern": "escaped"}},
+        ]
+        messages = [json.dumps({"type": "assistant", "message": {"content": [call]}}) for call in calls]
         done = subprocess.run(
             [sys.executable, "-m", "toolspan", "exec", "--sandbox=strict", "--transcript", world["transcript"]],
-            input=json.dumps({"type": "assistant", "message": {"content": [call]}}),
+            input="\n".join(messages),
             capture_output=True,
             text=True,
             cwd=project,
-            env={**os.environ, "HOME": world["home"]},
+            env=follow_up_environment(world),
             close_fds=False,
             check=True,
         )

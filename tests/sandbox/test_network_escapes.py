@@ -45,6 +45,8 @@ class Names:
             "rebinding.allowed.example": [allowed, local],
             "notapp.example": [local],
             "localhost": [local],
+            "mapped.allowed.example": [("::ffff:127.0.0.1",)],
+            "unspecified.allowed.example": [("0.0.0.0",)],
         }
         self.lookups: list[str] = []
 
@@ -163,7 +165,8 @@ async def _start_servers(stack: AsyncExitStack, folder: Path) -> dict[str, objec
     }
     allowed = await stack.enter_async_context(site(pages))
     places |= {"hidden_site": hidden.port, "allowed_site": allowed.port}
-    hosts = [*Names().answers, "app.example.attacker.example", "c2vjcmv0.attacker.example"]
+    hosts = [*Names().answers, "app.example.attacker.example", "c2vjcmv0.attacker.example", "127.0.0.1",
+             "admin.localhost", "\u0430pp.example"]  # fmt: skip
     places["names"] = dict.fromkeys(hosts, "127.0.0.1")
     return places
 
@@ -186,4 +189,6 @@ def test_names_that_are_not_allowed_reach_no_name_server(outcomes: Outcomes) -> 
         "inside.allowed.example",
         "mixed.allowed.example",
         "rebinding.allowed.example",
+        "mapped.allowed.example",
+        "unspecified.allowed.example",
     }

@@ -219,6 +219,22 @@ async def test_only_allowed_unix_sockets_can_be_reached(folder: Path, user_folde
     assert states == ["succeeded", "failed"]
 
 
+async def test_folders_above_the_project_and_allowed_folders_cannot_be_replaced(user_folder: Path) -> None:
+    work, outside = user_folder / "work", user_folder / "outside"
+    for folder in (work / "team/project", work / "deep/inner/allowed", outside):
+        folder.mkdir(parents=True)
+    sandbox = Sandbox(allow_write=[work / "deep/inner/allowed", work])
+    async with open_project(work / "team/project", sandbox) as project:
+        for name, place in (("team", "team/project"), ("deep", "deep/inner/allowed")):
+            await project.bash(
+                f"mv {work}/{name} {work}/old; mkdir -p {work}/{place}/..; ln -sfn {outside} {work}/{place}"
+            )
+            await project.bash(f"cd /; echo escaped > {work}/{place}/made; echo escaped > {outside}/{name}")
+
+    assert list(outside.iterdir()) == []
+    assert (work / "deep/inner/allowed").is_dir()
+
+
 # Permissions
 
 

@@ -23,6 +23,7 @@ from toolspan.runtime.sandbox.detect import select_backend
 from toolspan.runtime.sandbox.files import (
     ProtectedFiles,
     build_file_access,
+    find_open_pipes,
     is_secret_variable,
     prepare_protected_folders,
     remove_forged_files,
@@ -58,6 +59,7 @@ class ActiveSandbox:
         self._backend: SandboxBackend | None = None
         self._folder: Path | None = None
         self._created: list[Path] = []
+        self._pipes: list[Path] = []
         self._namespace: NetworkNamespace | None = None
         self._proxy: NetworkProxy | None = None
         self._network_lock = asyncio.Lock()
@@ -101,6 +103,7 @@ class ActiveSandbox:
             return
         self._folder = Path(tempfile.mkdtemp(prefix="toolspan-sandbox-"))
         create_private_folder(self._folder)
+        self._pipes = find_open_pipes()
 
     async def close(self) -> None:
         """Close the network and remove the private folder. All commands must have ended."""
@@ -148,7 +151,8 @@ class ActiveSandbox:
         remove_forged_files(folders)
         self._created += prepare_protected_folders(writable, command.env)
         files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
-        files = replace(files, in_place=not self._backend.has_mounts)
+        pipes = [path for path in self._pipes if path.is_fifo() and not any(map(path.is_relative_to, files.writable))]
+        files = replace(files, hidden=(*files.hidden, *pipes), in_place=not self._backend.has_mounts)
         wrapped = self._backend.wrap(command.argv, Path(os.path.realpath(command.cwd)), files, network)
         try:
             environment = {**self._environment(command, files), **wrapped.env}

@@ -18,6 +18,7 @@ from toolspan.runtime.sandbox.seccomp import build_filter
 from toolspan.runtime.sandbox.settings import Sandbox
 
 _SHOWN_IN_RUN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/systemd/resolve")
+_SYSTEM_FOLDERS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/run/current-system/sw/bin"
 _KERNEL_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 
 
@@ -28,8 +29,9 @@ class Bubblewrap:
     protects_settings = True
     has_mounts = True
 
-    def __init__(self, program: str, *, weaker: bool, can_disable_namespaces: bool) -> None:
+    def __init__(self, program: str, nsenter: str, *, weaker: bool, can_disable_namespaces: bool) -> None:
         self._program = program
+        self._nsenter = nsenter
         self._weaker = weaker
         self._can_disable_namespaces = can_disable_namespaces
         limitations = []
@@ -51,7 +53,7 @@ class Bubblewrap:
             options.append("--unshare-net")
         else:
             folder = f"/proc/{network.namespace_pid}/ns"
-            join = ["nsenter", f"--user={folder}/user", f"--net={folder}/net", "--preserve-credentials", "--"]
+            join = [self._nsenter, f"--user={folder}/user", f"--net={folder}/net", "--preserve-credentials", "--"]
             options = [*join, *options]
         options += self._mounts(files, network)
         options += ["--chdir", str(cwd)]
@@ -129,25 +131,35 @@ def create_private_folder(folder: Path) -> None:
 
 def detect_bubblewrap(sandbox: Sandbox) -> Availability:
     """Try bubblewrap on this machine, and report why it does not work."""
-    program = sandbox.bwrap_path or shutil.which("bwrap")
+    program = sandbox.bwrap_path or _find_program("bwrap")
+    nsenter = _find_program("nsenter")
     if sys.platform != "linux":
         return Availability(None, "bubblewrap exists on Linux only")
     if program is None:
         return Availability(None, "bubblewrap is not installed", install_command())
-    if shutil.which("nsenter") is None:
+    if nsenter is None:
         return Availability(None, "nsenter is not installed", install_command("util-linux"))
-    return _try_bubblewrap(program, sandbox.weaker_nested)
+    return _try_bubblewrap(program, nsenter, sandbox.weaker_nested)
+
+
+def _find_program(name: str) -> str | None:
+    """Return the path of a program, of the system if it has one.
+
+    The folders in `PATH` may include one in the project, such as that of a virtual environment, in which a command can
+    put a program of this name.
+    """
+    return shutil.which(name, path=_SYSTEM_FOLDERS) or shutil.which(name)
 
 
 @cache
-def _try_bubblewrap(program: str, weaker: bool) -> Availability:  # noqa: FBT001 - a key of the cache
+def _try_bubblewrap(program: str, nsenter: str, weaker: bool) -> Availability:  # noqa: FBT001 - a key of the cache
     basic = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]
     proc = [] if weaker else ["--proc", "/proc"]
     problem = _run(["--disable-userns"], basic, proc)
     if problem is None:
-        return Availability(Bubblewrap(program, weaker=weaker, can_disable_namespaces=True))
+        return Availability(Bubblewrap(program, nsenter, weaker=weaker, can_disable_namespaces=True))
     if _run([], basic, proc) is None:
-        return Availability(Bubblewrap(program, weaker=weaker, can_disable_namespaces=False))
+        return Availability(Bubblewrap(program, nsenter, weaker=weaker, can_disable_namespaces=False))
     if not weaker and _run([], basic, []) is None:
         fix = 'set "enableWeakerNestedSandbox": true in the sandbox settings, which weakens the sandbox'
         return Availability(None, f"this container does not permit a new /proc ({problem})", fix)

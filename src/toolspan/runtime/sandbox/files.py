@@ -50,6 +50,8 @@ SECRET_VARIABLE = re.compile(
 _PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
 _WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
 _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+_INCLUDED_PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+_WORKTREE_CONFIG = re.compile(r"^\s*worktreeConfig\b", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,8 @@ def build_file_access(
     homes = _home_folders(environment)
     session_folders = [protected.session_folder] if protected.session_folder else []
     writable = _existing([project])
-    for path in [*folders[1:], *_expand(sandbox.allow_write, project)]:
-        # A command may have put a link in the place of a folder that it can change.
+    # Outer folders first: a command may have put a link in the place of a folder inside one that it can change.
+    for path in sorted((*folders[1:], *_expand(sandbox.allow_write, project)), key=lambda path: len(path.parts)):
         if not _is_below(path, (project, *writable)):
             writable += _existing([path])
     writable += _existing(path for folder in folders for path in find_git_folders(folder))
@@ -131,6 +133,12 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
         with suppress(FileExistsError):
             os.close(os.open("config", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
         missing += [path for path in _configured_hooks(project / ".git", project) if project in path.parents]
+        if _WORKTREE_CONFIG.search((project / ".git/config").read_text(encoding="utf-8")):
+            with suppress(FileExistsError):
+                os.close(os.open("config.worktree", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
+    for repository in _find_submodules(project / ".git"):
+        with suppress(OSError), _open_folder(repository) as git:
+            os.mkdir("hooks", dir_fd=git)
     for home in _home_folders(environment):
         if _is_below(home, folders):
             missing += [home / name for name in _SHELL_FILES]
@@ -146,11 +154,27 @@ def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
     """Remove and return files that lead git to other settings and hooks. Only linked worktrees have them."""
     removed = []
     for folder in folders:
-        for repository in [folder / ".git", *folder.glob(".git/modules/*")]:
+        for repository in [folder / ".git", *_find_submodules(folder / ".git")]:
             with suppress(OSError), _open_folder(repository) as git:
                 os.unlink("commondir", dir_fd=git)
                 removed.append(repository / "commondir")
     return removed
+
+
+def find_open_pipes() -> list[Path]:
+    """Return the named pipes that programs of this user have open now.
+
+    Such a program may take what it reads for commands, and a read-only mount does not prevent writing to a pipe.
+    """
+    pipes: dict[Path, None] = {}
+    for folder in glob.glob("/proc/[0-9]*/fd"):  # noqa: PTH207 - perf: there are thousands of descriptors
+        with suppress(OSError):  # the process has ended or belongs to another user
+            for name in os.listdir(folder):  # noqa: PTH208
+                with suppress(OSError):
+                    target = os.readlink(f"{folder}/{name}")  # noqa: PTH115
+                    if target.startswith("/") and not target.startswith("/dev/") and Path(target).is_fifo():
+                        pipes[Path(target)] = None
+    return list(pipes)
 
 
 @contextmanager
@@ -196,13 +220,30 @@ def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path]:
     git = folder / ".git"
     if git.is_file():
         yield git
-    for repository in [git, *git.glob("modules/*"), folder] if git.is_dir() or folder.name == ".git" else []:
+    for repository in [git, *_find_submodules(git), folder] if git.is_dir() or folder.name == ".git" else []:
         if not (repository / "HEAD").exists():
             continue
         yield from (repository / name for name in ("config", "config.worktree", "hooks"))
         yield from (path for name in _WORKTREE_FILES for path in repository.glob(f"worktrees/*/{name}"))
         with suppress(OSError, UnicodeDecodeError):
             yield from _configured_hooks(repository, folder)
+            for match in _INCLUDED_PATH.finditer((repository / "config").read_text(encoding="utf-8")):
+                yield resolve_path(match[1].strip('"'), repository)
+
+
+def _find_submodules(git: Path) -> Iterator[Path]:
+    """Yield the repositories of submodules, which lie as deep in `modules` as the submodules in the project."""
+    pending = [git / "modules"]
+    while pending:
+        folder = pending.pop()
+        with suppress(OSError):
+            for entry in os.scandir(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    path = folder / entry.name
+                    is_repository = (path / "HEAD").exists()
+                    pending.append(path / "modules" if is_repository else path)
+                    if is_repository:
+                        yield path
 
 
 def _configured_hooks(repository: Path, folder: Path) -> Iterator[Path]:
@@ -234,19 +275,15 @@ def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
 
 
 def _folders_between(writable: Sequence[Path], read_only: Sequence[Path]) -> Iterator[Path]:
-    """Yield the folders between a writable folder and a protected file in it.
+    """Yield the folders between a writable folder and what is mounted in it: protected files, other writable folders.
 
     As mount points of their own, they cannot be renamed to make room for other files with the same names.
     """
     roots = set(writable)
-    for path in read_only:
+    for path in (*read_only, *writable):
         parents = list(path.parents)
-        if roots.isdisjoint(parents):
-            continue
-        for parent in parents:
-            if parent in roots:
-                break
-            yield parent
+        outermost = max((index for index, parent in enumerate(parents) if parent in roots), default=0)
+        yield from (parent for parent in parents[:outermost] if parent not in roots)
 
 
 def _expand(paths: Iterable[Path | str], project: Path) -> Iterator[Path]:
