@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ from tests.requirement import requirement
 from tests.tables.datasets import QUESTIONS, listed_bytes, table_bytes, write_archive, write_edits
 from toolspan.errors import ToolspanError
 from toolspan.export.redact import SecretRedactor
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import BytesSource, load_source, source_for_path
 from toolspan.tables import SCHEMA_VERSION, TABLES, Dataset, write_tables
 
 Sessions = st.lists(
@@ -256,3 +258,18 @@ def test_missing_library_is_reported_with_its_extra(
     monkeypatch.chdir(tmp_path)
 
     assert extra in run(*(word.lower() if word.isupper() else word for word in words), code=2).output
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_small_source_is_read_once_and_a_large_or_damaged_one_when_needed(tmp_path: Path, suffix: str) -> None:
+    lines = b"".join(b'{"line": %d}\n' % number for number in range(5_000))
+    data = {"": lines, ".gz": gzip.compress(lines), ".zst": zstandard.compress(lines)}[suffix]
+    path, damaged = tmp_path / f"a.jsonl{suffix}", tmp_path / f"b.jsonl{suffix}"
+    path.write_bytes(data)
+    damaged.write_bytes(data[:-20])
+
+    loaded = load_source(path, len(lines))
+    assert isinstance(loaded, BytesSource)
+    assert (loaded.name, loaded.data) == (str(path), lines)
+    assert not isinstance(load_source(path, len(lines) - 1), BytesSource)
+    assert isinstance(load_source(damaged, len(lines)), BytesSource) is (suffix == "")
