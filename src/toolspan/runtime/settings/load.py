@@ -205,7 +205,7 @@ def parse_hooks(block: object, where: str) -> dict[str, tuple[HandlerGroup, ...]
 
 def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
     """Return a warning for each unknown key under `permissions` and `sandbox`, because such a limit has no effect."""
-    blocks = {"permissions": PermissionSettings, "sandbox": SandboxSettings}
+    blocks: dict[str, type[Struct]] = {"permissions": PermissionSettings, "sandbox": SandboxSettings}
     return [
         f"{where}: ignoring the unknown key `{key}`; valid keys are {', '.join(valid_keys)}"
         for name, kind in blocks.items()
