@@ -261,7 +261,7 @@ _MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
         (("unbound", "no such "),
          r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
         (("main class", "*** ["), r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
-        (("module",), r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
+        (("module",), r"(?<=module named )[\w.]+|(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),  # noqa: E501
         (("requirement", "distribution", "undefined: ", "package "),
          r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)|(?<=locate package )\S+",  # noqa: E501
          "NAME"),
