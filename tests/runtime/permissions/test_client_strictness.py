@@ -83,3 +83,19 @@ def test_an_open_expansion_is_asked_about_whatever_is_allowed(
     if version == "2.1.325":
         allowed = on_line(Permissions(Rules(allow=["Bash"]), refusals=refusals), command, tmp_path)
         assert isinstance(allowed, Ask) is not runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("tr '{' '}'", False), ("cut -d')' -f1 a", False), ("ls '$'", False), ("wc -l '`'", False),
+        ("tr '[' ']'", True), ("echo '{'", True), ("grep ')' a", True), ("find . -name -delete", False),
+        ("find ./my-exec -type f", False), ("find . -name 'x-fprintf y'", False), ("find . -name x-deleted", True),
+        ("find . -name my-executor", True),
+    ],
+)  # fmt: skip
+def test_an_old_client_asks_about_operators_and_actions_of_find_in_any_word(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    permissions = Permissions(refusals=profile("2.0.65").refusals)
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs

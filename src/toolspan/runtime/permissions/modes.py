@@ -40,6 +40,8 @@ _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
 """Programs whose quoted arguments may contain operators for old clients."""
+_FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fls)\b")
+"""An action of find that old clients look for in the whole line, names of files included."""
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
@@ -221,7 +223,9 @@ class _ModeDecider:
         if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
             return True
         is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))
-        return not is_free_text and re.search(r"[;|&<>(\n]", arguments) is not None
+        if inner.name == "find" and _FIND_ACTION.search(arguments):
+            return True
+        return not is_free_text and re.search(r"[;|&<>(){}$`\n]", arguments) is not None
 
 
 def _is_plain_line(command: str) -> bool:
