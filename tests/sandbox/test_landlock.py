@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -168,16 +167,10 @@ def test_a_kernel_gets_only_the_rights_it_knows(files: FileAccess, version: int,
 
 @needs_landlock
 @pytest.mark.anyio
-async def test_a_session_without_bubblewrap_runs_commands_in_landlock(
-    files: FileAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("bash", "cat", "sleep"):
-        (programs / name).symlink_to(shutil.which(name) or name)
-    monkeypatch.setenv("PATH", str(programs))
+async def test_a_session_without_bubblewrap_runs_commands_in_landlock(files: FileAccess, tmp_path: Path) -> None:
+    sandbox = Sandbox(bwrap_path=str(tmp_path / "missing"))
     permissions = Permissions.allow_all()  # Landlock does not protect settings, so commands need permission
-    async with Session(cwd=files.writable[0], sandbox=Sandbox(), permissions=permissions, transcript=None) as session:
+    async with Session(cwd=files.writable[0], sandbox=sandbox, permissions=permissions, transcript=None) as session:
         calls = SingleCallRunner(session)
         works = (await calls.run_call("Bash", {"command": "echo x > a; cat a; echo $TMPDIR"})).finished
         refused = (await calls.run_call("Bash", {"command": "echo y > ../home/notes"})).finished

@@ -175,8 +175,9 @@ def _try_bubblewrap(program: str, nsenter: str, weaker: bool) -> Availability:  
 
 
 def _run(options: list[str], basic: list[str], proc: list[str]) -> str | None:
+    command = [*basic, *options, *proc, "--", _find_program("true") or "true"]
     try:
-        done = subprocess.run([*basic, *options, *proc, "--", "true"], capture_output=True, timeout=10, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 else done.stderr.decode(errors="replace").strip() or "it failed"
