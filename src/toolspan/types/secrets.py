@@ -391,4 +391,6 @@ def _is_header_value(value: str) -> bool:
     value = value.strip()
     if " " not in value and re.fullmatch(r"[^\s()\[\]{}|,]{6,}", value) and not re.fullmatch(r"[A-Za-z_.]+", value):
         return True
+    if re.fullmatch(r"[\w.-]+=[^\s;()]+(?:; ?[\w.-]+(?:=[^\s;()]*)?)*;?", value):  # cookies
+        return True
     return looks_random(value) and not re.search(r"\(|\)|->| or | and ", value)
