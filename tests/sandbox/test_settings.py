@@ -13,6 +13,8 @@ import pytest
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
 from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers
+from toolspan.runtime.sandbox.bubblewrap import install_command
+from toolspan.runtime.sandbox.probe import probe_sandbox
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxLayer, merge_sandbox_settings
 from toolspan.runtime.settings.load import parse_settings, unknown_keys
 
@@ -172,6 +174,19 @@ os.execv(sys.executable, [sys.executable, "-m", "toolspan", *sys.argv[1:]])
 """
 
 
+def _run_without_sandbox(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT_SANDBOX, *options],
+        input="",
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder.parent)},
+        check=False,
+        timeout=60,
+    )
+
+
 @requirement("sandbox.required")
 @pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
 def test_a_missing_sandbox_ends_the_command_unless_the_settings_allow_to_go_without(folder: Path) -> None:
@@ -179,17 +194,7 @@ def test_a_missing_sandbox_ends_the_command_unless_the_settings_allow_to_go_with
 
     def run(block: object) -> subprocess.CompletedProcess[str]:
         settings.write_text(json.dumps({"sandbox": block}))
-        options = ["exec", "--events", "--transcript", "none", "--settings", str(settings)]
-        return subprocess.run(
-            [sys.executable, "-c", _WITHOUT_SANDBOX, *options],
-            input="",
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "HOME": str(folder.parent)},
-            check=False,
-            timeout=60,
-        )
+        return _run_without_sandbox(folder, "exec", "--events", "--transcript", "none", "--settings", str(settings))
 
     refused, allowed = run({"enabled": True}), run({"enabled": True, "failIfUnavailable": False})
 
@@ -197,6 +202,28 @@ def test_a_missing_sandbox_ends_the_command_unless_the_settings_allow_to_go_with
     assert "The sandbox cannot be used: bubblewrap" in refused.stderr
     assert "WITHOUT a sandbox" in allowed.stderr
     assert json.loads(allowed.stdout.splitlines()[0])["sandbox"].startswith("none")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
+def test_the_doctor_reports_why_no_sandbox_works(folder: Path) -> None:
+    done = _run_without_sandbox(folder, "doctor", "--sandbox", "--json")
+    report = json.loads(done.stdout)
+    bubblewrap, landlock = report["backends"]
+    shown = _run_without_sandbox(folder, "doctor", "--sandbox")
+
+    assert (done.returncode, shown.returncode, report["backend"]) == (1, 1, None)
+    assert not bubblewrap["works"]
+    assert not landlock["works"]
+    assert {item["name"]: item["ok"] for item in report["checks"]}["Landlock"] is False
+    assert "No sandbox works here" in shown.stdout
+    assert all(item["problem"].split(":")[0] in " ".join(shown.stdout.split()) for item in report["backends"])
+
+
+def test_the_report_names_the_command_that_installs_bubblewrap(folder: Path) -> None:
+    report = probe_sandbox(Sandbox(bwrap_path=str(folder / "missing")))
+    (check,) = [item for item in report.checks if item.name == str(folder / "missing")]
+
+    assert (check.ok, check.detail, check.fix) == (False, "not found", install_command("bubblewrap"))
 
 
 @pytest.mark.usefixtures("bubblewrap")

@@ -58,7 +58,7 @@ async def test_without_a_model_a_call_fails(tmp_path: Path, version: str) -> Non
         output = await tools.call("Task", description="d", prompt="p", subagent_type="general-purpose")
 
     assert (output.span.state, output.span.error_kind) == ("failed", "internal")
-    assert "no model here to run a subagent with" in str(output.content)
+    assert "There is no model to run a subagent with" in str(output.content)
 
 
 @requirement("subagents.no-model")
@@ -69,7 +69,7 @@ async def test_without_a_model_no_message_can_be_sent(tmp_path: Path) -> None:
         output = await tools.call("SendMessage", to="a1", message="Hello?")
 
     assert empty.span.error_kind == "invalid_input"
-    assert "no model here" in str(output.content)
+    assert "There is no model" in str(output.content)
 
 
 @requirement("subagents.tool")

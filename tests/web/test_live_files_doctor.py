@@ -173,6 +173,7 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, 
     page.wait("document.querySelector('.file .points')")
     (history,) = command_rows("files", place.desk.path("plan.md"), place.archive, "--contents")
     assert len(page.texts(".points li")) == len(history["points"]) == 4
+    page.wait("document.querySelector('.file .at .code')?.innerText.trim()")
     assert page.texts(".file .at .code") == ["<b>three</b>"]
     page.press("k")
     page.wait("document.querySelector('.file .at .code').innerText.trim() === 'two'")

@@ -131,8 +131,8 @@ def create_private_folder(folder: Path) -> None:
 
 def detect_bubblewrap(sandbox: Sandbox) -> Availability:
     """Try bubblewrap on this machine, and report why it does not work."""
-    program = sandbox.bwrap_path or _find_program("bwrap")
-    nsenter = _find_program("nsenter")
+    program = sandbox.bwrap_path or find_program("bwrap")
+    nsenter = find_program("nsenter")
     if sys.platform != "linux":
         return Availability(None, "bubblewrap exists on Linux only")
     if program is None:
@@ -142,7 +142,7 @@ def detect_bubblewrap(sandbox: Sandbox) -> Availability:
     return _try_bubblewrap(program, nsenter, sandbox.weaker_nested)
 
 
-def _find_program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     """Return the path of a program, of the system if it has one.
 
     The folders in `PATH` may include one in the project, such as that of a virtual environment, in which a command can
@@ -175,7 +175,7 @@ def _try_bubblewrap(program: str, nsenter: str, weaker: bool) -> Availability:  
 
 
 def _run(options: list[str], basic: list[str], proc: list[str]) -> str | None:
-    command = [*basic, *options, *proc, "--", _find_program("true") or "true"]
+    command = [*basic, *options, *proc, "--", find_program("true") or "true"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import shutil
 import subprocess
 from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.runtime.sandbox.bubblewrap import install_command
+from toolspan.runtime.sandbox.bubblewrap import find_program, install_command
 from toolspan.runtime.sandbox.detect import detect_backends
 from toolspan.runtime.sandbox.landlock_launcher import landlock_version
 from toolspan.runtime.sandbox.network import NetworkNamespace
@@ -82,7 +81,7 @@ def _check_linux(sandbox: Sandbox) -> tuple[SandboxCheck, ...]:
 
 
 def _check_program(program: str, package: str) -> SandboxCheck:
-    path = shutil.which(program)
+    path = find_program(program)
     if path is None:
         return SandboxCheck(name=program, ok=False, detail="not found", fix=install_command(package))
     try:
