@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.tools.client import client, fill
+from toolspan import Session
 from toolspan.runtime.permissions.modes import Mode, Permissions
 from toolspan.runtime.permissions.rules import Rules
+from toolspan.session.single_calls import SingleCallRunner
 from toolspan.tools.files.json_errors import explain_for_jsc, explain_for_v8
+from toolspan.types.decision import Allow
 
 pytestmark = pytest.mark.anyio
 OLD = "2.0.65"
@@ -313,6 +316,24 @@ async def test_protected_files_are_called_sensitive_except_for_settings(tmp_path
     assert written == f"Claude requested permissions to edit {tmp_path}/.git/config which is a sensitive file."
     assert printed == f"Claude requested permissions to edit {tmp_path}/.bashrc which is a sensitive file."
     assert settings.startswith(f"Claude requested permissions to write to {tmp_path}/.claude/settings.json, but")
+
+
+async def test_dont_ask_mode_denies_every_call_that_would_be_asked_about(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "x\n", "secret/k": "x\n"})
+    rules = Rules(allow=["Write", "Bash", "Read"], ask=["Read(/secret/**)", "Bash(rm:*)"])
+    permissions = Permissions(rules, "dontAsk", approver=lambda _request, _ask: Allow())
+    lines = ("echo x > .git/config", "rm a.txt", "rm -rf /nosuch-folder/*", "echo $(ls", "sleep 0 &")
+    calls: list[tuple[str, dict[str, object]]] = [("Bash", {"command": line}) for line in lines]
+    calls.append(("Read", {"file_path": f"{tmp_path}/secret/k"}))
+    calls.append(("Write", {"file_path": f"{tmp_path}/a~1", "content": "x"}))
+    async with Session(permissions=permissions, cwd=tmp_path, transcript=None) as session:
+        lane = SingleCallRunner(session)
+        answers = [str((await lane.run_call(tool, given)).all_blocks()[0]["text"]) for tool, given in calls]
+        allowed = (await lane.run_call("Bash", {"command": "cat a.txt"})).all_blocks()
+
+    denial = "Permission to use {} has been denied because Claude Code is running in don't ask mode."
+    assert [answer.partition(" IMPORTANT")[0] for answer in answers] == [denial.format(tool) for tool, _ in calls]
+    assert allowed == [{"type": "text", "text": "x"}]
 
 
 async def test_files_of_processes_are_not_read(tmp_path: Path) -> None:

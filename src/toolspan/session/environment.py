@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment, HookRunner
 from toolspan.runtime.process import ProcessSupervisor
-from toolspan.runtime.runner import new_workspace
+from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.session.recording import Recorder, results_folder
 from toolspan.types.ids import CallId
@@ -126,3 +126,9 @@ class SkillHookLoader:
         self._loaded_paths.add(path)
         if hooks is not None:
             self._add_hooks(hooks)
+
+
+def announce_mode(runner: Runner, mode: str) -> None:
+    """Tell a runner about the first mode of its session, if it must deny what its policies ask about."""
+    if mode == "dontAsk":
+        runner.set_permission_mode(mode)

@@ -36,7 +36,13 @@ from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, text_blocks
-from toolspan.session.environment import SkillHookLoader, SubagentInfo, make_hook_environment, make_workspace
+from toolspan.session.environment import (
+    SkillHookLoader,
+    SubagentInfo,
+    announce_mode,
+    make_hook_environment,
+    make_workspace,
+)
 from toolspan.session.models.base import ModelEvent, ModelFailed
 from toolspan.session.models.history import iter_call_ids
 from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Interruption, Recorder, RecorderConfig
@@ -198,6 +204,7 @@ class Session:
             clock=clock,
         )
         self.runner.set_sink_fault_handler(self._handle_sink_fault)
+        announce_mode(self.runner, policies.mode)
         if self.recorder is not None:
             self.recorder.tools = self.runner.runner_context
         for call_id in iter_call_ids(self.conversation.messages):
