@@ -17,6 +17,8 @@ from toolspan.shell.exit_status import failing_programs, found_nothing
         "git diff --exit-code -- a", "git -C /w grep x", "timeout 5 grep x a", "bash -c 'grep x a'",
         "test -f a && cat a", "sudo grep x /a", "for f in a b; do grep x $f; done", "type -P x",
         "hash x", "git ls-files --error-unmatch x",
+        "docker exec -it -u www app grep x /a", "kubectl exec pod -c main -- test -f /a", "bash -lc 'make; grep x a'",
+        "grep -q x a || exit 1", "grep x a || grep x b",
     ],
 )  # fmt: skip
 def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(line: str) -> None:
@@ -30,7 +32,9 @@ def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(lin
         ("grep x a", 2, ""), ("grep x a", 1, "grep: a: binary"), ("npm test", 1, ""), ("git diff", 1, ""),
         ("git push", 1, ""), ("grep x a; npm test", 1, ""), ("diff a b", 1, "1c1\n< x"), ("command rm a", 1, ""),
         ("false", 1, ""), ("make && grep x a", 1, "make: *** no rule"), ("python grep.py", 1, ""),
-        ("which", 1, ""), ("grep -c x a", 1, "1"), ("jq . a", 1, "null"),
+        ("which", 1, ""), ("[ -f a ] || make", 1, ""), ("test -d x || npm ci > log", 1, ""),
+        ("bash -c 'rg x; false'", 1, ""),
+        ("docker exec app make", 1, ""), ("docker run grep", 1, ""), ("grep -c x a", 1, "1"), ("jq . a", 1, "null"),
     ],
 )  # fmt: skip
 def test_any_other_failure_is_one(line: str, code: int, output: str) -> None:
@@ -53,6 +57,8 @@ def test_an_empty_answer_is_nothing_found(line: str, output: str) -> None:
     [
         ("cd x && pnpm add y", ("pnpm", "cd")),
         ("a; b && c | head", ("c", "b")),
+        ("a && b || c", ("c",)),
+        ("a || { b; exit 1; }", ("b", "a", "exit")),
         ("sudo timeout 5 npx --yes tsc -p .", ("tsc",)),
         ("FOO=1 make test 2>&1 | tee log", ("make",)),
         ("python3.12 -m pytest -q", ("pytest",)),

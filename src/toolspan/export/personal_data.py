@@ -171,7 +171,7 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
     (
         PersonalHint.FIELD,
         re.compile(
-            r"phone|mobile|handy|fax|tel\b|cell\b|whatsapp|telefon|tél|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
+            r"phone|mobil|handy|born\b|fax|tel\b|cell\b|whatsapp|telefon|tél|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
             r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|sozialver|user\.name|steuer|street|avenue|road\b|boulevard|lane\b|terrace|drive\b|court\b|ave\b|blvd|straße|strasse|str\.|allee|platz|weg\b"
             r"|gasse|number"
         ),
@@ -267,7 +267,7 @@ _FORMS = (
         "phone-field",
         PersonalHint.FIELD,
         re.compile(
-            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile|handy|fax|tel|cell|whatsapp|telefono?|telefone|téléphone|tél)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?(?:[ \t]{0,4}[:=.>][ \t]{0,4}|[ \t]{1,2}(?=[+(0]))"  # noqa: E501
+            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile?|handy|fax|tel|cell|whatsapp|telefono?|telefone|téléphone|tél)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?(?:[ \t]{0,4}[:=.>][ \t]{0,4}|[ \t]{1,2}(?=[+(0]))"  # noqa: E501
             r"\\*[\"']?(?P<it>\(?\+?\(?\d[\d ()./-]{6,18}\d)"
         ),
     ),
@@ -280,7 +280,7 @@ _FORMS = (
         re.compile(
             r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|n\.?i\.?[ _-]?number|tax[ _-]?id|steuer-?id|"  # noqa: E501
             r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"  # noqa: E501
-            r"sozialversicherungs-?nummer|id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|geburtsdatum)"  # noqa: E501
+            r"sozialversicherungs-?nummer|id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|born(?:[ ]on)?|geburtsdatum)"  # noqa: E501
             r"(?:\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?|\.?[ ](?:is[ ])?(?=[A-Z]{0,2}\d))"
             r"(?P<it>\d{2,4}(?:[ ]\d{3,6}){1,3}(?:[ ][A-Z][ ]\d{3})?(?![\d.,])|[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
         ),

@@ -28,9 +28,13 @@ _RUNNER_OPTIONS_WITH_VALUE = frozenset({"--with", "--python", "-p", "--package",
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?\Z|py\Z|pypy3?\Z")
 _FILTERS = frozenset({"cat", "head", "less", "more", "sed", "sort", "tail", "tee", "tr", "uniq", "wc", "column", "cut"})
 """Programs that only pass on the output of the program before them in a pipeline."""
+_ENDINGS = frozenset({"exit", "return", "false"})
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_CONTAINER_TOOLS = frozenset({"docker", "podman", "kubectl", "docker-compose"})
+_CONTAINER_OPTIONS_WITH_VALUE = frozenset({"-e", "--env", "-u", "--user", "-w", "--workdir", "-n", "-c", "--index"})
 _SILENT_PREPARATION = frozenset({
     "cd", "pushd", "popd", "export", "set", "unset", "source", ".", "mkdir", "sleep", "true", ":", "declare", "local",
-    "umask", "ulimit", "shopt", "alias", "trap",
+    "umask", "ulimit", "shopt", "alias", "trap", "exit", "return",
 })  # fmt: skip
 """Programs that print an error if they fail, and rarely are the reason why a line failed."""
 
@@ -116,7 +120,19 @@ def _status_programs(line: str) -> list[Program]:
         if is_separate and not reached.wrappers and not program.nested:
             programs = []
         programs.append(program)
-    return _drop_filters(programs)
+    return _drop_filters(_drop_alternatives(programs))
+
+
+def _drop_alternatives(programs: list[Program]) -> list[Program]:
+    """Drop what stands before the last `||`: if a line failed, the programs after it failed.
+
+    An alternative that only ends the line, such as `|| exit 1`, passes on the failure of the programs before it.
+    """
+    for index in range(len(programs) - 2, -1, -1):
+        if programs[index].ended_by == "||" and not programs[index].nested:
+            rest = programs[index + 1 :]
+            return programs if any(program.name in _ENDINGS for program in rest) else rest
+    return programs
 
 
 def _drop_filters(programs: Sequence[Program]) -> list[Program]:
@@ -223,6 +239,8 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
     if exit_code not in (1, _XARGS_FAILURE) or not _QUIET_WORDS.search(line):
         return False
     programs = find_programs(line).programs
+    if len(programs) == 1 and (script := _shell_script(programs[0])):
+        return found_nothing(script, exit_code, output)
     if exit_code == _XARGS_FAILURE:
         if output or not any(program.name == "xargs" for program in programs):
             return False
@@ -244,6 +262,28 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
 
 
 def _is_quiet(program: Program, checks: Mapping[str, Callable[[Arguments], bool]]) -> bool:
-    program = strip_wrappers(program)
-    check = checks.get(program_basename(program.name))
-    return check is not None and check(program.words[1:])
+    words = strip_wrappers(program).words
+    if words and program_basename(words[0].text) in _CONTAINER_TOOLS:
+        words = _container_command(words)
+    check = checks.get(program_basename(words[0].text)) if words else None
+    return check is not None and check(words[1:])
+
+
+def _shell_script(program: Program) -> str:
+    """Return the script of `bash -c SCRIPT`, or an empty string."""
+    words = [word.text for word in program.words]
+    is_script = len(words) == 3 and program_basename(words[0]) in _SHELLS and words[1] in ("-c", "-lc")
+    return words[2] if is_script and not program.words[2].has_expansion else ""
+
+
+def _container_command(words: Arguments) -> Arguments:
+    """Return the command that `docker exec` or `kubectl exec` runs in a container; empty if there is none."""
+    texts = [word.text for word in words]
+    if "exec" not in texts[:4]:
+        return ()
+    at = texts.index("exec") + 1
+    if "--" in texts:
+        return words[texts.index("--") + 1 :]
+    while at < len(texts) and texts[at].startswith("-"):
+        at += 2 if texts[at] in _CONTAINER_OPTIONS_WITH_VALUE else 1
+    return words[at + 1 :]

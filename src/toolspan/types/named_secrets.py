@@ -20,8 +20,9 @@ from toolspan.types.secret_names import (
 
 _QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
 _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
+_ENTITY = r"&(?:quot|apos|#34|#39);(?P<entity>[^&\n]*)&"
 _BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
-_VALUE = rf"(?:{_NESTED}|{_QUOTED}|{_BARE})"
+_VALUE = rf"(?:(?:[NbBu](?=[\"']))?(?:{_NESTED}|{_QUOTED})|{_ENTITY}|{_BARE})"
 _CORE = (
     r"passw(?:or)?d|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|senha|wachtwoord|lösenord|salasana|parola"  # noqa: E501
     r"|hasło|пароль|密码|密碼|パスワード|비밀번호|pass|pwd|pw(?=\W)|psk(?=\W)|pat(?=\W)|requirepass|masterauth"
@@ -30,8 +31,8 @@ _CORE = (
     r"|signature|salt(?=\W)|sig(?=\W)|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
 )
 _ASSIGNMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
-    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"  # noqa: E501
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
+    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|(?<=[ ])string[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"  # noqa: E501
 )
 _CALL_ARGUMENT = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,20}}{_VALUE}"
@@ -43,9 +44,35 @@ _OTHERWISE = re.compile(
 """A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
 _NAME_CORE = re.compile(_CORE)
 _SENTENCE = re.compile(
-    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|passwort|kennwort|pwd|pin|secret|token|key)[ \t]"
-    r"(?:(?:is|was|is now|=|:|→|->|to|ist|lautet|est|es)[ \t]{1,2}[\"'`]?|[\"'`])(?P<it>[^\s\"'`<>]{4,})"
+    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|passwort|kennwort|passe|contraseña|pwd|pin|secret|token|key)"
+    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|(?:will|should|must)[ ]be|=|:|→|->|to|ist|lautet|est|es)[ \t]{1,2}[\"'`]?"  # noqa: E501
+    r"|[\"'`]))(?P<it>[^\s\"'`<>]{4,})"
 )
+_PASSWORD_AFTER = re.compile(
+    r"(?i)(?<!\S)[\"'`]?(?P<it>[^\s\"'`<>]{6,64})[\"'`]?[ ]as[ ](?:(?:the|my|your|its|his|her|our|a|new|temporary|default|root|admin)[ ]){0,2}"  # noqa: E501
+    r"(?:passw(?:or)?d|passphrase|passcode|secret|api[ ]key|token)(?!\w)"
+)
+_PASSWORD_BEFORE = re.compile(
+    r"(?i)(?:(?<!\w)(?:the|my|your|with|and|new|old|initial|default|temporary|root|admin)[ ]|,[ ]?)(?:passw(?:or)?d|passphrase|pwd?)[ ]"  # noqa: E501
+    r"(?P<it>[^\s\"'`<>,]{8,64})"
+    r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are))?:?[ ][\w.@-]{2,40}[ ]?/[ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
+)
+_PASSWORD_WORD = re.compile(
+    r"(?i)(?:sha|md|base|utf|aes|rfc|pbkdf|http|oauth|argon|v|step|test|field|column|line|option|page)[_-]?\d"
+)
+_ONE_TIME_CODE = re.compile(
+    r"(?i)(?<![\w-])(?:(?:one-time|verification|2fa|mfa|otp)[ ](?:pass)?(?:code|word)|pin)[ ]?(?:is|:|=)[ ]{1,2}(?P<it>\d{4,8})(?![\w.-])"  # noqa: E501
+)
+_REDIS_PASSWORD = re.compile(
+    r"(?:(?i:redis-cli)[ ][^\n|;&]{0,200}?(?:AUTH|auth)|\d>[ ](?:AUTH|auth))[ ](?:[\w-]+[ ](?=[^\s|;&]))?[\"']?(?P<it>[^\s\"'|;&\\]{3,128})"  # noqa: E501
+    r"|(?:^|\\n|[\"'])AUTH[ ](?:[\w-]{1,64}[ ])?[\"']?(?=[^\s\"'\\]{0,128}\d)(?P<line>[^\s\"'\\]{4,128})(?=[\"'\\\s]|$)"
+    r"|(?:(?i:ACL[ ]SETUSER)[ ]|^user[ ](?=\S+[ ](?:on|off)[ ]))[^\n]{0,200}?[ ][\"']?>(?P<rule>[^\s\"'\\]{3,128})"
+)
+_PROCESS_SUBSTITUTION = re.compile(
+    r"(?i)(?:pass|secret|token|key)[\w-]{0,40}(?:[ ]-\w)?[ =]<\((?:echo|printf)[ ]+(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?"  # noqa: E501
+    r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"');|&`]+)"
+)
+_WIFI = re.compile(r"(?i)(?<!\w)wifi:[^\n]{0,200}?(?<=[:;])p:(?P<it>[^;\n]{3,128});")
 _NETRC = re.compile(
     r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
     r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"
@@ -54,12 +81,19 @@ _ATTRIBUTE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
     rf"\b(?:value|content|default)\\*[\"']?[ ]?(?P<sep>[=:])[ ]?{_VALUE}"
 )
+_VALUE_FIRST = re.compile(
+    r"(?i)\bvalue=\\*[\"'](?P<it>[^\"'<>\n\\]{4,400})\\*[\"'][^<>\n]{0,120}?[ ](?:name|id|type(?==\\*[\"']password))=\\*[\"'](?P<name>[\w.-]{2,60})\\*[\"']"  # noqa: E501
+)
 _ELEMENT = re.compile(r"<(?P<name>[\w:.-]{2,40})(?:[ ][^<>\n]{0,200})?>(?P<it>[^<>\n]{4,400})</(?P=name)>")
 _NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
 _SQL_INSERT = re.compile(
     r"(?i)\binsert[ ]into[ ][^()\n]{1,80}\((?P<columns>[^()\n]{1,400})\)[ ]*values[ ]*\((?P<values>[^\n]{1,800})"
 )
-_SQL_PASSWORD = re.compile(r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password)[ ]+'(?P<it>[^'\n]{3,})'")
+_SQL_PASSWORD = re.compile(
+    r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
+)
+_SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
+"""The beginning of a line that gives a name a value without `=`."""
 _ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
 
 
@@ -73,6 +107,7 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
         patterns.append(_CALL_ARGUMENT)
     if "value" in low or "content" in low or "default" in low:
         patterns.append(_ATTRIBUTE)
+        yield from _find_in_inputs(line)
     end = 0
     for core in _NAME_CORE.finditer(low if len(low) == len(line) else line):
         if core.start() < end:
@@ -87,15 +122,37 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
     yield from _find_in_elements(line)
     yield from _find_in_sentences(line)
     yield from plausible_matches(_NETRC, line, "secret", "netrc")
+    yield from _find_by_place(line, low)
     if "insert" in low:
         yield from _find_in_inserts(line)
     if "password" in low or "identified" in low:
         yield from plausible_matches(_SQL_PASSWORD, line, "secret", "sql-password")
 
 
+def _find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
+    """Yield the secrets that a command or a format expects at a place without a name."""
+    yield from plausible_matches(_ONE_TIME_CODE, line, "secret", "code")
+    if "auth" in low or "setuser" in low or "+@" in low:
+        yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
+    if "<(" in line:
+        yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
+    if "wifi:" in low:
+        yield from plausible_matches(_WIFI, line, "secret", "wifi")
+
+
 def _find_in_elements(line: str) -> Iterator[SecretMatch]:
     for match in _ELEMENT.finditer(line) if "</" in line else ():
         if name_strength(match["name"].rpartition(":")[2]) >= NameStrength.STRONG and looks_random(match["it"]):
+            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
+
+
+def _find_in_inputs(line: str) -> Iterator[SecretMatch]:
+    """Yield the values of HTML fields whose name follows the value."""
+    for match in _VALUE_FIRST.finditer(line):
+        strength = name_strength(match["name"])
+        if strength and is_secret_value(
+            match["it"], match["name"], strength, quoted=True, certain=True, whole_line=False
+        ):
             yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
 
 
@@ -107,6 +164,13 @@ def _find_in_sentences(line: str) -> Iterator[SecretMatch]:
             is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
         if is_mixed and _is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
+    for pattern in (_PASSWORD_AFTER, _PASSWORD_BEFORE):
+        for match in pattern.finditer(line):
+            group = match.lastgroup or "it"
+            value = match[group].rstrip(".,;:!?)")
+            is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
+            if is_mixed and len(value) >= 6 and _is_sentence_value(value) and not _PASSWORD_WORD.match(value):
+                yield SecretMatch(match.start(group), match.start(group) + len(value), "secret", "sentence")
 
 
 def _find_in_inserts(line: str) -> Iterator[SecretMatch]:
@@ -126,7 +190,9 @@ def _is_sentence_value(value: str) -> bool:
 
 
 def _value_group(match: re.Match[str]) -> str:
-    return next((name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare")
+    return next(
+        (name for name in ("nested", "double", "single", "tick", "entity", "bare") if match[name] is not None), "bare"
+    )
 
 
 def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
@@ -147,6 +213,7 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
         name_start -= 1
     name = line[name_start : match.end("tail")]
     is_option = name.startswith("-") or "--" in name or line[name_start - 1 : name_start] == "/"
+    is_option = is_option or bool(_SETTING_COMMAND.search(line, max(0, name_start - 16), name_start))
     if match.re is _OTHERWISE or (match.re is _OPTION and not is_option):
         is_password = name_strength(name) >= NameStrength.STRONG and looks_like_password(value)
         is_argument = match.re is _OPTION or group != "bare"

@@ -60,7 +60,7 @@ KEY_FORMS = re.compile(
             r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[1-9A-HJ-NP-Za-km-z]{100,112}",
             r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*",  # JSON web tokens
             r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
-            rf"{_START}(?:SK|AC)[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Twilio
+            rf"{_START}(?:SK|AC)[0-9a-f]{{32}}(?:[\"'\\,: ]{{1,6}}[0-9a-f]{{32}})?(?![0-9A-Za-z])",  # Twilio
             rf"{_START}[0-9a-f]{{32}}-us\d{{1,2}}(?![0-9A-Za-z])",  # Mailchimp
             rf"{_START}key-[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Mailgun
             rf"{_START}(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio|whsec)[-_][\w-]{{20,}}",
@@ -118,6 +118,11 @@ class Command(NamedTuple):
 
 _USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
 _ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&`]+)"
+_PIPED_LOGIN = (
+    r"(?=(?:[^\n|;&\"']|\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'){1,200}\|[ ]*(?:sudo[ ]-S|passwd|chpasswd|su[ ]"
+    r"|(?:docker|podman|helm|gh|glab|vault)[ ][^|\n]{0,60}(?:login|-stdin|--with-token|secret[ ]set)"
+    r"|[^|\n]{1,80}[ ]--(?:pass\w*|token|secret)-stdin))"
+)
 COMMANDS = tuple(
     Command.make(*row)
     for row in (  # words that begin the command, what follows them, options, value
@@ -141,6 +146,8 @@ COMMANDS = tuple(
         ("sqlcmd bcp", "", r"-P[ ]?", _ARGUMENT),
         ("cqlsh", "", r"-p[ ]?", _ARGUMENT),
         ("clickhouse clickhouse-client", "", r"--password[ =]", _ARGUMENT),
+        ("useradd usermod", "", r"(?:-p|--password)[ =]?", _ARGUMENT),
+        ("nmcli", "", r"(?:password|[\w.-]*\.psk)[ ]+", _ARGUMENT),
         ("mosquitto*", "", r"-P[ ]?", _ARGUMENT),
         ("keytool jarsigner", "", r"-(?:store|key)pass[ ]", _ARGUMENT),
         ("ssh-keygen", "", r"-[NP][ ]", _ARGUMENT),
@@ -172,7 +179,7 @@ COMMANDS = tuple(
         ("rclone", " (?:obscure|config)", r"(?:pass\w*[ =])?", _ARGUMENT),
         ("curl http https", "", r"(?:-b|--cookie)[ =]?", r"(?P<it>\"[^\"\n]*=[^\"\n]*\"|'[^'\n]*=[^'\n]*'|[^\s\"'=-]+=[^\s\"']+)"),  # noqa: E501
         ("gh glab docker podman vault", r" [^\n|]{0,80}?(?:--with-token|--stdin|--password-stdin|login)", r"<<<[ ]*", _ARGUMENT),  # noqa: E501
-        ("echo printf", "", r"(?=[^\n]{1,80}\|[ ]*(?:sudo[ ]-S|(?:docker|podman|helm|gh|glab|vault)[ ][^|\n]{0,60}(?:login|-stdin|--with-token)|passwd|chpasswd|su[ ]))", _ARGUMENT),  # noqa: E501
+        ("echo printf", _PIPED_LOGIN, r"(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?", _ARGUMENT),
     )
 )  # fmt: skip
 LOGIN_OPTIONS = re.compile(
@@ -185,8 +192,19 @@ LOGIN_CALL = re.compile(
     r"(?i)(?:(?<![a-z])(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|network_?credentials?"
     r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
-    r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*'))"
+    r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
+    r"|PlainAuth[(][^,\n]{0,40},[^,\n]{1,80}|\.login[(][ ]?[\w.]*(?:user(?:_?name)?|e?mail|account|sender|login))"
     r",[ ]?(?:Some\()?(?P<it>\"[^\"\n]+\"|'[^'\n]+')"
 )
 """A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""
-LOGIN_CALL_HINTS = "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential"
+_LITERAL = r"(?!.(?:[a-z]{2,3}-?\d{1,3}|utf-?8|eyJ)\b)(?:\"[^\"\n]{4,}?\"|'[^'\n]{4,}?')"
+SIGNING_CALL = re.compile(
+    r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
+    rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
+    rf"|(?:signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
+)
+"""A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""
+LOGIN_CALL_HINTS = (
+    "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential", r"jwt\.", r"jsonwebtoken\.", r"jws\.",
+    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac",
+)  # fmt: skip

@@ -28,6 +28,7 @@ from toolspan.types.secret_forms import (
     LOGIN_CALL_HINTS,
     LOGIN_OPTIONS,
     LOGIN_OPTIONS_HINT,
+    SIGNING_CALL,
     SecretMatch,
     join_hints,
     plausible_matches,
@@ -97,7 +98,7 @@ _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
     r"(?i)(?:https?://)?(?:hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"
-    r"|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
+    r"|(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
     r"|[\w.-]*webhook\.office\.com/webhook\w*/[^\s\"'<>]+|outlook\.office(?:365)?\.com/webhook/[^\s\"'<>]+"
     r"|chat\.googleapis\.com/v1/spaces/[^\s\"'<>]+|api\.telegram\.org/bot[\w:-]+|maker\.ifttt\.com/trigger/[^\s\"'<>]+"
     r"|hook\.\w+\.make\.com/\w+|[\w.-]+\.logic\.azure\.com[:\w/.-]*\?[^\s\"'<>]+)"
@@ -150,7 +151,7 @@ _URL_HINT = re.compile(
 _NAME_HINT = re.compile(
     r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
     r"|salt|senha|wachtwoord|lösenord|salasana|parola|hasło|пароль|密码|密碼|パスワード|비밀번호|pat\b|psk\b|masterauth|bindpw|rootpw"
-    r"|passe\b|identified|login"
+    r"|passe\b|identified|login|setuser|\+@[a-z]|verification|one-time|2fa|mfa|wifi:"
 )
 _HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
 
@@ -308,6 +309,7 @@ def _find_logins(line: str) -> Iterator[SecretMatch]:
         yield from plausible_matches(LOGIN_OPTIONS, line, "secret", "login-options")
     if "(" in line:
         yield from plausible_matches(LOGIN_CALL, line, "secret", "login-call")
+        yield from plausible_matches(SIGNING_CALL, line, "secret", "signing-call")
 
 
 def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
