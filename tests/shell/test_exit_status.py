@@ -46,6 +46,11 @@ def test_the_output_before_a_search_does_not_make_it_a_failure() -> None:
     assert found_nothing("find . | xargs grep x", 123, "")
 
 
+def test_jq_ends_with_4_if_it_has_no_result() -> None:
+    assert found_nothing("cat a.json | jq -e 'select(.a == 5)'", 4, "")
+    assert not found_nothing("grep x a && jq . b.json", 4, "")
+
+
 @pytest.mark.parametrize(("line", "output"), [("grep -c x a", "0"), ("jq -e .x a.json", "null"), ("expr 1 = 2", "0\n")])
 def test_an_empty_answer_is_nothing_found(line: str, output: str) -> None:
     assert found_nothing(line, 1, output)

@@ -37,8 +37,8 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
     """True if the text is the standard user rejection, which clients also write for an interrupt."""
 
 
-_NOTHING_FOUND_CODES = (1, 123)
-"""The exit codes of `grep` and others if they find nothing, and of `xargs` if it runs one of them."""
+_NOTHING_FOUND_CODES = (1, 4, 123)
+"""The exit codes of `grep` and others, and of `jq -e`, if they find nothing, and of `xargs` if it runs one of them."""
 PROCESS_RULE = "process started by"
 """The evidence that names the command of the process that a call waited for."""
 _SUMMARY_LENGTH = 160

@@ -228,6 +228,8 @@ _QUIET_WORDS = re.compile(
 )
 """perf: a line that matches none of these needs no analysis."""
 _XARGS_FAILURE = 123
+_JQ_NO_RESULT = 4
+_NOTHING_FOUND_CODES = frozenset({1, _JQ_NO_RESULT, _XARGS_FAILURE})
 
 
 def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
@@ -236,7 +238,7 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
     This is so if it ended with 1, printed nothing, and one of the programs that can have ended it says so in this
     way. If a search certainly ended it, the output of the programs before it does not matter.
     """
-    if exit_code not in (1, _XARGS_FAILURE) or not _QUIET_WORDS.search(line):
+    if exit_code not in _NOTHING_FOUND_CODES or not _QUIET_WORDS.search(line):
         return False
     programs = find_programs(line).programs
     if len(programs) == 1 and (script := _shell_script(programs[0])):
@@ -247,6 +249,9 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
         reached = expand_wrappers(find_programs(line)).programs
         return any("xargs" in item.wrappers and _is_quiet(item.program, _QUIET_PROGRAMS) for item in reached)
     candidates = _status_programs(line)
+    if exit_code == _JQ_NO_RESULT:
+        candidates = [program for program in candidates if program_basename(strip_wrappers(program).name) == "jq"]
+        return not output and any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
     if not output:
         return any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
     if output.strip() in ("0", "null", "false") and any(_is_quiet(program, _EMPTY_ANSWERS) for program in candidates):
@@ -262,7 +267,7 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
 
 
 def _is_quiet(program: Program, checks: Mapping[str, Callable[[Arguments], bool]]) -> bool:
-    words = strip_wrappers(program).words
+    words: Arguments = strip_wrappers(program).words
     if words and program_basename(words[0].text) in _CONTAINER_TOOLS:
         words = _container_command(words)
     check = checks.get(program_basename(words[0].text)) if words else None
