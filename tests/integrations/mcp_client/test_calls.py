@@ -316,6 +316,18 @@ def _text_block(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
+async def test_metadata_of_a_text_is_recorded_by_the_newest_client_and_never_shown(
+    tmp_path: Path, version: str
+) -> None:
+    metadata = {"_meta": {"k": "v"}} if version == "2.1.325" else {}
+    async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
+        given = await _give(conversation, content=[{**_text_block("a"), "_meta": {"k": "v"}}])
+
+    assert given.content == [_text_block("a")]
+    assert given.structured == [{**_text_block("a"), **metadata}]
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
 async def test_errors_are_stripped_and_never_empty(tmp_path: Path, version: str) -> None:
     async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
         blank = await _give(conversation, content=[_text_block("  bad \n")], isError=True)

@@ -313,8 +313,17 @@ def _convert_result(answer: Mapping[str, object], saver: _BinarySaver, values: M
         if not others:
             return Output(content=text, structured=text, beside=beside)
         blocks = [*others, _text_block(text)]
-    content = [converted for block in blocks for converted in _convert_block(block, saver, values)]
-    return Output(content=content, structured=content, beside=beside)
+    converted = [(block, _convert_block(block, saver, values)) for block in blocks]
+    content = [piece for _, pieces in converted for piece in pieces]
+    record = content
+    if values.records_text_metadata:
+        record = [_with_metadata(piece, block) for block, pieces in converted for piece in pieces]
+    return Output(content=content, structured=record, beside=beside)
+
+
+def _with_metadata(piece: _Block, block: Mapping[str, object]) -> _Block:
+    """Return a converted block as it is recorded: a text keeps its metadata, which the model does not see."""
+    return {**piece, "_meta": block["_meta"]} if block.get("type") == "text" and block.get("_meta") else piece
 
 
 def _limit_output(

@@ -498,6 +498,7 @@ class McpValues:
     joins_errors: bool = False  # return all text in an error result, not only the first block
     saves_binary: bool = False  # save content that a conversation cannot contain to a file. Otherwise it is dropped
     keeps_other_blocks: bool = False  # structured content replaces only text, not images, links and resources
+    records_text_metadata: bool = False  # the `_meta` of text blocks
     names_images: bool = False  # save images as well, and to list the files in the result
     inline_limit: int | None = None
     """The maximum number of characters that stay in the conversation; None if no limit was observed."""

@@ -126,6 +126,7 @@ V2_1_325 = replace(
         BASE.mcp,
         error="{message}",
         keeps_other_blocks=True,
+        records_text_metadata=True,
         names_images=True,
         token_limit=25_000,
         checks_images=True,
