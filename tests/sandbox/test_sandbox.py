@@ -181,6 +181,8 @@ async def test_a_refusal_to_a_background_command_is_told_when_it_ends(
     (group,) = run_json("errors", str(transcript))
     assert (group["kind"], group["background"], group["text"]) == ("sandbox_denied", 1, note.rstrip("."))
     assert note in str(run_json("show", str(transcript), str(started.finished.call_id)))
+    (explanation,) = run_json("why", str(started.finished.call_id), str(transcript))
+    assert str(explanation["sandbox"]).startswith(note)
 
 
 def run_json(*words: str) -> list[dict[str, object]]:

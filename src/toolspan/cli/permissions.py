@@ -46,7 +46,7 @@ from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
 from toolspan.types.error_kinds import find_sandbox_note
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call, Hook, Permission, Span
+from toolspan.types.span import Call, Hook, Notification, Permission, Span
 from toolspan.types.state import STATE_MEANINGS, State
 
 _DECISION_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
@@ -153,6 +153,8 @@ def explain_permission(span: Span) -> PermissionExplanation:
         allowed = permission.decision == "accept"
     result = span.result
     place = span.call.place or (result.place if result else None)
+    texts = [result.text or ""] if result else []
+    texts += [item.output or item.summary or "" for item in span.events if isinstance(item, Notification)]
     return PermissionExplanation(
         call=span.id,
         tool=span.tool,
@@ -164,7 +166,7 @@ def explain_permission(span: Span) -> PermissionExplanation:
         hooks=tuple(_describe_hook(item) for item in span.events if isinstance(item, Hook)),
         evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
         said=result.text if refused and result else None,
-        sandbox=find_sandbox_note(result.text) if result and result.text else None,
+        sandbox=next(filter(None, map(find_sandbox_note, texts)), None),
         file=place.file if place else "",
         line=place.line if place else None,
     )
