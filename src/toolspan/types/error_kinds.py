@@ -88,7 +88,7 @@ ADVICE: dict[ErrorKind, Advice] = {
     ),
     "read_required": Advice(
         "The model tried to change a file that it had not read",
-        "Nothing: the model has to read the file first",
+        "You need to do nothing: the model has to read the file first",
         "read_first",
     ),
     "stale_file": Advice(
