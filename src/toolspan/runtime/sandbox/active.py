@@ -66,7 +66,7 @@ class ActiveSandbox:
         self._network: NetworkAccess | None = None
         self._refused: list[RefusedAddress] = []
         patterns = [pattern for text in sandbox.excluded_commands for pattern in _exclusion_patterns(text)]
-        self._excluded = Rules(deny=[f"Bash({pattern})" for pattern in patterns])
+        self._excluded = Rules(deny=[f"Bash({pattern})" for pattern in patterns]) if patterns else None
 
     @property
     def is_on(self) -> bool:
@@ -129,7 +129,7 @@ class ActiveSandbox:
             return False
         if self.settings.allow_unsandboxed and request.input.get("dangerouslyDisableSandbox") is True:
             return False
-        return not isinstance(self._excluded(request), Deny)
+        return self._excluded is None or not isinstance(self._excluded(request), Deny)
 
     @asynccontextmanager
     async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:
