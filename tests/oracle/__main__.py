@@ -29,14 +29,15 @@ from tests.oracle import indoors, inside
 from tests.oracle.agents import agents_of
 from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
-from tests.oracle.stories import STORIES, record
+from tests.oracle.stories import CWD, STORIES, record
 from tests.session.recording.emitted import MODEL, SESSION
-from toolspan import Permissions, Session
+from toolspan import Permissions, Sandbox, Session
 from toolspan.formats.registry import parse_file_name
 from toolspan.reading.diagnostics import repair
+from toolspan.runtime.profiles import profile
 from toolspan.session import Agent
-from toolspan.session.models.scripted import ScriptedModel, say
-from toolspan.session.recording import Recorder
+from toolspan.session.models.scripted import ScriptedModel, say, use
+from toolspan.session.recording import Recorder, transcript_path
 from toolspan.session.resume import load_history
 
 HARNESS = Path(os.environ.get("SHARED", "../shared")).resolve() / "oracle"
@@ -86,6 +87,8 @@ def _questions(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[
     for defect in DEFECTS:
         yield f"repaired_{defect.__name__}", partial(ask_of_repaired, defect, version)
     yield "in_turn", partial(ask_both_in_turn, version)
+    if profile(version).tasks.notifies:
+        yield "refused_in_background", partial(ask_of_background_refusal, version)
     yield from ((one, partial(ask_indoors, one, version)) for one in indoors.STORIES)
 
 
@@ -147,6 +150,33 @@ def ask_both_in_turn(version: str) -> list[str]:
     said = sent(messages)
     wanted = [one for one in sent(load_history(transcript)) if one not in said and _is_said(one)]
     return [f"not sent: {one!r}"[:300] for one in wanted]
+
+
+def ask_of_background_refusal(version: str) -> list[str]:
+    """Return what the client loses of a session in which the sandbox refused a path to a background command."""
+    place = _place("refused-in-background", version)
+    transcript = transcript_path(SESSION, CWD, place)
+    folder = place / "project"
+    folder.mkdir(parents=True)
+    anyio.run(_run_refused_command, transcript, folder, version)
+    if "The sandbox denied writing" not in transcript.read_text(encoding="utf-8"):
+        return ["the refusal was not recorded"]
+    messages = resumed(place, SESSION, version)
+    return [messages] if isinstance(messages, str) else differences(transcript, messages, repaired=False)
+
+
+async def _run_refused_command(transcript: Path, folder: Path, version: str) -> None:
+    commands = ("touch /etc/refused; touch ended", "until [ -e ended ]; do sleep 0.05; done", "true")
+    steps = [[use("Bash", command=command, run_in_background=command == commands[0])] for command in commands]
+    async with Session(
+        permissions=Permissions.allow_all(),
+        sandbox=Sandbox(),
+        cwd=folder,
+        profile=version,
+        transcript=transcript,
+        session_id=SESSION,
+    ) as session:
+        await Agent(session, ScriptedModel([*steps, [say("The file was refused.")]])).prompt("Create the file")
 
 
 def ask_indoors(story: str, version: str) -> list[str]:
