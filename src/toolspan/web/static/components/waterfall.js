@@ -60,9 +60,10 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
   useEffect(() => {
     if (size.width) drawTracks(canvas.current, { model, tracks, marks, x, scale, label, width: size.width, ratio: size.ratio });
   }, [model, tracks, scale, left, right, size, theme]);
+  const edges = useMemo(() => callEdges(model, x), [model, scale, left, right, size]);
   useEffect(() => {
-    if (size.width) drawCalls(bars.current, { tracks, x, label, width: size.width, ratio: size.ratio, matches });
-  }, [tracks, scale, left, right, size, theme, matches]);
+    if (size.width) drawCalls(bars.current, { tracks, edges, label, width: size.width, ratio: size.ratio, matches });
+  }, [tracks, edges, theme, matches]);
   useEffect(() => {
     if (size.width) drawOverlay(overlay.current, { tracks, x, label, width: size.width, ratio: size.ratio, visible, range: draft ?? range, selected });
   }, [tracks, scale, left, right, size, theme, visible, range, draft, selected]);
@@ -353,22 +354,32 @@ function drawLifetime(g, { agent, top, height }, x, colour) {
   if (agent.n && agent.start !== null && agent.end !== null) bar(g, x(agent.start), x(agent.end), top + 3, height - 6, colour, 3);
 }
 
-function drawCalls(canvas, { tracks, x, label, width, ratio, matches }) {
+// Return where the bar of each call starts and ends. perf: a filter draws the bars again, but does not move them
+function callEdges(model, x) {
+  const edges = new Float32Array(2 * model.calls.length);
+  for (const call of model.calls) {
+    edges[2 * call.n] = x(call.at);
+    edges[2 * call.n + 1] = x(call.end ?? call.at);
+  }
+  return edges;
+}
+
+function drawCalls(canvas, { tracks, edges, label, width, ratio, matches }) {
   const g = prepare(canvas, width, tracks.height, ratio);
   const colours = readColours();
   g.beginPath();
   g.rect(label, 0, width - label, tracks.height);
   g.clip();
-  for (const track of tracks) if (track.kind === "agent" && !track.closed) drawLanes(g, { track, x, label, width, colours, matches });
+  for (const track of tracks) if (track.kind === "agent" && !track.closed) drawLanes(g, { track, edges, label, width, colours, matches });
 }
 
 const RANKS = ["good", "muted", "info", "warn", "odd", "bad"];
 
-function drawLanes(g, { track, x, label, width, colours, matches }) {
+function drawLanes(g, { track, edges, label, width, colours, matches }) {
   const [pixels, ranks] = [[], []]; // perf: of calls narrower than a pixel, the worst one per pixel and lane is drawn
   for (const call of track.calls) {
-    const from = x(call.at);
-    const to = Math.max(from + 1.5, x(call.end ?? call.at));
+    const from = edges[2 * call.n];
+    const to = Math.max(from + 1.5, edges[2 * call.n + 1]);
     if (to < label || from > width) continue;
     const tone = STATES[call.state]?.[1] ?? "muted";
     const off = matches !== null && !matches[call.n];
