@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from tests.analysis.file_acts import Desk, Rollout
+from tests.analysis.recorded_edits import ClaudeFolder, CodexFolder
 from tests.requirement import requirement
 from toolspan.analysis.file_history.archive import (
     FileArchive,
@@ -30,13 +30,13 @@ from toolspan.testing import TranscriptBuilder, claude_results
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Desk:
+def workspace(tmp_path: Path) -> ClaudeFolder:
     folder = tmp_path / "work"
     folder.mkdir()
-    return Desk(folder)
+    return ClaudeFolder(folder)
 
 
-def archive(workspace: Desk) -> FileArchive:
+def archive(workspace: ClaudeFolder) -> FileArchive:
     return FileArchive([workspace.transcript()])
 
 
@@ -48,7 +48,7 @@ def file_totals(history: FileArchive) -> list[FileTotals]:
 
 
 @requirement("files.changes")
-def test_each_change_has_kind_lines_and_diff(workspace: Desk) -> None:
+def test_each_change_has_kind_lines_and_diff(workspace: ClaudeFolder) -> None:
     made = workspace.write("a.py", "one\ntwo\n")
     changed = workspace.edit("a.py", "two", "2\n3")
     history = archive(workspace)
@@ -62,11 +62,11 @@ def test_each_change_has_kind_lines_and_diff(workspace: Desk) -> None:
 
 
 @requirement("files.changes")
-def test_calls_that_did_not_take_effect_change_nothing(workspace: Desk) -> None:
+def test_calls_that_did_not_take_effect_change_nothing(workspace: ClaudeFolder) -> None:
     made = workspace.write("a.py", "one\n")
     for body in (claude_results.rejected(), claude_results.refused("String to replace not history in file.")):
         tool_input = {"file_path": workspace.path("a.py"), "old_string": "x", "new_string": "y"}
-        workspace.story.result(workspace.story.call("Edit", tool_input), body)
+        workspace.builder.result(workspace.builder.call("Edit", tool_input), body)
     history = archive(workspace)
 
     assert [change.call for change in history.changes] == [made]
@@ -75,7 +75,7 @@ def test_calls_that_did_not_take_effect_change_nothing(workspace: Desk) -> None:
 
 
 @requirement("files.changes")
-def test_a_file_is_found_by_the_last_parts_of_its_path(workspace: Desk) -> None:
+def test_a_file_is_found_by_the_last_parts_of_its_path(workspace: ClaudeFolder) -> None:
     (workspace.folder / "x").mkdir()
     (workspace.folder / "y").mkdir()
     for name in ("x/a.py", "y/a.py", "b.py"):
@@ -95,10 +95,10 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "", "\tc", "d é"]), max_size=6).map
 NAMES = ("one.py", "two.py")
 
 
-def act(workspace: Desk, data: DataObject) -> None:
+def act(workspace: ClaudeFolder, data: DataObject) -> None:
     """One more call, of any sort, on any file."""
     name = data.draw(st.sampled_from(NAMES))
-    held = workspace.held(name)
+    held = workspace.content(name)
     kind = data.draw(st.sampled_from(["write", "edit", "read", "look", "edit all"]))
     if kind == "write" or not isinstance(held, str) or not held:
         workspace.write(name, data.draw(TEXTS))
@@ -119,11 +119,11 @@ def act(workspace: Desk, data: DataObject) -> None:
 def test_the_content_before_and_after_every_call_is_what_was_on_disk(data: DataObject, originals: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "work").mkdir()
-        workspace = Desk(Path(folder) / "work", originals=originals)
+        workspace = ClaudeFolder(Path(folder) / "work", originals=originals)
         for _ in range(data.draw(st.integers(1, 8))):
             act(workspace, data)
         history = archive(workspace)
-        for side, (name, call), content in workspace.held_around():
+        for side, (name, call), content in workspace.contents_around_calls():
             recovered = history.content(workspace.path(name), call, side)
             if recovered.confidence in ("exact", "derived"):
                 assert recovered.content == content
@@ -135,7 +135,7 @@ def test_the_content_before_and_after_every_call_is_what_was_on_disk(data: DataO
 @requirement("files.content")
 def test_changes_are_taken_from_requests_without_structured_results(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Desk(tmp_path / "work", companions=False)
+    workspace = ClaudeFolder(tmp_path / "work", companions=False)
     made = workspace.write("a", "one\ntwo\n")
     changed = workspace.edit("a", "two", "2")
     history = archive(workspace)
@@ -148,7 +148,7 @@ def test_changes_are_taken_from_requests_without_structured_results(tmp_path: Pa
 @requirement("files.content")
 def test_an_edit_is_reverted_from_a_later_read(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Desk(tmp_path / "work", originals=False)
+    workspace = ClaudeFolder(tmp_path / "work", originals=False)
     (workspace.folder / "a").write_text("one\ntwo\nthree\n", encoding="utf-8")
     changed = workspace.edit("a", "two", "2")
     workspace.read("a")
@@ -157,7 +157,7 @@ def test_an_edit_is_reverted_from_a_later_read(tmp_path: Path) -> None:
 
 
 @requirement("files.confidence")
-def test_a_later_read_that_agrees_makes_a_content_exact(workspace: Desk) -> None:
+def test_a_later_read_that_agrees_makes_a_content_exact(workspace: ClaudeFolder) -> None:
     made = workspace.write("a", "one\n")
     assert archive(workspace).content(workspace.path("a"), made, "after").confidence == "derived"
     workspace.read("a")
@@ -165,7 +165,7 @@ def test_a_later_read_that_agrees_makes_a_content_exact(workspace: Desk) -> None
 
 
 @requirement("files.confidence")
-def test_an_unrecorded_change_is_a_disagreement(workspace: Desk) -> None:
+def test_an_unrecorded_change_is_a_disagreement(workspace: ClaudeFolder) -> None:
     made = workspace.write("a", "one\n")
     (workspace.folder / "a").write_text("other\n", encoding="utf-8")
     changed = workspace.edit("a", "other", "third")
@@ -183,7 +183,7 @@ def test_an_unrecorded_change_is_a_disagreement(workspace: Desk) -> None:
 @requirement("files.confidence")
 def test_only_the_lines_that_were_read_are_known(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Desk(tmp_path / "work", originals=False)
+    workspace = ClaudeFolder(tmp_path / "work", originals=False)
     (workspace.folder / "a").write_text("".join(f"{n}\n" for n in range(1, 31)), encoding="utf-8")
     workspace.read("a", offset=10, limit=3)
     changed = workspace.edit("a", "20", "zwanzig")
@@ -196,14 +196,14 @@ def test_only_the_lines_that_were_read_are_known(tmp_path: Path) -> None:
 
 
 @requirement("files.confidence")
-def test_undecodable_bytes_make_a_content_doubtful(workspace: Desk) -> None:
+def test_undecodable_bytes_make_a_content_doubtful(workspace: ClaudeFolder) -> None:
     made = workspace.write("a", "caf\ufffd\n")
     workspace.read("a")
     assert archive(workspace).content(workspace.path("a"), made, "after").confidence == "doubtful"
 
 
 @requirement("files.doubt")
-def test_a_command_that_may_have_written_the_file_makes_it_doubtful(workspace: Desk) -> None:
+def test_a_command_that_may_have_written_the_file_makes_it_doubtful(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     ran = workspace.shell("make format")
     history = archive(workspace).content(workspace.path("a"), ran, "after")
@@ -216,7 +216,7 @@ def test_a_command_that_may_have_written_the_file_makes_it_doubtful(workspace: D
 
 
 @requirement("files.doubt")
-def test_an_unrecorded_change_names_the_suspected_command(workspace: Desk) -> None:
+def test_an_unrecorded_change_names_the_suspected_command(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     ran = workspace.shell("sed -i s/one/two/ a", {"a": "two\n"})
     changed = workspace.edit("a", "two", "three")
@@ -228,10 +228,10 @@ def test_an_unrecorded_change_names_the_suspected_command(workspace: Desk) -> No
 
 
 @requirement("files.doubt")
-def test_a_background_command_makes_all_later_contents_doubtful(workspace: Desk) -> None:
+def test_a_background_command_makes_all_later_contents_doubtful(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     tool_input = {"command": "npm run watch", "run_in_background": True}
-    workspace.story.result(workspace.story.call("Bash", tool_input), claude_results.in_background("b1", "/tmp/b1"))
+    workspace.builder.result(workspace.builder.call("Bash", tool_input), claude_results.in_background("b1", "/tmp/b1"))
     workspace.read("a")
     look = workspace.shell("ls")
     assert archive(workspace).content(workspace.path("a"), look, "after").confidence == "doubtful"
@@ -291,21 +291,21 @@ def test_backups_of_the_client_are_used(tmp_path: Path) -> None:
 
 
 @requirement("files.content")
-def test_changes_of_subagents_are_included(workspace: Desk, tmp_path: Path) -> None:
+def test_changes_of_subagents_are_included(workspace: ClaudeFolder, tmp_path: Path) -> None:
     workspace.write("a", "one\n")
     tool_input = {"description": "d", "prompt": "p", "subagent_type": "x"}
-    task = workspace.story.call("Task", tool_input)
-    helper = workspace.story.agent(task)
+    task = workspace.builder.call("Task", tool_input)
+    helper = workspace.builder.agent(task)
     body = claude_results.edited(workspace.path("a"), "one\n", "one", "two")
     edit = {"file_path": workspace.path("a"), "old_string": "one", "new_string": "two"}
     done = helper.call("Edit", edit, after_ms=500)
     helper.result(done, body, after_ms=500)
-    workspace.story.until(helper)
+    workspace.builder.until(helper)
     report = claude_results.reported(helper.agent_id, "done", prompt="p", calls=1, took_ms=1_000)
-    workspace.story.result(task, report, after_ms=1_000)
+    workspace.builder.result(task, report, after_ms=1_000)
     folder = tmp_path / "out"
     folder.mkdir()
-    workspace.story.write(folder / f"{workspace.story.session_id}.jsonl")
+    workspace.builder.write(folder / f"{workspace.builder.session_id}.jsonl")
 
     files = sorted(folder.rglob("*.jsonl"))
     history = FileArchive([read(file) for file in files])
@@ -319,10 +319,10 @@ CODEX_TEXTS = st.lists(st.integers(0, 20), unique=True, max_size=8).map(
 )
 
 
-def patch(workspace: Rollout, data: DataObject) -> None:
+def patch(workspace: CodexFolder, data: DataObject) -> None:
     """One more call of Codex's, on any file."""
     name = data.draw(st.sampled_from(NAMES))
-    held = workspace.held(name)
+    held = workspace.content(name)
     heredoc = data.draw(st.booleans())
     kind = data.draw(st.sampled_from(["update", "delete", "add", "move", "cat"]))
     if not isinstance(held, str) or kind == "add":
@@ -346,11 +346,11 @@ def patch(workspace: Rollout, data: DataObject) -> None:
 def test_contents_of_codex_sessions_are_what_was_on_disk(data: DataObject, events: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "work").mkdir()
-        workspace = Rollout(Path(folder) / "work", events=events)
+        workspace = CodexFolder(Path(folder) / "work", events=events)
         for _ in range(data.draw(st.integers(1, 8))):
             patch(workspace, data)
         history = FileArchive([workspace.transcript()])
-        for side, (name, call), content in workspace.held_around():
+        for side, (name, call), content in workspace.contents_around_calls():
             recovered = history.content(workspace.path(name), call, side)
             assert recovered.confidence in ("exact", "derived")
             assert recovered.content == content
@@ -361,7 +361,7 @@ def test_contents_of_codex_sessions_are_what_was_on_disk(data: DataObject, event
 @pytest.mark.parametrize("heredoc", [True, False])
 def test_codex_patches_are_changes_of_every_kind(tmp_path: Path, events: bool, heredoc: bool) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Rollout(tmp_path / "work", events=events)
+    workspace = CodexFolder(tmp_path / "work", events=events)
     workspace.patch(AddFile(path="a", lines=("one", "two")), AddFile(path="b", lines=("x",)), heredoc=heredoc)
     chunk = PatchChunk(lines=(" one", "-two", "+2"))
     workspace.patch(UpdateFile(path="a", chunks=(chunk,), move_to="c"), heredoc=heredoc)
@@ -383,7 +383,7 @@ def test_codex_patches_are_changes_of_every_kind(tmp_path: Path, events: bool, h
 @requirement("files.changes")
 def test_codex_patches_that_failed_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Rollout(tmp_path / "work")
+    workspace = CodexFolder(tmp_path / "work")
     workspace.patch(AddFile(path="a", lines=("one",)))
     workspace.lines[-1] = (
         workspace.lines[-1]
@@ -406,7 +406,7 @@ def test_codex_patches_that_failed_change_nothing(tmp_path: Path) -> None:
 )
 def test_a_patch_that_failed_halfway_makes_contents_doubtful(tmp_path: Path, message: str, confidence: str) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Rollout(tmp_path / "work", events=False)
+    workspace = CodexFolder(tmp_path / "work", events=False)
     workspace.patch(AddFile(path="a", lines=("one",)))
     chunk = PatchChunk(lines=("-one", "+two"))
     failed = workspace.patch(UpdateFile(path="a", chunks=(chunk,)), AddFile(path="b", lines=("x",)))
@@ -422,18 +422,18 @@ def test_a_patch_that_failed_halfway_makes_contents_doubtful(tmp_path: Path, mes
 
 
 @requirement("files.changes")
-def test_multi_edits_and_notebooks_are_changes_too(workspace: Desk) -> None:
+def test_multi_edits_and_notebooks_are_changes_too(workspace: ClaudeFolder) -> None:
     path, book = workspace.path("a.py"), workspace.path("b.ipynb")
     edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "1\ntwo", "new_string": "1\n2"}]
     tool_input = {"file_path": path, "edits": edits}
-    many = workspace.story.call("MultiEdit", tool_input)
+    many = workspace.builder.call("MultiEdit", tool_input)
     rows = {**tool_input, "filePath": path, "originalFileContents": "one\ntwo\n", "structuredPatch": []}
-    workspace.story.result(many, "Applied 2 edits", structured=rows)
-    cell = workspace.story.call("NotebookEdit", {"notebook_path": book, "new_source": "x"})
+    workspace.builder.result(many, "Applied 2 edits", structured=rows)
+    cell = workspace.builder.call("NotebookEdit", {"notebook_path": book, "new_source": "x"})
     result = {"new_source": "x", "notebook_path": book, "original_file": "{}", "updated_file": "[]"}
-    workspace.story.result(cell, "Updated cell", structured={**result, "edit_mode": "replace"})
-    bare = workspace.story.call("NotebookEdit", {"notebook_path": book, "new_source": "y"})
-    workspace.story.result(bare, "Updated cell", structured={"new_source": "y", "cell_type": "code"})
+    workspace.builder.result(cell, "Updated cell", structured={**result, "edit_mode": "replace"})
+    bare = workspace.builder.call("NotebookEdit", {"notebook_path": book, "new_source": "y"})
+    workspace.builder.result(bare, "Updated cell", structured={"new_source": "y", "cell_type": "code"})
     history = archive(workspace)
 
     told_of = [(item.call, item.added, item.removed, item.is_complete) for item in history.changes]
@@ -444,19 +444,19 @@ def test_multi_edits_and_notebooks_are_changes_too(workspace: Desk) -> None:
 
 
 @requirement("files.changes")
-def test_an_edit_changed_by_the_user_is_taken_from_the_patch(workspace: Desk) -> None:
+def test_an_edit_changed_by_the_user_is_taken_from_the_patch(workspace: ClaudeFolder) -> None:
     path = workspace.path("a.py")
     tool_input = {"file_path": path, "old_string": "one", "new_string": "1"}
     body = claude_results.edited(path, "one\ntwo\n", "one", "eins")
     assert isinstance(body.structured, dict)
     rows = {**body.structured, "newString": "1", "userModified": True}
-    call = workspace.story.call("Edit", tool_input)
-    workspace.story.result(call, "updated", structured=rows)
+    call = workspace.builder.call("Edit", tool_input)
+    workspace.builder.result(call, "updated", structured=rows)
     assert archive(workspace).content(path, call, "after").content == "eins\ntwo\n"
 
 
 @requirement("files.changes")
-def test_tabs_that_a_patch_shows_as_blanks_are_kept(workspace: Desk) -> None:
+def test_tabs_that_a_patch_shows_as_blanks_are_kept(workspace: ClaudeFolder) -> None:
     path, before, new = workspace.path("a.go"), "a\nend\n\tmore\n", "end\nfunc {\n\tone\n}"
     body = claude_results.edited(path, before, "end", new)
     assert isinstance(body.structured, dict)
@@ -464,10 +464,10 @@ def test_tabs_that_a_patch_shows_as_blanks_are_kept(workspace: Desk) -> None:
     hunk = {"oldStart": 1, "oldLines": 2, "newStart": 1, "newLines": 5, "lines": output}
     rows = {**body.structured, "structuredPatch": [hunk]}
     tool_input = {"file_path": path, "old_string": "end", "new_string": new}
-    call = workspace.story.call("Edit", tool_input)
-    workspace.story.result(call, "updated", structured=rows)
-    changed = workspace.story.call("Edit", tool_input)
-    workspace.story.result(changed, "updated", structured={**rows, "userModified": True})
+    call = workspace.builder.call("Edit", tool_input)
+    workspace.builder.result(call, "updated", structured=rows)
+    changed = workspace.builder.call("Edit", tool_input)
+    workspace.builder.result(changed, "updated", structured={**rows, "userModified": True})
     history = archive(workspace)
 
     assert history.content(path, call, "after").content == before.replace("end", new)
@@ -477,11 +477,11 @@ def test_tabs_that_a_patch_shows_as_blanks_are_kept(workspace: Desk) -> None:
 
 @requirement("files.changes")
 def test_lines_are_not_restored_from_a_patch_that_lost_their_tabs(tmp_path: Path) -> None:
-    workspace = Desk(tmp_path, originals=False)
+    workspace = ClaudeFolder(tmp_path, originals=False)
     for name, rest in (("tabs", "a\nb\nc\n\tlast\n"), ("blanks", "a\nb\nc\n  last\n")):
         (tmp_path / name).write_text(f"all:\n  one\n{rest}", encoding="utf-8")
         workspace.write(name, f"all:\n{rest}")
-    history = FileArchive([read(workspace.story.write(tmp_path / "s.jsonl"))])
+    history = FileArchive([read(workspace.builder.write(tmp_path / "s.jsonl"))])
     tabs, blanks = [change.call for change in history.changes]
 
     assert history.content(workspace.path("tabs"), tabs, "before").content is None
@@ -489,13 +489,13 @@ def test_lines_are_not_restored_from_a_patch_that_lost_their_tabs(tmp_path: Path
 
 
 @requirement("files.doubt")
-def test_scripts_and_unknown_tools_make_contents_doubtful(workspace: Desk) -> None:
+def test_scripts_and_unknown_tools_make_contents_doubtful(workspace: ClaudeFolder) -> None:
     workspace.write("a.py", "one\n")
-    other = workspace.story.call("mcp__files__put", {"name": "b.py"})
-    workspace.story.result(other, claude_results.mcp_text("ok"))
+    other = workspace.builder.call("mcp__files__put", {"name": "b.py"})
+    workspace.builder.result(other, claude_results.mcp_text("ok"))
     assert archive(workspace).content(workspace.path("a.py"), other, "after").confidence == "derived"
-    same = workspace.story.call("mcp__files__put", {"name": "a.py"})
-    workspace.story.result(same, claude_results.mcp_text("ok"))
+    same = workspace.builder.call("mcp__files__put", {"name": "a.py"})
+    workspace.builder.result(same, claude_results.mcp_text("ok"))
     assert archive(workspace).content(workspace.path("a.py"), same, "after").confidence == "doubtful"
 
 
@@ -518,7 +518,7 @@ def test_a_content_is_doubtful_across_sessions(tmp_path: Path) -> None:
 
 
 @requirement("files.shell")
-def test_a_command_that_states_what_it_writes_is_a_change(workspace: Desk) -> None:
+def test_a_command_that_states_what_it_writes_is_a_change(workspace: ClaudeFolder) -> None:
     path = workspace.path("a.py")
     made = workspace.shell(f"cat > {path} <<'EOF'\none $HOME\nEOF", {"a.py": "one $HOME\n"})
     more = workspace.shell(f"cat >> {path} <<'EOF'\ntwo\nEOF", {"a.py": "one $HOME\ntwo\n"})
@@ -527,7 +527,7 @@ def test_a_command_that_states_what_it_writes_is_a_change(workspace: Desk) -> No
 
     rows = [(item.call, item.kind, item.added) for item in history.changes]
     assert rows == [(made, "created", 1), (more, "edited", 1), (gone, "deleted", None)]
-    for side, (name, call), content in workspace.held_around():
+    for side, (name, call), content in workspace.contents_around_calls():
         recovered = history.content(workspace.path(name), call, side)
         assert (recovered.content, recovered.confidence) == (content, "derived")
 
@@ -545,7 +545,7 @@ def test_a_command_that_states_what_it_writes_is_a_change(workspace: Desk) -> No
         "X=1 cat > {} <<'EOF'\nx\nEOF",
     ],
 )
-def test_a_command_that_does_not_state_what_it_writes_is_not_a_change(workspace: Desk, command: str) -> None:
+def test_a_command_that_does_not_state_what_it_writes_is_not_a_change(workspace: ClaudeFolder, command: str) -> None:
     workspace.write("a.py", "one\n")
     ran = workspace.shell(command.format(workspace.path("a.py")))
     history = archive(workspace)
@@ -554,7 +554,7 @@ def test_a_command_that_does_not_state_what_it_writes_is_not_a_change(workspace:
 
 
 @requirement("files.shell")
-def test_a_command_with_unexpected_output_is_not_a_change(workspace: Desk) -> None:
+def test_a_command_with_unexpected_output_is_not_a_change(workspace: ClaudeFolder) -> None:
     ran = workspace.shell(f"cat > {workspace.path('a')} <<'EOF'\n`x`\nEOF", {"a": "\n"}, "x: not history")
     assert archive(workspace).changes == []
     assert archive(workspace).content(workspace.path("a"), ran, "after").confidence == "unknown"
@@ -563,7 +563,7 @@ def test_a_command_with_unexpected_output_is_not_a_change(workspace: Desk) -> No
 @requirement("files.doubt")
 def test_a_moved_file_stays_doubtful(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    workspace = Rollout(tmp_path / "work", events=False)
+    workspace = CodexFolder(tmp_path / "work", events=False)
     workspace.patch(AddFile(path="a", lines=("one",)))
     workspace.run("make format")
     chunk = PatchChunk(lines=("-one", "+two"))
@@ -574,7 +574,7 @@ def test_a_moved_file_stays_doubtful(tmp_path: Path) -> None:
 
 
 @requirement("files.confidence")
-def test_only_the_first_doubts_are_listed(workspace: Desk) -> None:
+def test_only_the_first_doubts_are_listed(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     calls = [workspace.shell(f"make {n}") for n in range(10)]
     history = archive(workspace).content(workspace.path("a"), calls[-1], "after")

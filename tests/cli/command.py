@@ -21,9 +21,9 @@ Env = Mapping[str, str | None]
 
 def run(*arguments: str | Path, code: int | None = 0, env: Env | None = None) -> Result:
     """Run a command and check its exit code, unless `code` is None."""
-    done = CliRunner().invoke(app, [str(word) for word in arguments], env=env)
-    assert code is None or done.exit_code == code, done.output
-    return done
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    assert code is None or result.exit_code == code, result.output
+    return result
 
 
 def home_at(root: Path | None) -> Env:
@@ -31,14 +31,14 @@ def home_at(root: Path | None) -> Env:
     return {"CLAUDE_CONFIG_DIR": str(root) if root else None}
 
 
-def rows(done: Result | subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def rows(result: Result | subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     """Return the objects that a command printed with --json."""
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def one_row(done: Result) -> dict[str, Any]:
+def one_row(completed: Result) -> dict[str, Any]:
     """Return the single object that a command printed."""
-    result: dict[str, Any] = json.loads(done.stdout)
+    result: dict[str, Any] = json.loads(completed.stdout)
     return result
 
 

@@ -30,9 +30,9 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*TOOLSPAN, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
 
 
-def story() -> TranscriptBuilder:
-    made = TranscriptBuilder().prompt("go")
-    return made.result(made.call("Bash", {"command": "ls"}), claude_results.ran("a"))
+def session_with_a_call() -> TranscriptBuilder:
+    builder = TranscriptBuilder().prompt("go")
+    return builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"))
 
 
 def test_help_lists_every_command() -> None:
@@ -60,9 +60,9 @@ def test_help_loads_no_command() -> None:
         "print([name for name in sys.modules if name == 'rich' or name == 'toolspan.cli.calls'])"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
-    assert done.stdout.endswith("[]\n")
+    assert result.stdout.endswith("[]\n")
 
 
 def test_version_is_that_of_the_package() -> None:
@@ -72,10 +72,10 @@ def test_version_is_that_of_the_package() -> None:
 @requirement("cli.exit-codes")
 @pytest.mark.parametrize("name", READING)
 def test_success_exits_with_0_and_prints_nothing_to_stderr(name: str, tmp_path: Path) -> None:
-    done = run(name, story().write(tmp_path / "s.jsonl"))
+    result = run(name, session_with_a_call().write(tmp_path / "s.jsonl"))
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout
 
 
 @requirement("cli.exit-codes")
@@ -83,15 +83,15 @@ def test_success_exits_with_0_and_prints_nothing_to_stderr(name: str, tmp_path: 
 @requirement("time.command")
 @pytest.mark.parametrize("name", [*READING, "flows", "time"])
 def test_missing_file_exits_with_2_and_prints_one_line(name: str, tmp_path: Path) -> None:
-    done = run(name, tmp_path / "gone.jsonl")
+    result = run(name, tmp_path / "gone.jsonl")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"toolspan: {tmp_path}/gone.jsonl: no such file or folder\n"
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"toolspan: {tmp_path}/gone.jsonl: no such file or folder\n"
 
 
 @requirement("cli.exit-codes")
 def test_only_doctor_exits_with_1_for_a_damaged_file(tmp_path: Path) -> None:
-    path = story().raw(b"{torn").raw(b'{"type":"mode"}').write(tmp_path / "s.jsonl")
+    path = session_with_a_call().raw(b"{torn").raw(b'{"type":"mode"}').write(tmp_path / "s.jsonl")
 
     assert {name: run(name, path).returncode for name in READING} == {
         "calls": 0,
@@ -105,14 +105,14 @@ def test_only_doctor_exits_with_1_for_a_damaged_file(tmp_path: Path) -> None:
 @requirement("cli.exit-codes")
 @pytest.mark.parametrize("arguments", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
 def test_invalid_arguments_exit_with_2(arguments: list[str]) -> None:
-    done = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app, arguments)
 
-    assert done.exit_code == 2
-    assert "Traceback" not in done.stderr
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
 
 
 def test_piped_output_has_no_colours(tmp_path: Path) -> None:
-    path = story().write(tmp_path / "s.jsonl")
+    path = session_with_a_call().write(tmp_path / "s.jsonl")
 
     assert all("\x1b" not in run(name, path).stdout for name in READING)
 
@@ -122,16 +122,16 @@ def test_piped_output_has_no_colours(tmp_path: Path) -> None:
 def test_explicit_limit_applies_to_json_too(name: str) -> None:
     archive = sample.archive()
 
-    def found(*arguments: str) -> list[dict[str, Any]]:
-        got = command.rows(command.run(name, archive, "--json", *arguments))
+    def rows(*arguments: str) -> list[dict[str, Any]]:
+        output = command.rows(command.run(name, archive, "--json", *arguments))
         if name == "stats":
-            return [dict(tool) for tool in got[0]["tools"]]
-        return [row for row in got if row.get("type", "chain") == "chain"]
+            return [dict(tool) for tool in output[0]["tools"]]
+        return [row for row in output if row.get("type", "chain") == "chain"]
 
-    every = found()
-    few = found("--limit", "2")
+    every = rows()
+    few = rows("--limit", "2")
 
-    assert found("--limit", "0") == every
+    assert rows("--limit", "0") == every
     assert len(every) > len(few) == 2
     assert few in (every[:2], every[-2:])
 
@@ -148,28 +148,30 @@ HOSTILE = "[/x]\x1b[2J\x1b]0;owned\x07\x9b\u202e"
 def test_hostile_text_is_printed_without_control_characters_or_markup(
     name: str, form: list[str], tmp_path: Path
 ) -> None:
-    made = TranscriptBuilder(session_id=HOSTILE, cwd=f"/{HOSTILE}").prompt(f"x {HOSTILE}").title(HOSTILE)
-    call = made.call(HOSTILE, {"command": f"x {HOSTILE}"}, id=f"toolu{HOSTILE}", after_ms=2_000)
-    made.result(call, claude_results.failed(HOSTILE), after_ms=10)
+    builder = TranscriptBuilder(session_id=HOSTILE, cwd=f"/{HOSTILE}").prompt(f"x {HOSTILE}").title(HOSTILE)
+    call = builder.call(HOSTILE, {"command": f"x {HOSTILE}"}, id=f"toolu{HOSTILE}", after_ms=2_000)
+    builder.result(call, claude_results.failed(HOSTILE), after_ms=10)
     path = f"/w/{HOSTILE}.py"
-    made.result(made.call("Write", {"file_path": path, "content": HOSTILE}), claude_results.written(path, HOSTILE))
-    made.raw(json.dumps({"type": HOSTILE, HOSTILE: 1}).encode())
-    (tmp_path / "s.jsonl").write_bytes(made.data())
+    builder.result(
+        builder.call("Write", {"file_path": path, "content": HOSTILE}), claude_results.written(path, HOSTILE)
+    )
+    builder.raw(json.dumps({"type": HOSTILE, HOSTILE: 1}).encode())
+    (tmp_path / "s.jsonl").write_bytes(builder.data())
 
-    done = command.run(*name.split(), tmp_path / "s.jsonl", *form, code=None)
+    result = command.run(*name.split(), tmp_path / "s.jsonl", *form, code=None)
 
-    assert done.exit_code in (0, 1)
-    assert "[/x]" in done.stdout or name in ("doctor", "stats", "flows")
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout)
+    assert result.exit_code in (0, 1)
+    assert "[/x]" in result.stdout or name in ("doctor", "stats", "flows")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stdout)
 
 
 @requirement("cli.hostile-complaints")
 def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
     hostile = HOSTILE.replace("/", "")  # for file names
-    made = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for n in range(2):
-        made.result(made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), claude_results.ran("a"))
-    path = made.write(tmp_path / "a.jsonl")
+        builder.result(builder.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), claude_results.ran("a"))
+    path = builder.write(tmp_path / "a.jsonl")
     (tmp_path / f"b{hostile}.jsonl.zst").write_bytes(b"no archive")
     (tmp_path / f"c{hostile}.txt").write_bytes(b"no transcript")
 
@@ -180,6 +182,6 @@ def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
         command.run("search", "ls", f"{tmp_path}/"),
     ]
 
-    for done in output:
-        assert done.stderr.startswith("toolspan: ")
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stderr)
+    for result in output:
+        assert result.stderr.startswith("toolspan: ")
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stderr)

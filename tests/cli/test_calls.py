@@ -28,7 +28,7 @@ def calls(*arguments: str | Path, root: Path | None = None) -> Result:
     return run("calls", *arguments, code=None, env=home_at(root))
 
 
-def listed(*arguments: str | Path, root: Path | None = None) -> str:
+def calls_table(*arguments: str | Path, root: Path | None = None) -> str:
     return run("calls", *arguments, env=home_at(root)).stdout
 
 
@@ -40,8 +40,8 @@ def ids(*arguments: str | Path, root: Path | None = None) -> list[str]:
     return [row["id"] for row in rows(*arguments, root=root)]
 
 
-def asked(session_id: str, *names: str) -> TranscriptBuilder:
-    """A session whose calls have these ids and all end well."""
+def session_with_calls(session_id: str, *names: str) -> TranscriptBuilder:
+    """Build a session of successful calls with these ids."""
     builder = TranscriptBuilder(session_id=session_id).prompt("go")
     for name in names:
         builder.result(builder.call("Bash", {"command": "ls"}, id=name), claude_results.ran("x"))
@@ -59,7 +59,7 @@ def test_json_row_has_exactly_the_fields_of_a_call_row(tmp_path: Path) -> None:
 
     assert tuple(row) == CallRow.__struct_fields__
     lines = path.read_bytes().splitlines(keepends=True)
-    known = {
+    expected = {
         "file": str(path),
         "id": "toolu_1",
         "tool": "Bash",
@@ -85,12 +85,12 @@ def test_json_row_has_exactly_the_fields_of_a_call_row(tmp_path: Path) -> None:
         "request_bytes": [len(lines[0]), len(lines[1]) - 1],
         "result_bytes": [len(lines[0]) + len(lines[1]), len(lines[2]) - 1],
     }
-    assert {key: row[key] for key in known} == known
+    assert {key: row[key] for key in expected} == expected
 
 
 @requirement("calls.files-alone-folders-joined")
 def test_copied_calls_of_a_fork_count_once(tmp_path: Path) -> None:
-    builder = asked("one", "toolu_a", "toolu_b")
+    builder = session_with_calls("one", "toolu_a", "toolu_b")
     twin = builder.fork("two")
     twin.result(twin.call("Read", {"file_path": "/a"}, id="toolu_c"), claude_results.read("/a", "a"))
     first, second = saved(builder, tmp_path), saved(twin, tmp_path)
@@ -106,8 +106,8 @@ def test_copied_calls_of_a_fork_count_once(tmp_path: Path) -> None:
 
 @requirement("calls.files-alone-folders-joined")
 def test_lines_copied_by_a_resume_count_once(tmp_path: Path) -> None:
-    before = asked("one", "toolu_a")
-    after = asked("two", "toolu_b")
+    before = session_with_calls("one", "toolu_a")
+    after = session_with_calls("two", "toolu_b")
     saved(before, tmp_path)
     path = saved(after, tmp_path)
     path.write_bytes(before.data() + after.data())
@@ -119,13 +119,13 @@ def test_lines_copied_by_a_resume_count_once(tmp_path: Path) -> None:
 @requirement("calls.ids-are-scoped-by-lineage")
 def test_equal_ids_in_unrelated_sessions_are_two_calls(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        saved(asked(name, "call_1"), tmp_path)
+        saved(session_with_calls(name, "call_1"), tmp_path)
 
     assert [(row["session"], row["id"]) for row in rows(tmp_path)] == [("one", "call_1"), ("two", "call_1")]
 
 
-def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
-    """A session that started a subagent: the ids of its call and of the subagent's."""
+def session_with_subagent(version: str) -> tuple[TranscriptBuilder, str, str]:
+    """Build a session with a subagent; return it, the starting call and the subagent's call."""
     builder = TranscriptBuilder(version=version).prompt("go")
     starter = builder.call("Task", {"description": "a", "prompt": "Look"})
     agent = builder.agent(starter).prompt("Look")
@@ -138,12 +138,12 @@ def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
 @requirement("calls.subagents-name-their-starter")
 @pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65"])
 def test_call_of_a_subagent_names_the_call_that_started_it(version: str, tmp_path: Path) -> None:
-    story, starter, inner = with_agent(version)
-    path = saved(story, tmp_path)
-    saved(asked("other", "toolu_other"), tmp_path / "other")
+    builder, starter, inner = session_with_subagent(version)
+    path = saved(builder, tmp_path)
+    saved(session_with_calls("other", "toolu_other"), tmp_path / "other")
 
     assert {row["id"]: row["parent_call"] for row in rows(tmp_path / "projects")} == {starter: None, inner: starter}
-    assert sorted(ids(story.session_id[:8], root=tmp_path)) == sorted([starter, inner])
+    assert sorted(ids(builder.session_id[:8], root=tmp_path)) == sorted([starter, inner])
     if version == "2.1.325":
         assert ids(path) == [starter]
         for meta in tmp_path.rglob("*.meta.json"):
@@ -162,8 +162,8 @@ def test_side_file_alone_links_a_subagent_to_its_call(tmp_path: Path) -> None:
     assert {row["id"]: row["parent_call"] for row in rows(tmp_path)}[inner] == starter
 
 
-def mixed() -> TranscriptBuilder:
-    """Four calls an hour apart, each with its own tool and end; the last one in a subagent."""
+def mixed_session() -> TranscriptBuilder:
+    """Build four calls an hour apart with different tools and states; the last one in a subagent."""
     builder = TranscriptBuilder(session_id="mixed").prompt("go")
     builder.result(builder.call("Read", {"file_path": "/a"}, id="read"), claude_results.read("/a", "a"))
     call = builder.call("Bash", {"command": "x"}, id="bash", after_ms=3_600_000)
@@ -178,7 +178,7 @@ def mixed() -> TranscriptBuilder:
 
 @requirement("cli.filters")
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "expected"),
     [
         (["--tool", "Bash"], {"bash"}),
         (["--tool", "Bash", "--tool", "Read"], {"bash", "read"}),
@@ -197,15 +197,15 @@ def mixed() -> TranscriptBuilder:
         (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),
     ],
 )
-def test_filters_select_calls(arguments: list[str], wanted: set[str], tmp_path: Path) -> None:
-    saved(mixed(), tmp_path)
+def test_filters_select_calls(arguments: list[str], expected: set[str], tmp_path: Path) -> None:
+    saved(mixed_session(), tmp_path)
 
-    assert set(ids(tmp_path, *arguments)) == wanted
+    assert set(ids(tmp_path, *arguments)) == expected
 
 
 @requirement("cli.filters")
 def test_filters_accept_agent_id_prefixes_and_ages(tmp_path: Path) -> None:
-    saved(mixed(), tmp_path)
+    saved(mixed_session(), tmp_path)
     (agent,) = (row["agent"] for row in rows(tmp_path) if row["agent"])
 
     assert ids(tmp_path, "--agent", agent[:6]) == ["glob"]
@@ -216,38 +216,38 @@ def test_filters_accept_agent_id_prefixes_and_ages(tmp_path: Path) -> None:
 @requirement("cli.wrong-words-are-one-line")
 @pytest.mark.parametrize("time", ["x", "2026-13-01", "7y", "9999999w", "999999999999d"])
 def test_invalid_time_is_refused(time: str, tmp_path: Path) -> None:
-    done = calls(saved(mixed(), tmp_path), "--since", time)
+    result = calls(saved(mixed_session(), tmp_path), "--since", time)
 
-    assert done.exit_code == 2
-    assert time in done.stderr
+    assert result.exit_code == 2
+    assert time in result.stderr
 
 
 @requirement("calls.limit")
 def test_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
-    path = asked("one", *(f"toolu_{n}" for n in range(60))).write(tmp_path / "one.jsonl")
+    path = session_with_calls("one", *(f"toolu_{n}" for n in range(60))).write(tmp_path / "one.jsonl")
 
-    assert listed(path, "--unfold").count("Bash") == 50
-    assert "60 calls, the last 50 shown" in listed(path, "--unfold")
-    assert listed(path, "--limit", "0", "--unfold").count("Bash") == 60
-    assert "shown" not in listed(path, "--limit", "0")
+    assert calls_table(path, "--unfold").count("Bash") == 50
+    assert "60 calls, the last 50 shown" in calls_table(path, "--unfold")
+    assert calls_table(path, "--limit", "0", "--unfold").count("Bash") == 60
+    assert "shown" not in calls_table(path, "--limit", "0")
     assert len(ids(path)) == 60
 
 
 @requirement("cli.fold")
 def test_equal_rows_in_sequence_are_folded(tmp_path: Path) -> None:
-    path = asked("one", *(f"toolu_{n}" for n in range(657))).write(tmp_path / "one.jsonl")
+    path = session_with_calls("one", *(f"toolu_{n}" for n in range(657))).write(tmp_path / "one.jsonl")
 
-    folded = listed(path)
+    folded = calls_table(path)
     assert folded.count("Bash") == 1
     assert "657 × the same, --unfold" in folded
     assert "657 calls\n" in folded
-    assert "7 × the same" in listed(path, "--limit", "7")
-    assert len(listed(path, "--json").splitlines()) == 657
+    assert "7 × the same" in calls_table(path, "--limit", "7")
+    assert len(calls_table(path, "--json").splitlines()) == 657
 
 
 def test_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
-    assert listed(tmp_path) == "0 calls\n"
-    assert listed(tmp_path, "--json") == ""
+    assert calls_table(tmp_path) == "0 calls\n"
+    assert calls_table(tmp_path, "--json") == ""
 
 
 @requirement("cli.wrong-words-are-one-line")
@@ -265,34 +265,34 @@ def test_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
 )
 def test_unknown_or_ambiguous_name_exits_with_2_and_prints_one_line(word: str, output: str, tmp_path: Path) -> None:
     for last in "12":
-        saved(asked(f"aaaa-{last}", "toolu_a"), tmp_path)
+        saved(session_with_calls(f"aaaa-{last}", "toolu_a"), tmp_path)
 
-    done = calls(word, root=tmp_path)
+    result = calls(word, root=tmp_path)
 
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert output in done.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert output in result.stderr
 
 
 @requirement("cli.wrong-words-are-one-line")
 def test_missing_default_folder_prints_advice(tmp_path: Path) -> None:
-    done = calls(root=tmp_path)
+    result = calls(root=tmp_path)
 
-    assert done.exit_code == 2
-    assert "set CLAUDE_CONFIG_DIR" in done.stderr
+    assert result.exit_code == 2
+    assert "set CLAUDE_CONFIG_DIR" in result.stderr
 
 
 def test_id_that_is_a_prefix_of_another_selects_its_own_session(tmp_path: Path) -> None:
-    saved(asked("aaaa", "toolu_a"), tmp_path)
-    saved(asked("aaaa-b", "toolu_b"), tmp_path)
+    saved(session_with_calls("aaaa", "toolu_a"), tmp_path)
+    saved(session_with_calls("aaaa-b", "toolu_b"), tmp_path)
 
     assert ids("aaaa", root=tmp_path) == ["toolu_a"]
 
 
 @requirement("cli.default-root")
 def test_user_folder_is_read_by_default(tmp_path: Path) -> None:
-    saved(asked("one", "toolu_a"), tmp_path / "configured")
-    saved(asked("two", "toolu_b"), tmp_path / "home" / ".claude")
+    saved(session_with_calls("one", "toolu_a"), tmp_path / "configured")
+    saved(session_with_calls("two", "toolu_b"), tmp_path / "home" / ".claude")
     home = {"HOME": str(tmp_path / "home")}
 
     named = CliRunner().invoke(app, ["calls", "--json"], env=home | {"CLAUDE_CONFIG_DIR": str(tmp_path / "configured")})
@@ -304,10 +304,10 @@ def test_user_folder_is_read_by_default(tmp_path: Path) -> None:
 
 @requirement("cli.last-session")
 def test_last_selects_the_most_recent_session_with_its_subagents(tmp_path: Path) -> None:
-    story, starter, inner = with_agent("2.1.325")
-    os.utime(saved(story, tmp_path), (2_000, 2_000))
+    builder, starter, inner = session_with_subagent("2.1.325")
+    os.utime(saved(builder, tmp_path), (2_000, 2_000))
     for name, at in (("one", 1_000), ("two", 1_500)):
-        os.utime(saved(asked(name, f"toolu_{name}"), tmp_path), (at, at))
+        os.utime(saved(session_with_calls(name, f"toolu_{name}"), tmp_path), (at, at))
 
     assert sorted(ids("--last", root=tmp_path)) == sorted([starter, inner])
     assert sorted(ids("--last", tmp_path / "projects")) == sorted([starter, inner])
@@ -316,7 +316,7 @@ def test_last_selects_the_most_recent_session_with_its_subagents(tmp_path: Path)
 @requirement("cli.last-of-all")
 def test_last_searches_all_named_sources(tmp_path: Path) -> None:
     for name, at in (("one", 1_000), ("two", 2_000), ("three", 3_000)):
-        path = saved(asked(name, f"toolu_{name}"), tmp_path / name)
+        path = saved(session_with_calls(name, f"toolu_{name}"), tmp_path / name)
         os.utime(path, (at, at))
 
     assert ids("--last", tmp_path / "one", tmp_path / "two") == ["toolu_two"]
@@ -327,11 +327,11 @@ def test_last_searches_all_named_sources(tmp_path: Path) -> None:
 @requirement("cli.last-of-all")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 def test_recent_subagent_makes_its_session_the_last(version: str, tmp_path: Path) -> None:
-    story, starter, inner = with_agent(version)
-    os.utime(saved(story, tmp_path), (1_000, 1_000))
+    builder, starter, inner = session_with_subagent(version)
+    os.utime(saved(builder, tmp_path), (1_000, 1_000))
     for path in tmp_path.rglob("agent-*.jsonl"):
         os.utime(path, (3_000, 3_000))
-    os.utime(saved(asked("other", "toolu_other"), tmp_path), (2_000, 2_000))
+    os.utime(saved(session_with_calls("other", "toolu_other"), tmp_path), (2_000, 2_000))
 
     assert sorted(ids("--last", root=tmp_path)) == sorted([starter, inner])
 
@@ -351,7 +351,7 @@ def test_recent_codex_subagent_makes_its_session_the_last(tmp_path: Path) -> Non
 
 @requirement("cli.once")
 def test_file_named_twice_counts_once(tmp_path: Path) -> None:
-    path = asked("one", "toolu_a").write(tmp_path / "one.jsonl")
+    path = session_with_calls("one", "toolu_a").write(tmp_path / "one.jsonl")
 
     assert ids(path, path) == ["toolu_a"]
     assert ids(path, tmp_path / "." / "one.jsonl", tmp_path) == ["toolu_a"]
@@ -360,7 +360,7 @@ def test_file_named_twice_counts_once(tmp_path: Path) -> None:
 @requirement("cli.closed-pipe-is-quiet")
 @pytest.mark.parametrize("arguments", [["--json"], ["--limit", "0", "--unfold"]])
 def test_closed_output_pipe_is_not_an_error(arguments: list[str], tmp_path: Path) -> None:
-    path = asked("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
+    path = session_with_calls("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
 
     with subprocess.Popen(
         [*TOOLSPAN, "calls", str(path), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -386,17 +386,17 @@ def test_lone_surrogate_is_printed_and_kept_in_json(tmp_path: Path) -> None:
     (row,) = rows(path)
 
     assert (row["target"], row["message"]) == ("echo \ud83d", "Exit code 1\n\ud83d")
-    assert "echo" in listed(path)
+    assert "echo" in calls_table(path)
 
 
 def test_subagent_background_and_orphan_calls_are_marked(tmp_path: Path) -> None:
-    builder = mixed()
+    builder = mixed_session()
     call = builder.call("Bash", {"command": "serve"})
     builder.result(call, claude_results.in_background("b1", builder.task_output("b1")))
     builder.result("toolu_gone", "late")
     saved(builder, tmp_path)
 
-    output = listed(tmp_path)
+    output = calls_table(tmp_path)
 
     assert "succeeded ⟳" in output
     assert re.search(r"mixed ↳ .*Glob", output)
@@ -404,12 +404,12 @@ def test_subagent_background_and_orphan_calls_are_marked(tmp_path: Path) -> None
 
 
 def test_unreadable_file_is_reported_and_the_others_are_listed(tmp_path: Path) -> None:
-    asked("one", "toolu_a").write(tmp_path / "one.jsonl")
+    session_with_calls("one", "toolu_a").write(tmp_path / "one.jsonl")
     (tmp_path / "broken.jsonl.zst").write_bytes(b"no frame")
 
-    done = calls(tmp_path, "--json")
+    result = calls(tmp_path, "--json")
 
-    assert done.exit_code == 0
-    assert json.loads(done.stdout)["id"] == "toolu_a"
-    assert "broken.jsonl.zst" in done.stderr
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["id"] == "toolu_a"
+    assert "broken.jsonl.zst" in result.stderr
     assert calls(tmp_path / "broken.jsonl.zst").exit_code == 2

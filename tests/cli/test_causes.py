@@ -116,15 +116,15 @@ def test_group_shows_its_times_and_trend(tmp_path: Path) -> None:
     for _ in range(3):
         builder.wait(3_600_000)
         builder.result(builder.call("Bash", {"command": "ls /x"}), claude_results.exited(2, "ls: cannot access '/x'"))
-    rising, gone = groups(builder.write(tmp_path / "s.jsonl"))
+    rising, stopped = groups(builder.write(tmp_path / "s.jsonl"))
 
-    assert (rising["trend"], gone["trend"]) == ("rising", "gone")
+    assert (rising["trend"], stopped["trend"]) == ("rising", "gone")
     assert rising["first"] < rising["last"]
     assert rising["per_day"] == {"2026-11-02": 3}
 
 
 def searches(tmp_path: Path, dialect: str) -> Path:
-    """A search that found nothing, and one that failed."""
+    """Build a search without matches and one that failed."""
     if dialect == "claude":
         return claude(("cd /w && rg needle src", 1, ""), ("rg needle /no", 2, "rg: /no: No such file")).write(
             tmp_path / "s.jsonl"
@@ -153,14 +153,14 @@ def test_search_without_matches_is_not_an_error(dialect: str, tmp_path: Path) ->
     path = searches(tmp_path, dialect)
 
     result = calls(path)
-    shown = run("errors", path).stdout
+    output = run("errors", path).stdout
     stats = one_row(run("stats", path, "--json"))
 
     assert [(row["state"], row["error_kind"]) for row in result] == [
         ("failed", "nothing_found"), ("failed", "command_failed"),
     ]  # fmt: skip
-    assert shown.startswith("1 of 2 calls failed (50%)\n")
-    assert "1 search or check found nothing" in shown
+    assert output.startswith("1 of 2 calls failed (50%)\n")
+    assert "1 search or check found nothing" in output
     assert (stats["errors"], stats["nothing_found"], stats["tools"][0]["errors"]) == (1, 1, 1)
     assert "1 failed" in run("stats", path).stdout
     assert [group["kind"] for group in groups(path)] == ["command_failed", "nothing_found"]

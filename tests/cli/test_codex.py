@@ -17,20 +17,20 @@ from toolspan.testing.codex_builder import RolloutBuilder
 
 @pytest.fixture
 def rollout(user: Path) -> RolloutBuilder:
-    """A user of both clients, with one session of each."""
+    """Write one session of each client; return that of Codex."""
     other = TranscriptBuilder().prompt("Hello")
     other.result(other.call("Bash", {"command": "true"}), claude_results.ran("x"))
     other.write(user / ".claude/projects/-home-dev" / f"{other.session_id}.jsonl")
-    made = RolloutBuilder(cwd=str(user)).prompt("Do it").tokens(100, 10)
-    made.output(made.call("exec_command", {"cmd": "make"}), codex_builder.command_output("boom", code=2))
-    spawn = made.call("spawn_agent", {"message": "look"}, after_ms=1000)
-    child = made.fork(agent="Mill")
-    made.output(spawn, json.dumps({"agent_id": child.thread_id}))
+    builder = RolloutBuilder(cwd=str(user)).prompt("Do it").tokens(100, 10)
+    builder.output(builder.call("exec_command", {"cmd": "make"}), codex_builder.command_output("boom", code=2))
+    spawn = builder.call("spawn_agent", {"message": "look"}, after_ms=1000)
+    child = builder.fork(agent="Mill")
+    builder.output(spawn, json.dumps({"agent_id": child.thread_id}))
     child.prompt("look", after_ms=10)
     child.output(child.call("exec_command", {"cmd": "ls"}), codex_builder.command_output())
     child.write(user / ".codex")
-    made.write(user / ".codex")
-    return made
+    builder.write(user / ".codex")
+    return builder
 
 
 def run(*arguments: str) -> Result:
@@ -67,10 +67,10 @@ def test_errors_show_and_doctor_read_rollouts(
     rollout: RolloutBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "command failed" in run("errors").stdout
-    shown = run("show", rollout.thread_id).stdout
-    assert "Do it" in shown
-    assert "make" in shown
-    assert "ls" in shown
+    output = run("show", rollout.thread_id).stdout
+    assert "Do it" in output
+    assert "make" in output
+    assert "ls" in output
     monkeypatch.chdir(tmp_path)
     path = next((tmp_path / ".codex").rglob(f"*{rollout.thread_id}.jsonl"))
     (checkup,) = rows("doctor", "--roundtrip")
@@ -92,7 +92,7 @@ def test_file_that_is_not_a_transcript_is_refused(tmp_path: Path) -> None:
 
 
 def test_call_without_an_id_has_none_in_json(tmp_path: Path) -> None:
-    made = RolloutBuilder()
-    made.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
-    path = made.write(tmp_path)
+    builder = RolloutBuilder()
+    builder.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
+    path = builder.write(tmp_path)
     assert [(row["id"], row["tool"]) for row in rows("calls", str(path))] == [("", "web_search")]

@@ -1,4 +1,4 @@
-"""`toolspan demo`: run, record and read, all of it real."""
+"""`toolspan demo` runs, records and reads real calls."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DEMO = [*TOOLSPAN, "demo"]
 
 @requirement("demo.circle")
 def test_demo_runs_real_tools_and_its_transcript_agrees(tmp_path: Path) -> None:
-    done = subprocess.run([*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120)
-    output = json.loads(done.stdout)
+    result = subprocess.run([*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120)
+    output = json.loads(result.stdout)
     read = toolspan.read(output["transcript"])
 
     assert [(call["tool"], call["state"]) for call in output["calls"]][3:] == [
@@ -36,10 +36,10 @@ def test_demo_runs_real_tools_and_its_transcript_agrees(tmp_path: Path) -> None:
 
 @requirement("demo.circle")
 def test_demo_explains_its_steps(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [*DEMO, "--folder", str(tmp_path)], capture_output=True, check=True, encoding="utf-8",
         timeout=120,
     )  # fmt: skip
 
     for text in ("Edit  greet.py", "Recorded in", "toolspan show", "blocked_by_hook"):
-        assert text in done.stdout
+        assert text in result.stdout

@@ -1,4 +1,4 @@
-"""`toolspan doctor`: its exit code, its words, its JSON."""
+"""`toolspan doctor`: exit code, text and JSON."""
 
 from __future__ import annotations
 
@@ -43,40 +43,40 @@ def saved(builder: TranscriptBuilder, root: Path, cwd: str | Path, at: int = 1_0
 
 @pytest.fixture
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, which is one of its own."""
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    return here.resolve()
+    """Change to an empty folder."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder.resolve()
 
 
 @requirement("doctor.exit-code")
 def test_doctor_exits_with_1_if_a_file_needs_repair(tmp_path: Path) -> None:
     good, damaged = healthy("a").write(tmp_path / "a.jsonl"), torn("b").write(tmp_path / "b.jsonl")
 
-    done = doctor(good)
-    assert done.exit_code == 0
-    assert "4 lines · 1 call · 0 malformed" in done.stdout
-    assert "healthy; the client accepts it" in done.stdout
+    result = doctor(good)
+    assert result.exit_code == 0
+    assert "4 lines · 1 call · 0 malformed" in result.stdout
+    assert "healthy; the client accepts it" in result.stdout
 
-    done = doctor(damaged)
-    assert done.exit_code == doctor(damaged, "--json").exit_code == 1
-    assert re.search(r"error +torn_line +5 +1 +A line in the middle", done.stdout)
-    assert "needs repair; the client skips damaged lines" in done.stdout
+    result = doctor(damaged)
+    assert result.exit_code == doctor(damaged, "--json").exit_code == 1
+    assert re.search(r"error +torn_line +5 +1 +A line in the middle", result.stdout)
+    assert "needs repair; the client skips damaged lines" in result.stdout
 
-    done = doctor(tmp_path)
-    assert done.exit_code == 1
-    assert "b.jsonl" in done.stdout
-    assert "a.jsonl" not in done.stdout
-    assert "2 files checked, 1 needs repair" in done.stdout
+    result = doctor(tmp_path)
+    assert result.exit_code == 1
+    assert "b.jsonl" in result.stdout
+    assert "a.jsonl" not in result.stdout
+    assert "2 files checked, 1 needs repair" in result.stdout
 
 
 @requirement("doctor.exit-code")
 def test_warnings_alone_exit_with_0(tmp_path: Path) -> None:
-    done = doctor(healthy().result("toolu_gone", "late").write(tmp_path / "s.jsonl"))
+    result = doctor(healthy().result("toolu_gone", "late").write(tmp_path / "s.jsonl"))
 
-    assert done.exit_code == 0
-    assert "orphan_result" in done.stdout
+    assert result.exit_code == 0
+    assert "orphan_result" in result.stdout
 
 
 @requirement("doctor.roundtrip")
@@ -130,9 +130,9 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
 def test_newest_session_of_the_current_folder_is_checked_by_default(tmp_path: Path, cwd: Path) -> None:
     saved(healthy("elsewhere"), tmp_path, "/elsewhere", 3_000)
     saved(healthy("twin"), tmp_path, f"{cwd}-two", 4_000)
-    done = doctor(root=tmp_path)
-    assert done.exit_code == 2
-    assert "this folder has no session" in done.stderr
+    result = doctor(root=tmp_path)
+    assert result.exit_code == 2
+    assert "this folder has no session" in result.stderr
 
     saved(healthy("old"), tmp_path, cwd, 1_000)
     newest = saved(healthy("new"), tmp_path, cwd, 2_000)
@@ -169,10 +169,10 @@ def test_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no frame")
     torn("b").write(tmp_path / "b.jsonl")
 
-    done = doctor(tmp_path)
+    result = doctor(tmp_path)
 
-    assert "a.jsonl.zst" in done.stderr
-    assert "torn_line" in done.stdout
+    assert "a.jsonl.zst" in result.stderr
+    assert "torn_line" in result.stdout
 
 
 @requirement("doctor.advice")
@@ -186,13 +186,13 @@ def test_unrepairable_file_gets_no_repair_advice(kind: str, tmp_path: Path) -> N
     else:
         path.write_text("a list\nof things\n", encoding="utf-8")
 
-    done = doctor(path)
+    result = doctor(path)
 
-    assert done.exit_code == 1
-    assert "toolspan repair" not in done.stdout
-    assert "Claude Code 2.1" not in done.stdout
-    assert ("no_transcript" if kind == "other" else "unanswered_call") in done.stdout
-    assert "torn_line" not in done.stdout
+    assert result.exit_code == 1
+    assert "toolspan repair" not in result.stdout
+    assert "Claude Code 2.1" not in result.stdout
+    assert ("no_transcript" if kind == "other" else "unanswered_call") in result.stdout
+    assert "torn_line" not in result.stdout
 
 
 @requirement("doctor.advice")

@@ -1,4 +1,4 @@
-"""Lines drawn without a console's own layout: the same bytes, sooner."""
+"""Lines printed without Rich's layout have the same bytes."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def groups(*arguments: str | Path) -> list[dict[str, Any]]:
     return rows(errors(*arguments, "--json"))
 
 
-def night(session_id: str = "night") -> TranscriptBuilder:
-    """Three commands that failed alike, one edit that was refused, one call that went well."""
+def failed_session(session_id: str = "night") -> TranscriptBuilder:
+    """Build three commands that fail alike, a refused edit and a successful call."""
     builder = TranscriptBuilder(session_id=session_id).prompt("go")
     for code in (1, 2, 3):
         call = builder.call("Bash", {"command": "make"}, after_ms=1_000)
@@ -39,7 +39,7 @@ def night(session_id: str = "night") -> TranscriptBuilder:
 
 @requirement("errors.groups")
 def test_errors_are_grouped_by_kind_tool_and_wording_most_frequent_first(tmp_path: Path) -> None:
-    result = groups(night().write(tmp_path / "s.jsonl"))
+    result = groups(failed_session().write(tmp_path / "s.jsonl"))
 
     assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in result] == [
         (3, "command_failed", "Bash", "command_failed make: PATH is missing"),
@@ -53,14 +53,14 @@ def test_errors_are_grouped_by_kind_tool_and_wording_most_frequent_first(tmp_pat
 @requirement("errors.groups")
 def test_sessions_are_counted_per_group(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        night(name).write(tmp_path / f"{name}.jsonl")
+        failed_session(name).write(tmp_path / f"{name}.jsonl")
 
     assert [(group["count"], group["sessions"]) for group in groups(tmp_path)] == [(6, 2), (2, 2)]
 
 
 @requirement("errors.advice")
 def test_each_group_has_a_cause_and_a_solution(tmp_path: Path) -> None:
-    path = night().write(tmp_path / "s.jsonl")
+    path = failed_session().write(tmp_path / "s.jsonl")
 
     output = errors(path).stdout
 
@@ -74,7 +74,7 @@ def test_each_group_has_a_cause_and_a_solution(tmp_path: Path) -> None:
 
 @requirement("errors.share")
 def test_first_line_counts_failed_calls_without_orphan_results(tmp_path: Path) -> None:
-    builder = night()
+    builder = failed_session()
     path = builder.write(tmp_path / "s.jsonl")
     assert errors(path).stdout.startswith("4 of 5 calls failed (80%)\n")
     assert errors(path, "--tool", "Bash").stdout.startswith("3 of 3 calls failed (100%)\n")
@@ -95,25 +95,25 @@ def test_calls_without_a_result_are_reported_as_such(tmp_path: Path) -> None:
     assert "before the result was recorded" in group["cause"]
 
 
-def family(root: Path) -> None:
-    """A session with a subagent, a fork, an open call and an orphan, and a stranger."""
-    builder = night()
+def write_related_sessions(root: Path) -> None:
+    """Write a session with a subagent, a fork, an open call and an orphan, and an unrelated one."""
+    builder = failed_session()
     starter = builder.call("Agent", {"prompt": "p"})
     agent = builder.agent(starter).prompt("p")
     agent.result(agent.call("Bash", {"command": "x"}), claude_results.exited(9))
-    twin = builder.fork("twin")
-    twin.result(twin.call("Grep", {"pattern": "("}), claude_results.failed("regex parse error"))
-    twin.call("Bash", {"command": "sleep 1"})
+    fork = builder.fork("fork")
+    fork.result(fork.call("Grep", {"pattern": "("}), claude_results.failed("regex parse error"))
+    fork.call("Bash", {"command": "sleep 1"})
     builder.result(starter, claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1))
     builder.result("toolu_gone", claude_results.failed("late"))
-    for each in (builder, twin, night("stranger")):
-        each.write(root / f"{each.session_id}.jsonl")
+    for session in (builder, fork, failed_session("unrelated")):
+        session.write(root / f"{session.session_id}.jsonl")
 
 
 @requirement("errors.filters-change-nothing-else")
 @pytest.mark.parametrize("form", [[], ["--json"], ["--limit", "0"]])
 def test_filter_that_matches_everything_changes_nothing(form: list[str], tmp_path: Path) -> None:
-    family(tmp_path)
+    write_related_sessions(tmp_path)
     files = sorted(tmp_path.glob("*.jsonl"))
 
     assert len(files) == 3
@@ -126,17 +126,17 @@ def test_filter_that_matches_everything_changes_nothing(form: list[str], tmp_pat
 def test_success_overrides_the_interrupted_copy_of_a_fork(arguments: list[str], tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="origin").prompt("go")
     call = builder.call("Bash", {"command": "make"})
-    twin = builder.fork("twin").resume()
+    fork = builder.fork("fork").resume()
     builder.result(call, claude_results.ran("done"))
-    for each in (builder, twin):
-        each.write(tmp_path / f"{each.session_id}.jsonl")
+    for session in (builder, fork):
+        session.write(tmp_path / f"{session.session_id}.jsonl")
 
     assert errors(tmp_path, *arguments).stdout.startswith("0 of 1 call failed (0%)\n")
-    assert [group["kind"] for group in groups(tmp_path / "twin.jsonl", *arguments)] == ["interrupted"]
+    assert [group["kind"] for group in groups(tmp_path / "fork.jsonl", *arguments)] == ["interrupted"]
 
 
 def test_limit_says_how_many_groups_are_hidden(tmp_path: Path) -> None:
-    path = night().write(tmp_path / "s.jsonl")
+    path = failed_session().write(tmp_path / "s.jsonl")
 
     output = errors(path, "--limit", "1").stdout
 
@@ -163,10 +163,10 @@ def test_hint_names_the_location_of_the_call(tmp_path: Path) -> None:
 
 
 def test_running_call_is_not_an_error(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="now", start=datetime.now(UTC)).prompt("go")
-    story.result(story.call("Bash", {"command": "make"}), claude_results.exited(1, "no rule"))
-    story.call("Bash", {"command": "sleep 600"})
-    story.write(tmp_path / "now.jsonl")
+    builder = TranscriptBuilder(session_id="now", start=datetime.now(UTC)).prompt("go")
+    builder.result(builder.call("Bash", {"command": "make"}), claude_results.exited(1, "no rule"))
+    builder.call("Bash", {"command": "sleep 600"})
+    builder.write(tmp_path / "now.jsonl")
     assert [group["kind"] for group in groups(tmp_path)] == ["command_failed"]
     assert [row["state"] for row in rows(run("calls", tmp_path, "--json"))] == ["failed", "running"]
     (session,) = rows(run("sessions", tmp_path, "--json"))

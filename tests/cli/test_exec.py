@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 import toolspan
-from tests.cli.person import message
+from tests.cli.terminal import message
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 COMMAND = [
     *(*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"),
-    *("--setting-sources", ""),  # a developer's own settings are not for tests
+    *("--setting-sources", ""),  # ignore the developer's settings
 ]
 
 
 def run(
     folder: Path, *lines: str, options: tuple[str, ...] = ("--transcript", "none")
 ) -> tuple[list[dict[str, object]], subprocess.CompletedProcess[str]]:
-    done = subprocess.run(
+    result = subprocess.run(
         [*COMMAND, *options],
         cwd=folder,
         input="".join(line + "\n" for line in lines),
@@ -39,19 +39,19 @@ def run(
         timeout=60,
         check=False,
     )
-    return [json.loads(line) for line in done.stdout.splitlines()], done
+    return [json.loads(line) for line in result.stdout.splitlines()], result
 
 
 @requirement("exec.one-result")
 def test_every_call_gets_one_line_and_end_of_input_ends_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
-    rows, done = run(
+    rows, result = run(
         tmp_path,
         message(("r", "Read", {"file_path": "a.txt"}), ("x", "Nothing", {})),
         message(("b", "Bash", {"command": "echo hi"})),
     )
 
-    assert done.returncode == 0
+    assert result.returncode == 0
     assert sorted(str(row["tool_use_id"]) for row in rows) == ["b", "r", "x"]
     by_id = {row["tool_use_id"]: row for row in rows}
     assert by_id["r"]["content"] == "1\thello\n2\t"
@@ -62,7 +62,7 @@ def test_every_call_gets_one_line_and_end_of_input_ends_the_command(tmp_path: Pa
 
 @requirement("exec.malformed")
 def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) -> None:
-    rows, done = run(
+    rows, result = run(
         tmp_path,
         "{broken",
         "[]",
@@ -71,7 +71,7 @@ def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) 
         message(("b", "Bash", {"command": "echo hi"})),
     )
 
-    assert done.returncode == 0
+    assert result.returncode == 0
     assert [(row["type"], row.get("line")) for row in rows] == [
         ("error", 1),
         ("error", 2),
@@ -83,13 +83,13 @@ def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) 
 @requirement("exec.lenient")
 def test_lone_surrogates_and_huge_numbers_cost_no_call_its_answer(tmp_path: Path) -> None:
     hello = {"command": "echo hi"}
-    rows, done = run(
+    rows, result = run(
         tmp_path,
         message(("a", "Bash", {"command": "echo x\ud800y"}), ("b", "Bash", hello)),
         message(("c", "Bash", {**hello, "timeout": 5000})).replace("5000", "1e400"),
     )
 
-    assert done.returncode == 0
+    assert result.returncode == 0
     output = {row.get("tool_use_id"): row.get("content") for row in rows if row["type"] == "result"}
     assert output == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
 
@@ -112,11 +112,11 @@ def test_events_of_a_call_are_printed_in_order(tmp_path: Path) -> None:
     assert isinstance(tools, list)
     assert {"Bash", "Read", "Edit", "Write"} <= set(tools)
     kinds = [row["type"] for row in rows]
-    wanted = [
+    expected = [
         "call.requested", "permission.decided", "call.started", "call.finished", "result",
         "batch.finished",
     ]  # fmt: skip
-    assert [kind for kind in kinds if kind in wanted] == wanted
+    assert [kind for kind in kinds if kind in expected] == expected
 
 
 @requirement("exec.settings")
@@ -154,10 +154,10 @@ def test_rules_of_a_settings_file_apply(tmp_path: Path) -> None:
 def test_unsupported_settings_are_refused_by_name(tmp_path: Path, text: str, word: str) -> None:
     settings = tmp_path / "settings.json"
     settings.write_text(text, encoding="utf-8")
-    _, done = run(tmp_path, options=("--transcript", "none", "--settings", str(settings)))
+    _, result = run(tmp_path, options=("--transcript", "none", "--settings", str(settings)))
 
-    assert done.returncode == 2
-    assert word in done.stderr
+    assert result.returncode == 2
+    assert word in result.stderr
 
 
 @requirement("exec.interrupt")
@@ -194,7 +194,7 @@ def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp
 
 
 def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
-    """The rows until the command has printed something."""
+    """Return the rows up to the first progress of the command."""
     for line in out:
         row = json.loads(line)
         yield row
@@ -207,14 +207,14 @@ def test_unwritable_transcript_is_reported_and_the_calls_run(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(5)]
 
-    rows, done = run(tmp_path, *lines, options=("--transcript", "file/t.jsonl"))
+    rows, result = run(tmp_path, *lines, options=("--transcript", "file/t.jsonl"))
 
     assert [row["state"] for row in rows] == ["succeeded"] * 5
-    assert done.returncode == 0
+    assert result.returncode == 0
     about = f"toolspan exec: not recorded: {tmp_path}/file/t.jsonl: "
-    lost = [line.removeprefix(about) for line in done.stderr.splitlines() if about in line]
+    lost = [line.removeprefix(about) for line in result.stderr.splitlines() if about in line]
     assert lost[0] == "Not a directory"
-    assert len(lost) == len(set(lost)) == 4  # three reasons, and the sum
+    assert len(lost) == len(set(lost)) == 4  # three reasons and the summary
     assert lost[-1].endswith(" times in total")
 
 
@@ -222,7 +222,7 @@ def test_unwritable_transcript_is_reported_and_the_calls_run(tmp_path: Path) -> 
 def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
     lines = (message(("a", "Bash", {"command": "true"})), message(("b", "Bash", {"command": "touch later"})))
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
+        result = subprocess.run(
             [*COMMAND, "--transcript", "none"],
             cwd=tmp_path,
             input="\n".join(lines).encode(),
@@ -232,8 +232,8 @@ def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
             check=False,
         )
 
-    assert done.returncode == 3
-    assert done.stderr.count(b"cannot write to standard output") == 1
+    assert result.returncode == 3
+    assert result.stderr.count(b"cannot write to standard output") == 1
     assert not (tmp_path / "later").exists()
 
 
@@ -242,18 +242,18 @@ def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
 def test_invalid_rule_on_the_command_line_is_refused(tmp_path: Path, rule: str) -> None:
     line = message(("a", "Bash", {"command": "touch ran"}))
     options = ("--transcript", "none", "--disallowed-tools", rule)
-    _, done = run(tmp_path, line, options=options)
+    _, result = run(tmp_path, line, options=options)
 
-    assert done.returncode == 2
+    assert result.returncode == 2
     assert not (tmp_path / "ran").exists()
 
 
 @requirement("exec.interrupt")
 def test_closed_standard_input_runs_nothing(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "toolspan", "exec", "--transcript", "none"]) + " <&-"
-    done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
+    result = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
 
-    assert done.returncode == 0
+    assert result.returncode == 0
 
 
 @requirement("exec.notices")

@@ -32,8 +32,8 @@ def test_export_has_the_calls_that_calls_lists() -> None:
     listed = run("calls", ARCHIVE, "--json").stdout.splitlines()
     output = exported(ARCHIVE).splitlines()
 
-    wanted = sorted(json.loads(line)["id"] for line in listed)
-    assert sorted(json.loads(line)["id"] for line in output) == wanted
+    expected = sorted(json.loads(line)["id"] for line in listed)
+    assert sorted(json.loads(line)["id"] for line in output) == expected
 
 
 @requirement("export.choice")
@@ -71,10 +71,10 @@ def test_every_format_can_be_written_to_a_file(form: str, tmp_path: Path) -> Non
 
 @requirement("export.choice")
 def test_empty_export_is_reported(tmp_path: Path) -> None:
-    done = run("export", ARCHIVE, "--tool", "nobody")
+    result = run("export", ARCHIVE, "--tool", "nobody")
     lost = run("export", ARCHIVE, "-o", tmp_path / "no" / "folder")
 
-    assert (done.exit_code, done.stderr) == (2, "toolspan: no tool 'nobody' among 16 tools: Agent, Bash, Edit, …\n")
+    assert (result.exit_code, result.stderr) == (2, "toolspan: no tool 'nobody' among 16 tools: Agent, Bash, Edit, …\n")
     assert (lost.exit_code, lost.stderr.count("\n")) == (2, 1)
 
 
@@ -101,12 +101,12 @@ def test_skeleton_contains_no_targets() -> None:
 def test_show_writes_a_full_redacted_or_anonymized_page(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
 
-    done = run("show", ARCHIVE, "3c5a7e91", "--html", "-o", path)
+    result = run("show", ARCHIVE, "3c5a7e91", "--html", "-o", path)
     page = path.read_text(encoding="utf-8")
     redacted = run("show", ARCHIVE, "3c5a7e91", "--html", "--redact").stdout
     bare = run("show", ARCHIVE, "3c5a7e91", "--html", "--skeleton").stdout
 
-    assert (done.exit_code, done.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, "")
     assert page.startswith("<!doctype html>")
     assert "Jumping gauge levels" in page
     assert '"role":"Explore"' in page
@@ -125,20 +125,20 @@ def test_export_writes_the_page_of_show_and_opens_it(tmp_path: Path) -> None:
     env = {**home_at(None), "BROWSER": str(browser), "TMPDIR": str(tmp_path)}
 
     typed("export", ARCHIVE, "3c5a7e91", "--format", "html", "-o", page, "--open", env=env)
-    shown = typed("show", ARCHIVE, "3c5a7e91", "--html", env=env).stdout
+    output = typed("show", ARCHIVE, "3c5a7e91", "--html", env=env).stdout
     typed("show", ARCHIVE, "3c5a7e91", "--html", "--open", env=env)
     first, second = opened.read_text(encoding="utf-8").split()
 
-    assert page.read_text(encoding="utf-8") == shown
+    assert page.read_text(encoding="utf-8") == output
     assert first == page.as_uri()
-    assert Path(second.removeprefix("file://")).read_text(encoding="utf-8") == shown
+    assert Path(second.removeprefix("file://")).read_text(encoding="utf-8") == output
 
 
 @requirement("export.page")
 def test_page_of_several_sessions_is_refused() -> None:
-    done = run("export", ARCHIVE, "--format", "html")
+    result = run("export", ARCHIVE, "--format", "html")
 
-    assert (done.exit_code, "sessions in this folder" in done.stderr) == (2, True)
+    assert (result.exit_code, "sessions in this folder" in result.stderr) == (2, True)
     assert run("export", ARCHIVE, "--format", "html", "--last").stdout.startswith("<!doctype html>")
     assert run("export", ARCHIVE, "--open").exit_code == 2
     assert '"tool":"Bash"' not in run("export", ARCHIVE, "3c5a7e91", "--format", "html", "--tool", "grep").stdout
@@ -154,7 +154,7 @@ def test_page_of_several_sessions_is_refused() -> None:
     ],
 )
 def test_impossible_page_is_refused_in_one_line(arguments: list[str], text: str) -> None:
-    done = run("show", ARCHIVE, "--last", *arguments)
+    result = run("show", ARCHIVE, "--last", *arguments)
 
-    assert done.exit_code == 2
-    assert text in done.stderr
+    assert result.exit_code == 2
+    assert text in result.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.person import message
+from tests.cli.terminal import message
 from tests.cli.test_exec import run
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 MISSING = "the PreToolUse hook '/no/such/guard' failed and is ignored: "
 LATE = "the PreToolUse hook 'sleep 1000' failed and is ignored: "
-CLIENT = {"name": "somebody", "version": "1"}
+CLIENT = {"name": "terminal", "version": "1"}
 FAILING = at("PreToolUse", command("/no/such/guard"), command("sleep 1000", timeout=0.05))
 
 
@@ -33,10 +33,10 @@ def settings(folder: Path, block: object) -> tuple[str, str]:
 def test_failing_hook_is_reported_once_and_counted_at_the_end(tmp_path: Path) -> None:
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(3)]
 
-    rows, done = run(tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING)))
+    rows, result = run(tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING)))
 
     assert [row["state"] for row in rows] == ["succeeded"] * 3
-    output = [line.removeprefix("toolspan exec: ") for line in done.stderr.splitlines()]
+    output = [line.removeprefix("toolspan exec: ") for line in result.stderr.splitlines()]
     missing = [line.removeprefix(MISSING) for line in output if line.startswith(MISSING)]
     late = [line.removeprefix(LATE) for line in output if line.startswith(LATE)]
     assert len(output) == len(missing) + len(late)
@@ -50,9 +50,9 @@ def test_hook_that_fails_closed_is_reported_only_in_the_result(tmp_path: Path) -
     line = message(("a", "Bash", {"command": "true"}))
     options = ("--transcript", "none", "--fail-closed", *settings(tmp_path, FAILING))
 
-    ((row,), done) = run(tmp_path, line, options=options)
+    ((row,), result) = run(tmp_path, line, options=options)
 
-    assert (row["state"], done.stderr) == ("blocked_by_hook", "")
+    assert (row["state"], result.stderr) == ("blocked_by_hook", "")
 
 
 @requirement("cli.hook-faults")
@@ -65,10 +65,10 @@ def test_run_reports_a_failing_hook_on_stderr(tmp_path: Path, form: str) -> None
     script = [[use("Bash", command="touch ran")], say("Done.")]
     output = ("--setting-sources", "", "--output-format", form, *settings(tmp_path, block))
 
-    done = run_agent(tmp_path, script, *output)
+    result = run_agent(tmp_path, script, *output)
 
     assert (tmp_path / "work" / "ran").exists()
-    first, last = done.stderr.splitlines()
+    first, last = result.stderr.splitlines()
     assert first.startswith("toolspan: the PreToolUse hook ")
     assert first.endswith("failed and is ignored: Failed with non-blocking status code: red")
     assert last.startswith("toolspan: the SessionEnd hook '/no/such/guard' failed and is ignored: ")
@@ -95,8 +95,8 @@ def test_server_reports_a_failing_hook_on_stderr(tmp_path: Path) -> None:
         for number, (method, params) in enumerate(
             [("initialize", hello), ("tools/call", called), ("tools/call", called)]
         ):
-            asked = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-            child.stdin.write(json.dumps(asked) + "\n")
+            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            child.stdin.write(json.dumps(request) + "\n")
             child.stdin.flush()
             assert json.loads(child.stdout.readline())["id"] == number
         output = child.communicate(timeout=60)[1].splitlines()
@@ -112,12 +112,12 @@ def test_folder_name_is_printed_without_control_characters(tmp_path: Path) -> No
     (folder / ".claude").mkdir(parents=True)
     (folder / ".claude/settings.json").write_text(json.dumps({"hooks": FAILING}), encoding="utf-8")
 
-    rows, done = run(
+    rows, result = run(
         folder,
         message(("a", "Bash", {"command": "true"})),
         options=("--transcript", "none", "--setting-sources", "project"),
     )
 
     assert [row["state"] for row in rows] == ["succeeded"]
-    assert "untrusted folder" in done.stderr
-    assert not set(done.stderr) & {"\x1b", "\x07"}
+    assert "untrusted folder" in result.stderr
+    assert not set(result.stderr) & {"\x1b", "\x07"}

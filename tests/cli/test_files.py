@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.analysis.file_acts import Desk, Rollout
+from tests.analysis.recorded_edits import ClaudeFolder, CodexFolder
 from tests.cli.command import rows as rows_of
 from tests.cli.command import run
 from tests.requirement import requirement
@@ -32,25 +32,27 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def workspace(tmp_path: Path) -> ClaudeFolder:
     (tmp_path / "work").mkdir()
-    desk = Desk(tmp_path / "work")
-    desk.write("a.py", "one\ntwo\n")
-    desk.edit("a.py", "two", "2\n3")
-    desk.write("b.md", "text\n")
-    asked = {"file_path": desk.path("b.md"), "old_string": "x", "new_string": "y"}
-    desk.story.result(desk.story.call("Edit", asked), claude_results.refused("String to replace not found in file."))
-    return desk
+    workspace = ClaudeFolder(tmp_path / "work")
+    workspace.write("a.py", "one\ntwo\n")
+    workspace.edit("a.py", "two", "2\n3")
+    workspace.write("b.md", "text\n")
+    edit = {"file_path": workspace.path("b.md"), "old_string": "x", "new_string": "y"}
+    workspace.builder.result(
+        workspace.builder.call("Edit", edit), claude_results.refused("String to replace not found in file.")
+    )
+    return workspace
 
 
-def transcript(desk: Desk) -> str:
-    return desk.transcript().file
+def transcript(workspace: ClaudeFolder) -> str:
+    return workspace.transcript().file
 
 
 @requirement("files.command")
 @pytest.mark.parametrize("columns", [60, 80, 140])
-def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int) -> None:
-    output = printed(transcript(desk), columns=columns).splitlines()
+def test_changed_files_are_listed_with_lines_and_errors(workspace: ClaudeFolder, columns: int) -> None:
+    output = printed(transcript(workspace), columns=columns).splitlines()
     assert all(len(line) <= columns for line in output)
     first, second = (line.split() for line in output[2:4])
     assert first[first.index("2") :][:3] == ["2", "+4", "−1"]
@@ -61,38 +63,38 @@ def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int
 
 
 @requirement("files.command")
-def test_json_has_one_object_per_file(desk: Desk) -> None:
-    first, second = rows(transcript(desk))
+def test_json_has_one_object_per_file(workspace: ClaudeFolder) -> None:
+    first, second = rows(transcript(workspace))
     assert (first["path"], first["changes"], first["added"], first["removed"]) == (
-        desk.path("a.py"), 2, 4, 1,
+        workspace.path("a.py"), 2, 4, 1,
     )  # fmt: skip
     assert (second["errors"], second["created"]) == (1, 1)
-    edited = rows(transcript(desk), "--tool", "edit")
-    assert {row["path"]: row["changes"] for row in edited} == {desk.path("a.py"): 1, desk.path("b.md"): 0}
+    edited = rows(transcript(workspace), "--tool", "edit")
+    assert {row["path"]: row["changes"] for row in edited} == {workspace.path("a.py"): 1, workspace.path("b.md"): 0}
 
 
 @requirement("files.command")
-def test_the_history_of_a_file_has_every_diff(desk: Desk) -> None:
-    output = printed(transcript(desk), "a.py")
+def test_the_history_of_a_file_has_every_diff(workspace: ClaudeFolder) -> None:
+    output = printed(transcript(workspace), "a.py")
     assert "created" in output
     assert "@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in output
     assert output.endswith("2 changes\nTimes in UTC.\n")
-    made, changed = rows(transcript(desk), "--path", "a.py")
-    assert (made["kind"], changed["kind"]) == ("created", "edited")
+    created, changed = rows(transcript(workspace), "--path", "a.py")
+    assert (created["kind"], changed["kind"]) == ("created", "edited")
     assert changed["diff"].endswith("-two\n+2\n+3\n")
-    assert "1 further call failed" in printed(transcript(desk), "b.md")
+    assert "1 further call failed" in printed(transcript(workspace), "b.md")
 
 
 @requirement("files.command")
-def test_content_of_a_file_is_printed_as_it_was(desk: Desk) -> None:
-    made = rows(transcript(desk), "a.py")[0]["call"]
-    assert printed(transcript(desk), "a.py", "--content") == "one\n2\n3\n"
-    assert printed(transcript(desk), "a.py", "--after", made) == "one\ntwo\n"
-    assert printed(transcript(desk), "a.py", "--before", made) == ""
-    (row,) = rows(transcript(desk), "a.py", "--before", made[:14])
+def test_content_of_a_file_is_printed_as_it_was(workspace: ClaudeFolder) -> None:
+    call = rows(transcript(workspace), "a.py")[0]["call"]
+    assert printed(transcript(workspace), "a.py", "--content") == "one\n2\n3\n"
+    assert printed(transcript(workspace), "a.py", "--after", call) == "one\ntwo\n"
+    assert printed(transcript(workspace), "a.py", "--before", call) == ""
+    (row,) = rows(transcript(workspace), "a.py", "--before", call[:14])
     assert (row["exists"], row["content"], row["confidence"]) == (False, None, "exact")
-    done = files(transcript(desk), "a.py", "--after", made)
-    assert f"after {made}: exact" in done.stderr
+    result = files(transcript(workspace), "a.py", "--after", call)
+    assert f"after {call}: exact" in result.stderr
 
 
 @requirement("files.command")
@@ -107,19 +109,19 @@ def test_content_of_a_file_is_printed_as_it_was(desk: Desk) -> None:
         (["nowhere.jsonl"], "no such file"),
     ],
 )
-def test_invalid_arguments_are_reported_in_one_line(desk: Desk, arguments: list[str], text: str) -> None:
-    done = files(transcript(desk), *arguments)
-    assert done.exit_code == 2
-    assert text in done.stderr
-    assert "Traceback" not in done.output
+def test_invalid_arguments_are_reported_in_one_line(workspace: ClaudeFolder, arguments: list[str], text: str) -> None:
+    result = files(transcript(workspace), *arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert "Traceback" not in result.output
 
 
 @requirement("files.command")
-def test_folder_path_restricts_the_list(desk: Desk) -> None:
-    (desk.folder / "sub").mkdir()
-    desk.write("sub/c.py", "1\n")
-    result = rows(transcript(desk), "--path", desk.folder / "sub")
-    assert [row["path"] for row in result] == [desk.path("sub/c.py")]
+def test_folder_path_restricts_the_list(workspace: ClaudeFolder) -> None:
+    (workspace.folder / "sub").mkdir()
+    workspace.write("sub/c.py", "1\n")
+    result = rows(transcript(workspace), "--path", workspace.folder / "sub")
+    assert [row["path"] for row in result] == [workspace.path("sub/c.py")]
 
 
 @requirement("files.command")
@@ -134,47 +136,49 @@ def test_archive_is_listed_by_project(tmp_path: Path) -> None:
 @requirement("files.command")
 def test_moved_file_keeps_its_history(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    desk = Rollout(tmp_path / "work")
-    desk.patch(AddFile(path="a.py", lines=("one", "two")))
+    workspace = CodexFolder(tmp_path / "work")
+    workspace.patch(AddFile(path="a.py", lines=("one", "two")))
     chunk = PatchChunk(lines=(" one", "-two", "+2"))
-    moved = desk.patch(UpdateFile(path="a.py", chunks=(chunk,), move_to="b.py"))
-    desk.patch(DeleteFile(path="b.py"))
-    rollout = desk.transcript().file
+    moved = workspace.patch(UpdateFile(path="a.py", chunks=(chunk,), move_to="b.py"))
+    workspace.patch(DeleteFile(path="b.py"))
+    rollout = workspace.transcript().file
 
     assert printed(rollout, "b.py", "--after", moved) == "one\n2\n"
-    came, gone = rows(rollout, "b.py")
-    assert (came["kind"], came["moved_from"]) == ("moved", desk.path("a.py"))
-    assert "rename from" in came["diff"]
-    assert "-two\n+2\n" in came["diff"]
-    assert gone["kind"] == "deleted"
+    arrival, deletion = rows(rollout, "b.py")
+    assert (arrival["kind"], arrival["moved_from"]) == ("moved", workspace.path("a.py"))
+    assert "rename from" in arrival["diff"]
+    assert "-two\n+2\n" in arrival["diff"]
+    assert deletion["kind"] == "deleted"
     assert "rename to" in rows(rollout, "a.py")[1]["diff"]
 
 
 @requirement("files.command")
-def test_dialect_restricts_the_list_to_one_client(desk: Desk, tmp_path: Path) -> None:
+def test_dialect_restricts_the_list_to_one_client(workspace: ClaudeFolder, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    rollout = Rollout(tmp_path / "other")
+    rollout = CodexFolder(tmp_path / "other")
     rollout.patch(AddFile(path="z.py", lines=("one",)))
-    both = [transcript(desk), rollout.transcript().file]
+    sources = [transcript(workspace), rollout.transcript().file]
 
-    codex = {row["path"] for row in rows(*both, "--dialect", "codex")}
-    claude = {row["path"] for row in rows(*both, "--dialect", "claude")}
+    codex = {row["path"] for row in rows(*sources, "--dialect", "codex")}
+    claude = {row["path"] for row in rows(*sources, "--dialect", "claude")}
 
     assert codex == {rollout.path("z.py")}
-    assert claude == {row["path"] for row in rows(*both)} - codex
+    assert claude == {row["path"] for row in rows(*sources)} - codex
 
 
 @requirement("cli.wrong-words-are-one-line")
-def test_deleted_current_folder_is_reported(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transcript = desk.transcript().file
+def test_deleted_current_folder_is_reported(
+    workspace: ClaudeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript = workspace.transcript().file
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
 
     for arguments in (["files", transcript, "a.py"], ["doctor"]):
-        done = CliRunner().invoke(app, arguments)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert "the current folder no longer exists" in done.stderr
+        result = CliRunner().invoke(app, arguments)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "the current folder no longer exists" in result.stderr
 
 
 def changed(cwd: str, path: str) -> TranscriptBuilder:
@@ -198,7 +202,7 @@ def test_unknown_session_is_refused(tmp_path: Path) -> None:
 
     assert rows(tmp_path, "--session", "la")
     for command in (["files"], ["files", "boat.py"], ["search", "one"], ["search", "nowhere"], ["stats"]):
-        done = run(*command, f"{tmp_path}/", "--session", "zzz", code=2)
-        assert done.stderr == "toolspan: no session begins with 'zzz'\n"
+        result = run(*command, f"{tmp_path}/", "--session", "zzz", code=2)
+        assert result.stderr == "toolspan: no session begins with 'zzz'\n"
     assert "no session" in run("calls", tmp_path / "a.jsonl", "--session", "zzz", code=2).stderr
     assert "0 matches" in run("search", "nowhere", f"{tmp_path}/", "--session", "la").stdout

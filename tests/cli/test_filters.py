@@ -27,39 +27,39 @@ ARCHIVE = str(archive())
 
 @pytest.mark.parametrize("command", ["calls", "errors", "stats", "time"])
 def test_an_unknown_tool_is_an_error_with_near_names(command: str) -> None:
-    done = toolspan(command, ARCHIVE, "--tool", "Bsh")
+    result = toolspan(command, ARCHIVE, "--tool", "Bsh")
 
-    assert done.returncode == 2
-    assert "no tool 'bsh' among " in done.stderr
-    assert "did you mean Bash" in done.stderr
+    assert result.returncode == 2
+    assert "no tool 'bsh' among " in result.stderr
+    assert "did you mean Bash" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["calls", "errors", "stats", "time", "sessions", "files", "usage", "flows"])
 def test_an_unknown_project_is_an_error(command: str) -> None:
-    done = toolspan(command, ARCHIVE, "--project", "no-such-project")
+    result = toolspan(command, ARCHIVE, "--project", "no-such-project")
 
-    assert done.returncode == 2
-    assert "no project 'no-such-project' among " in done.stderr
+    assert result.returncode == 2
+    assert "no project 'no-such-project' among " in result.stderr
 
 
 def test_an_unknown_agent_is_an_error() -> None:
-    done = toolspan("calls", ARCHIVE, "--agent", "zzz")
+    result = toolspan("calls", ARCHIVE, "--agent", "zzz")
 
-    assert (done.returncode, "no agent 'zzz' among " in done.stderr) == (2, True)
+    assert (result.returncode, "no agent 'zzz' among " in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["calls", "sessions"])
 def test_an_empty_period_names_the_period_that_has_data(command: str) -> None:
-    done = toolspan(command, ARCHIVE, "--since", "2999-01-01")
+    result = toolspan(command, ARCHIVE, "--since", "2999-01-01")
 
-    assert done.returncode == 0
-    assert "in this period; " in done.stderr
+    assert result.returncode == 0
+    assert "in this period; " in result.stderr
 
 
 def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
-    done = toolspan("errors", str(tmp_path))
+    result = toolspan("errors", str(tmp_path))
 
-    assert f"{tmp_path}: no transcripts there" in done.stderr
+    assert f"{tmp_path}: no transcripts there" in result.stderr
 
 
 def test_tools_are_selected_by_globs() -> None:
@@ -70,16 +70,16 @@ def test_tools_are_selected_by_globs() -> None:
 
 
 def test_a_mistyped_command_gets_a_suggestion() -> None:
-    done = toolspan("sesions")
+    result = toolspan("sesions")
 
-    assert (done.returncode, "Did you mean sessions?" in done.stderr) == (2, True)
+    assert (result.returncode, "Did you mean sessions?" in result.stderr) == (2, True)
 
 
 def test_minutes_and_months_are_refused_as_ambiguous() -> None:
-    done = toolspan("calls", ARCHIVE, "--since", "1m")
+    result = toolspan("calls", ARCHIVE, "--since", "1m")
 
-    assert done.returncode == 2
-    assert "could be minutes or months" in done.stderr
+    assert result.returncode == 2
+    assert "could be minutes or months" in result.stderr
 
 
 def write_call(folder: Path, at: datetime) -> None:
@@ -132,13 +132,13 @@ def test_lists_are_sorted_in_both_directions(command: str, column: str, field: s
         json.loads(line)[field]
         for line in toolspan(command, ARCHIVE, "--json", "--sort", f"-{column}").stdout.splitlines()
     ]
-    known = [value for value in rising if value is not None]
+    values = [value for value in rising if value is not None]
 
-    assert known == sorted(known)
-    assert [value for value in falling if value is not None] == sorted(known, reverse=True)
+    assert values == sorted(values)
+    assert [value for value in falling if value is not None] == sorted(values, reverse=True)
 
 
 def test_an_unknown_sort_column_names_the_columns() -> None:
-    done = toolspan("stats", ARCHIVE, "--sort", "colour")
+    result = toolspan("stats", ARCHIVE, "--sort", "colour")
 
-    assert (done.returncode, "no column 'colour'; the columns are tool, calls" in done.stderr) == (2, True)
+    assert (result.returncode, "no column 'colour'; the columns are tool, calls" in result.stderr) == (2, True)

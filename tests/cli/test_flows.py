@@ -26,9 +26,9 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
     return rows_of(flows(*arguments, "--json"))
 
 
-def story(session_id: str = "s") -> TranscriptBuilder:
-    """An edit without a read, made good; a refused write, done by a command instead."""
-    made = TranscriptBuilder(session_id=session_id).prompt("go")
+def session_with_recovery(session_id: str = "s") -> TranscriptBuilder:
+    """Build an edit that succeeds after a read, and a denied write that a command then does."""
+    builder = TranscriptBuilder(session_id=session_id).prompt("go")
     steps = (
         ("Edit", EDIT, claude_results.refused("File has not been read yet.")),
         ("Read", {"file_path": "/w/a.py"}, claude_results.read("/w/a.py", "a")),
@@ -39,25 +39,25 @@ def story(session_id: str = "s") -> TranscriptBuilder:
         ("Read", {"file_path": "/w/south.py"}, claude_results.read("/w/south.py", "y")),
     )
     for tool, tool_input, body in steps:
-        made.result(made.call(tool, tool_input, after_ms=1_000), body, after_ms=500)
-    return made
+        builder.result(builder.call(tool, tool_input, after_ms=1_000), body, after_ms=500)
+    return builder
 
 
 @requirement("flows.command")
 def test_summary_comes_first_then_chains_evasions_and_missed_batches(tmp_path: Path) -> None:
-    shown = flows(story().write(tmp_path / "s.jsonl")).stdout
+    output = flows(session_with_recovery().write(tmp_path / "s.jsonl")).stdout
 
-    assert shown.startswith("2 of 2 failures in 7 calls were recovered (100%)")
-    assert "1 possible evasion" in shown
-    assert "Write(user_denied) → Bash" in shown
-    assert "1 missed batch: 2 messages" in shown
-    assert "error_recovery" in shown
-    assert "Edit → Read → Edit" in shown
+    assert output.startswith("2 of 2 failures in 7 calls were recovered (100%)")
+    assert "1 possible evasion" in output
+    assert "Write(user_denied) → Bash" in output
+    assert "1 missed batch: 2 messages" in output
+    assert "error_recovery" in output
+    assert "Edit → Read → Edit" in output
 
 
 @requirement("flows.command")
 def test_json_has_one_object_per_flow(tmp_path: Path) -> None:
-    result = rows(story().write(tmp_path / "s.jsonl"))
+    result = rows(session_with_recovery().write(tmp_path / "s.jsonl"))
 
     assert {row["type"] for row in result} == {"chain", "flow", "missed", "sequence"}
     assert [row["name"] for row in result if row["type"] == "chain"] == ["read_before_write", "tool_switch"]
@@ -65,7 +65,7 @@ def test_json_has_one_object_per_flow(tmp_path: Path) -> None:
 
 @requirement("flows.command")
 def test_chains_are_selected_by_name_or_failed_call(tmp_path: Path) -> None:
-    file = story().write(tmp_path / "s.jsonl")
+    file = session_with_recovery().write(tmp_path / "s.jsonl")
 
     assert [row["name"] for row in rows(file, "--chain", "tool_switch")] == ["tool_switch"]
     assert "Edit(read_required) → Read → Edit" in flows(file, "--chain", "read_before_write").stdout
@@ -74,7 +74,7 @@ def test_chains_are_selected_by_name_or_failed_call(tmp_path: Path) -> None:
 
 @requirement("flows.command")
 def test_counts_respect_the_filters(tmp_path: Path) -> None:
-    story().write(tmp_path / "s.jsonl")
+    session_with_recovery().write(tmp_path / "s.jsonl")
     rollout = RolloutBuilder().prompt("go")
     rollout.output(rollout.call("exec_command", {"cmd": "make"}), codex_builder.command_output("", code=2))
     rollout.write(tmp_path / "rollout-2026-01-01T00-00-00-r.jsonl")
@@ -90,16 +90,16 @@ def test_counts_respect_the_filters(tmp_path: Path) -> None:
 
 @requirement("errors.recovered")
 def test_errors_shows_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
-    story("one").write(tmp_path / "one.jsonl")
+    session_with_recovery("one").write(tmp_path / "one.jsonl")
     lonely = TranscriptBuilder(session_id="two").prompt("go")
     lonely.result(lonely.call("Edit", EDIT), claude_results.refused("File has not been read yet."))
     lonely.write(tmp_path / "two.jsonl")
 
     for arguments in ((), ("--since", "2000-01-01")):
-        done = CliRunner().invoke(app, ["errors", str(tmp_path), "--json", *arguments])
-        result = {row["kind"]: row for row in map(json.loads, done.stdout.splitlines())}
+        completed = CliRunner().invoke(app, ["errors", str(tmp_path), "--json", *arguments])
+        result = {row["kind"]: row for row in map(json.loads, completed.stdout.splitlines())}
 
         assert (result["read_required"]["count"], result["read_required"]["recovered"]) == (2, 1)
         assert result["read_required"]["recovered_by"] == {"read_before_write": 1}
-    shown = CliRunner().invoke(app, ["errors", str(tmp_path)]).stdout
-    assert "recovered 1 of 2: read the file first" in shown
+    output = CliRunner().invoke(app, ["errors", str(tmp_path)]).stdout
+    assert "recovered 1 of 2: read the file first" in output

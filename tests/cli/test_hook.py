@@ -67,8 +67,8 @@ def test_uninstall_restores_the_file_byte_for_byte(home: Path, before: bytes | N
     result = json.loads(file.read_bytes())
     assert set(ALWAYS) <= set(result["hooks"])
     installed = file.read_bytes()
-    again = hook(home, "install", "--yes")
-    assert again.stdout == "The hooks are already installed.\n"
+    second = hook(home, "install", "--yes")
+    assert second.stdout == "The hooks are already installed.\n"
     assert file.read_bytes() == installed
 
     assert hook(home, "uninstall", "--yes").returncode == 0
@@ -79,20 +79,20 @@ def test_uninstall_restores_the_file_byte_for_byte(home: Path, before: bytes | N
 @requirement("hook.restores")
 def test_uninstall_keeps_later_changes_of_others(home: Path) -> None:
     file = home / ".claude" / "settings.json"
-    own = {"type": "command", "command": "mine"}
-    file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [own]}]}}), encoding="utf-8")
+    handler = {"type": "command", "command": "mine"}
+    file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [handler]}]}}), encoding="utf-8")
     hook(home, "install", "--yes")
     changed = json.loads(file.read_bytes())
     changed["model"] = "other"
-    changed["hooks"]["PreToolUse"][0]["hooks"].insert(0, own)
+    changed["hooks"]["PreToolUse"][0]["hooks"].insert(0, handler)
     file.write_text(json.dumps(changed), encoding="utf-8")
 
-    done = hook(home, "uninstall", "--yes")
+    result = hook(home, "uninstall", "--yes")
 
-    assert "has other changes since" in done.stdout
+    assert "has other changes since" in result.stdout
     assert json.loads(file.read_bytes()) == {
         "model": "other",
-        "hooks": {"Stop": [{"hooks": [own]}], "PreToolUse": [{"hooks": [own]}]},
+        "hooks": {"Stop": [{"hooks": [handler]}], "PreToolUse": [{"hooks": [handler]}]},
     }
 
 
@@ -113,20 +113,20 @@ _SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks
 @requirement("hook.restores")
 @given(_SETTINGS)
 def test_uninstall_keeps_other_hooks_of_a_rewritten_file(
-    tmp_path_factory: pytest.TempPathFactory, result: dict[str, object]
+    tmp_path_factory: pytest.TempPathFactory, settings: dict[str, object]
 ) -> None:
     file = tmp_path_factory.mktemp("s") / "settings.json"
-    file.write_text(json.dumps(result), encoding="utf-8")
+    file.write_text(json.dumps(settings), encoding="utf-8")
     command = "/x/toolspan hook record"
     change = plan_install(file, command, list(EVENT_MIN_VERSIONS))
     assert change.after is not None
     file.write_text(json.dumps(json.loads(change.after), indent=1), encoding="utf-8")
-    out = plan_uninstall(file)
-    assert out.after is not None
-    left = json.loads(out.after)
-    assert {**left, "hooks": left.get("hooks", {})} == {
-        **result,
-        "hooks": {k: v for k, v in _hooks(result).items() if v or k not in EVENT_MIN_VERSIONS},
+    uninstall = plan_uninstall(file)
+    assert uninstall.after is not None
+    remaining = json.loads(uninstall.after)
+    assert {**remaining, "hooks": remaining.get("hooks", {})} == {
+        **settings,
+        "hooks": {k: v for k, v in _hooks(settings).items() if v or k not in EVENT_MIN_VERSIONS},
     }
 
 
@@ -156,10 +156,10 @@ def test_broken_settings_are_reported_and_left_unchanged(home: Path, text: str) 
     file = home / ".claude" / "settings.json"
     file.write_text(text, encoding="utf-8")
     for word in ("install", "uninstall"):
-        done = hook(home, word, "--yes")
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"toolspan: {file}: ")
-        assert done.stderr.count("\n") == 1
+        result = hook(home, word, "--yes")
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"toolspan: {file}: ")
+        assert result.stderr.count("\n") == 1
     assert file.read_text(encoding="utf-8") == text
 
 
@@ -196,10 +196,10 @@ def test_installed_command_logs_one_line_without_contents(home: Path) -> None:
     }
     env = {"HOME": str(home), "PATH": os.environ["PATH"]}
     for _ in range(2):
-        done = subprocess.run(
+        completed = subprocess.run(
             ["sh", "-c", command], input=json.dumps(output).encode(), env=env, capture_output=True, check=False
         )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert (completed.returncode, completed.stdout, completed.stderr) == (0, b"", b"")
     lines = (transcript.with_suffix("") / "toolspan-hooks.jsonl").read_text(encoding="utf-8")
     assert lines.count("\n") == 2
     assert "secret-word" not in lines
@@ -227,14 +227,14 @@ def test_any_input_exits_with_0_and_writes_only_in_the_client_folder(home: Path,
     (home / "outside").mkdir()
     (home / "link").symlink_to(home / "outside")
     before = sorted(home.rglob("*"))
-    done = subprocess.run(
+    result = subprocess.run(
         [*TOOLSPAN, "hook", "record"],
         input=text.replace(b"HOME", str(home).encode()),
         env={"HOME": str(home), "PATH": os.environ["PATH"]},
         capture_output=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     assert sorted(home.rglob("*")) == before
 
 
@@ -244,9 +244,9 @@ def test_client_works_when_toolspan_is_uninstalled(home: Path) -> None:
     result = json.loads((home / ".claude" / "settings.json").read_bytes())
     command = result["hooks"]["Stop"][0]["hooks"][0]["command"]
     program = shlex.split(command)[0]
-    gone = command.replace(program, "/nowhere/toolspan")
-    done = subprocess.run(["sh", "-c", gone], input=b"{}", capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    missing = command.replace(program, "/nowhere/toolspan")
+    completed = subprocess.run(["sh", "-c", missing], input=b"{}", capture_output=True, check=False)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, b"", b"")
 
 
 @requirement("hook.harmless")
@@ -256,8 +256,8 @@ def test_logging_a_hook_imports_almost_nothing() -> None:
         "import atexit; atexit.register(lambda: print(*sorted(sys.modules)))\n"
         "from toolspan.cli import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=b"", capture_output=True, check=True)
-    loaded = set(done.stdout.decode().split())
+    result = subprocess.run([sys.executable, "-c", code], input=b"", capture_output=True, check=True)
+    loaded = set(result.stdout.decode().split())
     assert not loaded & {"click", "rich", "msgspec", "anyio", "pydantic", "asyncio"}
 
 
@@ -292,8 +292,8 @@ def test_approval_in_the_browser_is_opt_in_and_can_be_disabled(home: Path) -> No
 
     assert hook(home, "install", "--yes", "--client", "2.1.325").returncode == 0
     assert commands() == [("record", 5)]
-    done = hook(home, "install", "--yes", "--approve", "--client", "2.1.325")
-    assert "hook approve" in done.stdout
+    result = hook(home, "install", "--yes", "--approve", "--client", "2.1.325")
+    assert "hook approve" in result.stdout
     assert commands() == [("record", 5), ("approve", 65)]
     assert json.loads(hook(home, "status", "--json").stdout)["user"]["approve"]
     assert hook(home, "install", "--yes", "--client", "2.1.325").returncode == 0

@@ -45,15 +45,15 @@ def a_week() -> TranscriptBuilder:
 def test_overview_shows_the_last_week_with_activity(home: Path) -> None:
     write(home, a_week())
 
-    done = run(home)
+    result = run(home)
 
-    assert done.exit_code == 0, done.output
-    assert "1 session in 1 folder, 2 calls" in done.output
-    assert "1 succeeded" in done.output
-    assert "Read: not found" in done.output
-    assert "model 3.5 s" in done.output
-    assert "toolspan show " in done.output
-    assert "\x1b" not in done.output
+    assert result.exit_code == 0, result.output
+    assert "1 session in 1 folder, 2 calls" in result.output
+    assert "1 succeeded" in result.output
+    assert "Read: not found" in result.output
+    assert "model 3.5 s" in result.output
+    assert "toolspan show " in result.output
+    assert "\x1b" not in result.output
 
 
 @requirement("overview.folders")
@@ -112,9 +112,9 @@ def test_extreme_times_are_shown_or_left_out(home: Path, text: str) -> None:
 
 @requirement("overview.nothing")
 def test_overview_without_transcripts_prints_advice(home: Path) -> None:
-    done = run(home)
-    assert done.exit_code == 0
-    assert "toolspan demo" in done.output
+    result = run(home)
+    assert result.exit_code == 0
+    assert "toolspan demo" in result.output
 
 
 @requirement("live.told")
@@ -127,13 +127,13 @@ def test_live_sessions_have_status_call_and_evidence(home: Path) -> None:
     entry = {"pid": os.getpid(), "sessionId": builder.session_id, "cwd": "/w", "status": "waiting"}
     (folder / "1.json").write_text(json.dumps(entry), encoding="utf-8")
 
-    done = run(home, "sessions", "--live")
+    result = run(home, "sessions", "--live")
 
-    assert done.exit_code == 0, done.output
-    assert "waiting for you" in done.output
-    assert "Bash make" in done.output
-    assert f"process {os.getpid()} reports waiting" in done.output
-    assert "\x1b" not in done.output
+    assert result.exit_code == 0, result.output
+    assert "waiting for you" in result.output
+    assert "Bash make" in result.output
+    assert f"process {os.getpid()} reports waiting" in result.output
+    assert "\x1b" not in result.output
     row = json.loads(run(home, "sessions", "--live", "--json").output)
     assert (row["status"], row["calls"][0]["tool"]) == ("waiting", "Bash")
 
@@ -164,6 +164,6 @@ def test_damaged_entry_of_the_process_list_is_skipped(home: Path, fields: str) -
 
 @requirement("live.told")
 def test_live_refuses_a_period(home: Path) -> None:
-    done = run(home, "sessions", "--live", "--since", "7d")
-    assert done.exit_code == 2
-    assert "do not apply to --live" in done.output
+    result = run(home, "sessions", "--live", "--since", "7d")
+    assert result.exit_code == 2
+    assert "do not apply to --live" in result.output

@@ -43,13 +43,13 @@ def test_rules_are_tested_on_a_command(tmp_path: Path, rules: list[str], command
 @requirement("policy.check")
 def test_answer_names_the_rule_the_commands_and_the_suggestions(tmp_path: Path) -> None:
     denied = checked("deny:Bash(rm:*)", "--cwd", tmp_path, "--", "sudo", "rm", "a b")
-    asked = checked("--cwd", tmp_path, "--", "npm run build; $x")
+    unclear = checked("--cwd", tmp_path, "--", "npm run build; $x")
     offered = checked("--cwd", tmp_path, "--", "npm run build")
 
     assert (denied["rule"], denied["origin"]) == ("Bash(rm:*)", "cliArg")
     assert denied["programs"] == ["sudo rm 'a b'", "rm a b"]
-    assert asked["unclear"] == ["A variable", "npm in npm run build", "a command's name is filled in by the shell"]
-    assert asked["words"].startswith("A variable in this command")
+    assert unclear["unclear"] == ["A variable", "npm in npm run build", "a command's name is filled in by the shell"]
+    assert unclear["words"].startswith("A variable in this command")
     assert offered["suggestions"][0]["rules"] == [{"toolName": "Bash", "ruleContent": "npm run:*"}]
 
 
@@ -81,20 +81,20 @@ def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Pat
     ],
 )
 def test_missing_or_invalid_arguments_are_reported(arguments: list[str], says: str) -> None:
-    done = policy(*arguments)
+    result = policy(*arguments)
 
-    assert done.exit_code == 2
-    assert says in done.output
+    assert result.exit_code == 2
+    assert says in result.output
 
 
 @requirement("policy.check")
 def test_text_output_has_the_same_facts(tmp_path: Path) -> None:
-    done = policy("check", "mcp__*", "deny:Bash(rm:*)", "--cwd", tmp_path, "--", "rm x")
+    result = policy("check", "mcp__*", "deny:Bash(rm:*)", "--cwd", tmp_path, "--", "rm x")
 
-    assert done.exit_code == 0
-    assert done.stdout.startswith("deny  rm x")
-    assert "Bash(rm:*) (cliArg)" in done.stdout
-    assert "mcp__*: allows nothing, because `*` must come after the name of an MCP server" in done.stdout
+    assert result.exit_code == 0
+    assert result.stdout.startswith("deny  rm x")
+    assert "Bash(rm:*) (cliArg)" in result.stdout
+    assert "mcp__*: allows nothing, because `*` must come after the name of an MCP server" in result.stdout
 
 
 @requirement("policy.replay")
@@ -107,11 +107,11 @@ def test_recorded_session_is_checked_call_by_call(tmp_path: Path) -> None:
     rules = {"allow": ["Bash(touch:*)"], "deny": ["Bash(curl:*)"], "ask": ["Bash(git push:*)"]}
     settings.write_text(json.dumps({"permissions": rules}), encoding="utf-8")
 
-    done = policy("replay", path, "--settings", settings, "--json")
+    result = policy("replay", path, "--settings", settings, "--json")
     every = policy("replay", path, "--settings", settings, "--json", "--all")
     output = policy("replay", path, "--settings", settings)
 
-    rows = [json.loads(row) for row in done.stdout.splitlines()]
+    rows = [json.loads(row) for row in result.stdout.splitlines()]
     assert [(row["about"], row["decision"]) for row in rows] == [
         ("curl x", "deny"), ("git push", "ask"),
     ]  # fmt: skip

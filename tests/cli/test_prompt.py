@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.cli.person import Person, message, person
+from tests.cli.terminal import Terminal, exec_terminal, message
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import question
@@ -36,20 +36,20 @@ def decisions(rows: list[dict[str, object]], *, waited: bool = True) -> list[tup
 
 def scopes(path: Path) -> list[str | None]:
     spans = toolspan.read(path).spans
-    return [one.scope for span in spans for one in span.events if isinstance(one, Permission)]
+    return [event.scope for span in spans for event in span.events if isinstance(event, Permission)]
 
 
 @requirement("prompt.once")
 def test_once_allows_only_this_call(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "mkdir one"))
-        shown = somebody.answers("o")
-        assert somebody.result("a")["state"] == "succeeded"
-        somebody.ask(bash("b", "mkdir one/two"))
-        somebody.answers("yes")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "mkdir one"))
+        question = terminal.answer("o")
+        assert terminal.wait_for_result("a")["state"] == "succeeded"
+        terminal.send_calls(bash("b", "mkdir one/two"))
+        terminal.answer("yes")
+        rows = terminal.finish()
 
-    assert "mkdir one" in shown
+    assert "mkdir one" in question
     assert (tmp_path / "project/one/two").is_dir()
     assert decisions(rows) == [("a", "user_temporary"), ("b", "user_temporary")]
     assert scopes(tmp_path / "t.jsonl") == ["once", "once"]
@@ -57,18 +57,18 @@ def test_once_allows_only_this_call(tmp_path: Path) -> None:
 
 @requirement("prompt.always")
 def test_always_for_the_session_allows_later_calls_and_writes_nothing(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "npm --version; python3 -c 1; npm run x"))
-        shown = somebody.answers("d a line too far")
-        somebody.result("a")
-        somebody.ask(bash("b", "npm run nothing"))
-        offered = somebody.always(1)
-        somebody.result("b")
-        somebody.ask(bash("c", "npm run anything; ls"))  # without a question there is no answer
-        somebody.result("c")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "npm --version; python3 -c 1; npm run x"))
+        question = terminal.answer("d a line too far")
+        terminal.wait_for_result("a")
+        terminal.send_calls(bash("b", "npm run nothing"))
+        offered = terminal.answer_always(1)
+        terminal.wait_for_result("b")
+        terminal.send_calls(bash("c", "npm run anything; ls"))  # without a question there is no answer
+        terminal.wait_for_result("c")
+        rows = terminal.finish()
 
-    assert "always" in shown
+    assert "always" in question
     assert "Bash(npm run:*)" in offered
     assert decisions(rows) == [("a", "user_reject"), ("b", "user_session")]
     assert scopes(tmp_path / "t.jsonl") == [None, "session", None]
@@ -84,15 +84,15 @@ def test_always_can_be_saved_to_settings_for_the_next_session(tmp_path: Path, nu
     path.parent.mkdir(parents=True)
     before = {"model": "x", "permissions": {"deny": ["Bash(curl:*)"]}, "théme": "dark"}
     path.write_text(json.dumps(before), encoding="utf-8")
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "npm run nothing"))
-        somebody.always(number)
-        somebody.sees("Saved to ")
-        rows = somebody.leaves()
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("b", "npm run other"))
-        somebody.result("b")
-        later = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "npm run nothing"))
+        terminal.answer_always(number)
+        terminal.wait_for("Saved to ")
+        rows = terminal.finish()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("b", "npm run other"))
+        terminal.wait_for_result("b")
+        later = terminal.finish()
 
     assert json.loads(path.read_text(encoding="utf-8")) == {
         "model": "x",
@@ -105,18 +105,18 @@ def test_always_can_be_saved_to_settings_for_the_next_session(tmp_path: Path, nu
 
 @requirement("prompt.kept")
 def test_broken_settings_file_is_left_unchanged_and_the_question_is_repeated(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "npm run nothing"))
-        somebody.sees("comment > ")
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "npm run nothing"))
+        terminal.wait_for("comment > ")
         path = tmp_path / "home/.claude/settings.json"
         path.parent.mkdir(parents=True)
         path.write_text('{"broken": ', encoding="utf-8")
-        somebody.types("a\n")
-        somebody.sees("Where?")
-        somebody.types("3\n")
-        output = somebody.sees("Not saved")
-        somebody.answers("d")
-        rows = somebody.leaves()
+        terminal.write("a\n")
+        terminal.wait_for("Where?")
+        terminal.write("3\n")
+        output = terminal.wait_for("Not saved")
+        terminal.answer("d")
+        rows = terminal.finish()
 
     assert output
     assert path.read_text(encoding="utf-8") == '{"broken": '
@@ -125,10 +125,10 @@ def test_broken_settings_file_is_left_unchanged_and_the_question_is_repeated(tmp
 
 @requirement("prompt.deny")
 def test_plain_no_ends_the_turn_and_its_other_calls(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
-        somebody.answers("d")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "mkdir one"), bash("b", "mkdir two"))
+        terminal.answer("d")
+        rows = terminal.finish()
 
     results = {row["tool_use_id"]: row for row in rows if row["type"] == "result"}
     assert (results["a"]["error_kind"], results["b"]["state"]) == ("user_denied", "cancelled")
@@ -139,13 +139,13 @@ def test_plain_no_ends_the_turn_and_its_other_calls(tmp_path: Path) -> None:
 
 @requirement("prompt.comment")
 def test_no_with_a_comment_reaches_the_model_and_the_turn_continues(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
-        somebody.answers("c")
-        somebody.sees("instead?")
-        somebody.types("call it «drei»\n")
-        somebody.answers("o")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "mkdir one"), bash("b", "mkdir two"))
+        terminal.answer("c")
+        terminal.wait_for("instead?")
+        terminal.write("call it «drei»\n")
+        terminal.answer("o")
+        rows = terminal.finish()
 
     results = {row["tool_use_id"]: row for row in rows if row["type"] == "result"}
     assert str(results["a"]["content"]).endswith("the user said:\ncall it «drei»")
@@ -154,10 +154,10 @@ def test_no_with_a_comment_reaches_the_model_and_the_turn_continues(tmp_path: Pa
 
 @requirement("prompt.end")
 def test_end_of_input_is_a_denial(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "mkdir one"))
-        somebody.presses("\x04")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "mkdir one"))
+        terminal.press("\x04")
+        rows = terminal.finish()
 
     assert decisions(rows) == [("a", "user_reject")]
     assert not (tmp_path / "project/one").exists()
@@ -165,11 +165,11 @@ def test_end_of_input_is_a_denial(tmp_path: Path) -> None:
 
 @requirement("prompt.interrupt")
 def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
-        somebody.presses("\x03")
-        assert somebody.child.wait(30) == 130
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "mkdir one"), bash("b", "mkdir two"))
+        terminal.press("\x03")
+        assert terminal.child.wait(30) == 130
+        rows = terminal.finish()
 
     states = {row["tool_use_id"]: row["state"] for row in rows if row["type"] == "result"}
     assert states == {"a": "cancelled", "b": "cancelled"}
@@ -179,14 +179,14 @@ def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> N
 
 @requirement("prompt.typed-before")
 def test_input_typed_before_the_question_is_discarded(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "echo ready"))
-        somebody.result("a")
-        somebody.types("o\no\n")
-        somebody.sees("o\r\no")  # the terminal has taken it
-        somebody.ask(bash("b", "mkdir one"))
-        somebody.answers("d")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "echo ready"))
+        terminal.wait_for_result("a")
+        terminal.write("o\no\n")
+        terminal.wait_for("o\r\no")  # the terminal has taken it
+        terminal.send_calls(bash("b", "mkdir one"))
+        terminal.answer("d")
+        rows = terminal.finish()
 
     assert decisions(rows) == [("b", "user_reject")]
 
@@ -197,19 +197,19 @@ def test_questions_are_asked_one_by_one_and_an_answer_may_settle_several(tmp_pat
     files[0].parent.mkdir()
     for file in files:
         file.write_text(f"{file.name} text\n", encoding="utf-8")
-    with person(tmp_path) as somebody:
-        somebody.ask(*((file.name, "Read", {"file_path": str(file)}) for file in files))
-        somebody.hears("permission.waiting", len(files))
-        somebody.answers("o")
-        second = somebody.always(1)
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(*((file.name, "Read", {"file_path": str(file)}) for file in files))
+        terminal.wait_for_events("permission.waiting", len(files))
+        terminal.answer("o")
+        second = terminal.answer_always(1)
+        rows = terminal.finish()
 
     assert "1 more waiting" in second
     assert [source for _, source in decisions(rows)] == [
         "user_temporary", "user_session", "user_session",
     ]  # fmt: skip
     assert {row["state"] for row in rows if row["type"] == "result"} == {"succeeded"}
-    assert somebody.screen.count("needs permission") == 2
+    assert terminal.screen.count("needs permission") == 2
 
 
 @requirement("prompt.hostile")
@@ -217,30 +217,30 @@ def test_content_of_a_call_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     command = "touch b\nwhy     it is safe\n" + (
         "touch a \x1b[31mred\x07 \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
     )
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", command))
-        shown = somebody.answers("d no")
-        somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", command))
+        question = terminal.answer("d no")
+        terminal.finish()
 
-    for seen in ("<U+001B>[31mred<U+0007>", "<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
-        assert seen in shown
-    assert "  | why     it is safe" in shown
-    assert "lines not shown" in shown
-    assert "THE-END" in shown
-    assert "v view all" in somebody.screen
-    assert not any(hostile in somebody.screen for hostile in "\x1b\x07\u202e\u2066\u200b\u3164")
+    for escaped in ("<U+001B>[31mred<U+0007>", "<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
+        assert escaped in question
+    assert "  | why     it is safe" in question
+    assert "lines not shown" in question
+    assert "THE-END" in question
+    assert "v view all" in terminal.screen
+    assert not any(hostile in terminal.screen for hostile in "\x1b\x07\u202e\u2066\u200b\u3164")
 
 
 @requirement("prompt.resize")
 def test_terminal_may_shrink_during_a_question(tmp_path: Path) -> None:
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "touch " + "name " * 30))
-        wide = somebody.sees("comment > ")
-        somebody.resize(30, 10)
-        somebody.types("d once more\n")
-        somebody.ask(bash("b", "touch " + "name " * 30))
-        narrow = somebody.answers("d")
-        somebody.leaves()
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "touch " + "name " * 30))
+        wide = terminal.wait_for("comment > ")
+        terminal.resize(30, 10)
+        terminal.write("d once more\n")
+        terminal.send_calls(bash("b", "touch " + "name " * 30))
+        narrow = terminal.answer("d")
+        terminal.finish()
 
     assert max(map(len, wide.split("\r\n"))) == 80
     body = [line for line in narrow.split("\r\n") if "name" in line or line.startswith("---")]
@@ -266,18 +266,18 @@ def test_edits_are_shown_as_diffs(tmp_path: Path) -> None:
             "-b = 2\n",
         ),
     ]
-    with person(tmp_path) as somebody:
-        for number, (tool, tool_input, wanted) in enumerate(calls):
+    with exec_terminal(tmp_path) as terminal:
+        for number, (tool, tool_input, diff) in enumerate(calls):
             for name in ("a.py", "n.ipynb"):
-                somebody.ask((f"{name}-{number}", "Read", {"file_path": str(project / name)}))
-            somebody.ask((f"call-{number}", tool, tool_input))
-            shown = _plain(somebody.answers("d no"))
-            assert wanted in shown
-        somebody.leaves()
+                terminal.send_calls((f"{name}-{number}", "Read", {"file_path": str(project / name)}))
+            terminal.send_calls((f"call-{number}", tool, tool_input))
+            question = _plain(terminal.answer("d no"))
+            assert diff in question
+        terminal.finish()
 
 
 def _plain(screen: str) -> str:
-    """Without colours and indentation."""
+    """Return the screen without colours and indentation."""
     for colour in ("31", "32", "36", "0"):
         screen = screen.replace(f"\x1b[{colour}m", "")
     return "".join(f"{line.strip(' |')}\n" for line in screen.split("\r\n"))
@@ -286,14 +286,14 @@ def _plain(screen: str) -> str:
 @requirement("prompt.question")
 def test_question_of_the_model_is_answered_by_number_or_text(tmp_path: Path) -> None:
     options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
-    asked = [{"question": f"{n}?", "header": "x", "options": options} for n in ("A", "B")]
-    with person(tmp_path) as somebody:
-        somebody.ask(("a", "AskUserQuestion", {"questions": asked}))
+    questions = [{"question": f"{n}?", "header": "x", "options": options} for n in ("A", "B")]
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(("a", "AskUserQuestion", {"questions": questions}))
         for text in ("7\n2", "rather green"):
-            somebody.sees("own words")
-            somebody.types(f"{text}\n")
-        content = somebody.result("a")["content"]
-        somebody.leaves()
+            terminal.wait_for("own words")
+            terminal.write(f"{text}\n")
+        content = terminal.wait_for_result("a")["content"]
+        terminal.finish()
 
     assert '"A?"="blue", "B?"="rather green"' in str(content)
 
@@ -314,45 +314,45 @@ def without_a_terminal(folder: Path, *options: str) -> subprocess.CompletedProce
 
 @requirement("prompt.nobody")
 def test_without_a_terminal_calls_are_denied_with_a_notice(tmp_path: Path) -> None:
-    done = without_a_terminal(tmp_path)
+    result = without_a_terminal(tmp_path)
 
-    row = json.loads(done.stdout)
-    assert (done.returncode, row["error_kind"]) == (0, "not_granted")
+    row = json.loads(result.stdout)
+    assert (result.returncode, row["error_kind"]) == (0, "not_granted")
     assert row["content"] == "This command requires approval"
-    assert "there is no terminal" in done.stderr
-    done = without_a_terminal(tmp_path, "--permission-prompt-tool", "mcp__a__b")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "use either --ask or --permission-prompt-tool" in done.stderr
+    assert "there is no terminal" in result.stderr
+    result = without_a_terminal(tmp_path, "--permission-prompt-tool", "mcp__a__b")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "use either --ask or --permission-prompt-tool" in result.stderr
 
 
 @requirement("prompt.hook-asks")
 def test_question_of_a_hook_is_asked_every_time(tmp_path: Path) -> None:
-    text = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
-    answer = json.dumps({"hookSpecificOutput": {**text, "permissionDecisionReason": "sure?"}})
-    handler = {"type": "command", "command": f"echo '{answer}'"}
+    decision = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
+    output = json.dumps({"hookSpecificOutput": {**decision, "permissionDecisionReason": "sure?"}})
+    handler = {"type": "command", "command": f"echo '{output}'"}
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
     hooks = {"PreToolUse": [{"matcher": "Bash", "hooks": [handler]}]}
     path.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
-    with person(tmp_path) as somebody:
-        somebody.ask(bash("a", "npm run x"))
-        shown = somebody.answers("d no")
-        _settled(somebody)
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", "npm run x"))
+        question = terminal.answer("d no")
+        _finish_denied(terminal)
 
-    assert "a hook asks: sure?" in shown
-    assert "a always" not in shown
+    assert "a hook asks: sure?" in question
+    assert "a always" not in question
 
 
-def _settled(somebody: Person) -> None:
-    assert somebody.result("a")["state"] == "denied"
-    somebody.leaves()
+def _finish_denied(terminal: Terminal) -> None:
+    assert terminal.wait_for_result("a")["state"] == "denied"
+    terminal.finish()
 
 
 @requirement("prompt.notice")
 def test_notification_and_permission_hooks_run_in_every_version(tmp_path: Path) -> None:
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
-    output = tmp_path / "told"
+    output = tmp_path / "notification"
     allow = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
     line = f"grep -q yes && echo '{json.dumps({'hookSpecificOutput': allow})}'"
     hooks = {
@@ -361,16 +361,16 @@ def test_notification_and_permission_hooks_run_in_every_version(tmp_path: Path) 
     }
     path.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
     os.mkfifo(output)
-    with person(tmp_path, "--profile", "2.0.65") as somebody:
-        somebody.ask(bash("a", "touch yes"))
-        somebody.result("a")
-        somebody.ask(bash("b", "npm run x"))
-        somebody.sees("comment > ")
-        heard = json.loads(output.read_text(encoding="utf-8"))
-        somebody.types("d no\n")
-        rows = somebody.leaves()
+    with exec_terminal(tmp_path, "--profile", "2.0.65") as terminal:
+        terminal.send_calls(bash("a", "touch yes"))
+        terminal.wait_for_result("a")
+        terminal.send_calls(bash("b", "npm run x"))
+        terminal.wait_for("comment > ")
+        notification = json.loads(output.read_text(encoding="utf-8"))
+        terminal.write("d no\n")
+        rows = terminal.finish()
 
-    assert heard["message"] == "Claude needs your permission to use Bash"
+    assert notification["message"] == "Claude needs your permission to use Bash"
     assert decisions(rows, waited=False) == [("a", "permission_hook"), ("b", "user_reject")]
 
 
@@ -380,22 +380,22 @@ def _handler(line: str) -> dict[str, object]:
 
 @requirement("prompt.nobody")
 def test_background_process_asks_nothing(tmp_path: Path) -> None:
-    behind = ("bash", "-c", 'set -m; "$@" <&3 & wait', "-")
+    background = ("bash", "-c", 'set -m; "$@" <&3 & wait', "-")
     stdin = ("bash", "-c", 'exec 3<&0; exec "$@"', "-")
-    with person(tmp_path, around=(*stdin, *behind)) as somebody:
-        somebody.ask(bash("a", "npm run x"))
-        row = somebody.result("a")
-        somebody.leaves()
+    with exec_terminal(tmp_path, wrapper=(*stdin, *background)) as terminal:
+        terminal.send_calls(bash("a", "npm run x"))
+        row = terminal.wait_for_result("a")
+        terminal.finish()
 
     assert (row["state"], row["content"]) == ("denied", "This command requires approval")
-    assert "needs permission" not in somebody.screen
+    assert "needs permission" not in terminal.screen
 
 
 @requirement("prompt.nobody")
 def test_ask_needs_the_terminal_for_answers(tmp_path: Path) -> None:
-    with person(tmp_path, around=("sh", "-c", 'exec "$@" < /dev/tty', "-")) as somebody:
-        somebody.sees("--ask needs the terminal for your answers")
-        assert somebody.child.wait(30) == 2
+    with exec_terminal(tmp_path, wrapper=("sh", "-c", 'exec "$@" < /dev/tty', "-")) as terminal:
+        terminal.wait_for("--ask needs the terminal for your answers")
+        assert terminal.child.wait(30) == 2
 
 
 @requirement("prompt.change")
@@ -403,12 +403,12 @@ def test_several_edits_are_shown_as_one_diff(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a “b” c\r\nd\r\n", encoding="utf-8", newline="")
     edits = [{"old_string": '"b"', "new_string": '"x"'}, {"old_string": "d", "new_string": "e", "replace_all": True}]
 
-    shown = preview_change(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
-    misfit = preview_change(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())
+    text = preview_change(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
+    unmatched = preview_change(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())
 
-    assert shown is not None
-    assert shown.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-a “b” c", "-d", "+a “x” c", "+e"]
-    assert misfit is None
+    assert text is not None
+    assert text.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-a “b” c", "-d", "+a “x” c", "+e"]
+    assert unmatched is None
 
 
 def files() -> FileValues:
@@ -429,9 +429,9 @@ def files() -> FileValues:
     ],
 )
 async def test_always_is_not_offered_for_code_secrets_or_long_lists(tmp_path: Path, command: str) -> None:
-    standing = SessionPermissions(Permissions())
-    asked = question("Bash", tmp_path, command=command)
-    ask = await decide((standing.fallback,), asked)
+    permissions = SessionPermissions(Permissions())
+    request = question("Bash", tmp_path, command=command)
+    ask = await decide((permissions.fallback,), request)
 
     assert isinstance(ask, Ask)
-    assert await standing.find_offer(asked, ask) is None
+    assert await permissions.find_offer(request, ask) is None

@@ -1,4 +1,4 @@
-"""Texts of strangers on a terminal."""
+"""Untrusted text at a terminal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_every_line_is_printable_and_fits_without_losing_text(text: str, width: 
 @requirement("prompt.hostile")
 @given(st.lists(st.text(max_size=3)), st.integers(3, 12))
 def test_long_text_is_cut_in_the_middle(lines: list[str], most: int) -> None:
-    shown = cut_middle(lines, most)
+    output = cut_middle(lines, most)
 
-    assert len(shown) == min(len(lines), most)
-    assert shown[:1] == lines[:1]
-    assert shown[-1:] == lines[-1:]
+    assert len(output) == min(len(lines), most)
+    assert output[:1] == lines[:1]
+    assert output[-1:] == lines[-1:]

@@ -28,19 +28,19 @@ def project(tmp_path: Path) -> Path:
 
 
 def session(project: Path, text: str = "1\tone\n2\t") -> Path:
-    """A transcript with a read, a command, and a subagent's read."""
-    made = TranscriptBuilder(cwd=str(project), version="2.1.325").prompt("Go on.")
+    """Write a transcript with a read, a command, and a subagent's read."""
+    builder = TranscriptBuilder(cwd=str(project), version="2.1.325").prompt("Go on.")
     file = {"file_path": str(project / "a.txt")}
-    made.result(made.call("Read", file, id="c1"), text)
-    made.result(made.call("Bash", {"command": "echo \x1b[31mred"}, id="c2"), "red")
-    made.call("Task", {"prompt": "Look."}, id="c3")
-    agent = made.agent("c3").prompt("Look.")
+    builder.result(builder.call("Read", file, id="c1"), text)
+    builder.result(builder.call("Bash", {"command": "echo \x1b[31mred"}, id="c2"), "red")
+    builder.call("Task", {"prompt": "Look."}, id="c3")
+    agent = builder.agent("c3").prompt("Look.")
     agent.result(agent.call("Read", file, id="a1"), text)
-    for name, data in made.files().items():
+    for name, data in builder.files().items():
         path = project.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return project.parent / f"{made.session_id}.jsonl"
+    return project.parent / f"{builder.session_id}.jsonl"
 
 
 def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -51,22 +51,22 @@ def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @requirement("replay.command")
 def test_identical_replay_exits_with_0(project: Path) -> None:
-    done = replay(session(project), "--all")
+    result = replay(session(project), "--all")
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "shell commands are skipped; --bash runs them" in done.stdout
-    assert "4 calls: 2 the same, 0 different, 2 skipped" in done.stdout
-    assert "\x1b" not in done.stdout
-    assert "client 2.1.325" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "shell commands are skipped; --bash runs them" in result.stdout
+    assert "4 calls: 2 the same, 0 different, 2 skipped" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "client 2.1.325" in result.stdout
 
 
 @requirement("replay.command")
 def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
     path = session(project, "1\tother \x1b[31mwords")
-    done = replay(path)
-    assert done.returncode == 1
-    assert "+1" in done.stdout
-    assert "\x1b" not in done.stdout
+    completed = replay(path)
+    assert completed.returncode == 1
+    assert "+1" in completed.stdout
+    assert "\x1b" not in completed.stdout
 
     result = rows(replay(path, "--json"))
     assert [row["verdict"] for row in result if row["type"] == "call"] == [
@@ -85,15 +85,15 @@ def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
 def test_copy_is_kept_on_request(project: Path) -> None:
     summary = rows(replay(session(project), "--json", "--keep"))[-1]
 
-    kept = Path(summary["kept"])
+    copy = Path(summary["kept"])
     try:
-        assert (kept / "project" / "a.txt").read_text() == "one\n"
-        assert kept.stat().st_mode & 0o077 == 0
+        assert (copy / "project" / "a.txt").read_text() == "one\n"
+        assert copy.stat().st_mode & 0o077 == 0
     finally:
         from toolspan.integrations.replay.scratch import remove_scratch
 
-        remove_scratch(kept)
-    assert not kept.exists()
+        remove_scratch(copy)
+    assert not copy.exists()
 
 
 @requirement("replay.command")
@@ -116,32 +116,32 @@ def test_impossible_replay_is_reported_in_one_line(tmp_path: Path, project: Path
         ((path, "--commit", "--help-me"), "not the name of a commit"),
         ((tmp_path / "nothing.jsonl",), "no such file"),
     ]:
-        done = replay(*arguments)
-        assert done.returncode == 2, done.stdout + done.stderr
-        assert options in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        result = replay(*arguments)
+        assert result.returncode == 2, result.stdout + result.stderr
+        assert options in result.stderr
+        assert len(result.stderr.splitlines()) == 1
 
 
 @requirement("replay.command")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Path, number: signal.Signals) -> None:
     seconds = f"600.{uuid.uuid4().int}"
-    made = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
-    made.result(made.call("Bash", {"command": f"sleep {seconds}"}, id="c1"), "")
+    builder = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
+    builder.result(builder.call("Bash", {"command": f"sleep {seconds}"}, id="c1"), "")
     path = tmp_path / "s.jsonl"
-    path.write_bytes(b"\n".join(made.lines()) + b"\n")
-    place = tmp_path / "scratch"
-    place.mkdir()
+    path.write_bytes(b"\n".join(builder.lines()) + b"\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     with subprocess.Popen(
         [*TOOLSPAN, "replay", "--bash", str(path)],
-        stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
+        stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(scratch)},
     ) as process:  # fmt: skip
         while not find_processes("sleep", seconds):
             assert process.poll() is None
-        assert list(place.iterdir())
+        assert list(scratch.iterdir())
         process.send_signal(number)
         assert process.wait(30) == 128 + number
-    assert not list(place.iterdir())
+    assert not list(scratch.iterdir())
     assert find_processes("sleep", seconds) == []
 
 

@@ -26,16 +26,16 @@ COMMAND = [*TOOLSPAN, "run", "--setting-sources", ""]
 ALLOWED = ("--permission-mode", "bypassPermissions")
 KINDS = pytest.mark.parametrize("kind", ["anthropic", "openai"])
 SOME_ID = "0d6a53bd-1ca5-4c06-9613-e4ac8c7310fe"
-Done = subprocess.CompletedProcess[str]
+Completed = subprocess.CompletedProcess[str]
 Row = dict[str, object]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
-    return {**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
+    return {**inherited, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")}
 
 
-def run(folder: Path, *options: str, typed: str = "") -> Done:
+def run(folder: Path, *options: str, typed: str = "") -> Completed:
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.run(
@@ -50,7 +50,7 @@ def run(folder: Path, *options: str, typed: str = "") -> Done:
     )
 
 
-def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+def start_run(folder: Path, *options: str) -> subprocess.Popen[str]:
     """Start a run that prints its events."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
@@ -65,8 +65,8 @@ def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def rows(done: Done) -> list[Row]:
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def rows(result: Completed) -> list[Row]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def model(server: ModelServer, kind: str) -> tuple[str, ...]:
@@ -74,14 +74,16 @@ def model(server: ModelServer, kind: str) -> tuple[str, ...]:
     return ("--model", f"{kind}:m", "--base-url", url)
 
 
-def served(folder: Path, kind: str, script: Sequence[ScriptStep], *options: str) -> tuple[Done, list[Row]]:
+def run_with_server(
+    folder: Path, kind: str, script: Sequence[ScriptStep], *options: str
+) -> tuple[Completed, list[Row]]:
     """Run the prompt `Go.` against a served script, and return the lines of its stream."""
     scripted = ScriptedModel(script)
     with ModelServer(scripted) as server:
         output = ("-p", "Go.", "--output-format", "stream-json", *ALLOWED, *model(server, kind))
-        done = run(folder, *output, *options)
-    assert scripted.remaining_steps == 0, done.stderr
-    return done, rows(done)
+        result = run(folder, *output, *options)
+    assert scripted.remaining_steps == 0, result.stderr
+    return result, rows(result)
 
 
 def transcript(folder: Path) -> Path:
@@ -95,7 +97,7 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
     work = tmp_path / "work"
     work.mkdir()
     (work / "a.txt").write_text("one\n", encoding="utf-8")
-    done, lines = served(
+    result, lines = run_with_server(
         tmp_path,
         kind,
         [
@@ -105,7 +107,7 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
         ],
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
     assert (work / "a.txt").read_text(encoding="utf-8") == "two\n"
     path = transcript(tmp_path)
     spans = toolspan.read(path).spans
@@ -117,7 +119,7 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
 
 @requirement("run.stream-json")
 def test_stream_has_the_lines_of_the_client_and_can_be_read(tmp_path: Path) -> None:
-    done, lines = served(
+    result, lines = run_with_server(
         tmp_path,
         "anthropic",
         [[say("I look."), use("Bash", command="echo hi"), use("Bash", command="exit 3")], say("Ok.")],
@@ -138,7 +140,7 @@ def test_stream_has_the_lines_of_the_client_and_can_be_read(tmp_path: Path) -> N
         "terminal_reason": "completed",
     }
     stream = tmp_path / "stream.jsonl"
-    stream.write_text(done.stdout, encoding="utf-8")
+    stream.write_text(result.stdout, encoding="utf-8")
     spans = toolspan.read(stream).spans
     assert [(s.tool, s.state) for s in spans] == [("Bash", "succeeded"), ("Bash", "failed")]
 
@@ -146,13 +148,13 @@ def test_stream_has_the_lines_of_the_client_and_can_be_read(tmp_path: Path) -> N
 @requirement("run.formats")
 def test_text_output_is_the_final_reply_and_json_one_object(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
-    script.write_text(json.dumps([[use("Bash", command="touch made")], [say("Done.")]]))
+    script.write_text(json.dumps([[use("Bash", command="touch made")], [say("Completed.")]]))
     text = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", *ALLOWED)
     output = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", "--json")
 
-    assert (text.returncode, text.stdout) == (0, "Done.\n")
+    assert (text.returncode, text.stdout) == (0, "Completed.\n")
     (row,) = rows(output)
-    assert row["result"] == "Done."
+    assert row["result"] == "Completed."
     denials = row["permission_denials"]
     assert isinstance(denials, list)
     (denied,) = denials
@@ -173,15 +175,15 @@ def test_the_prompt_comes_from_the_command_line_or_from_standard_input(tmp_path:
         script, path = tmp_path / "s.json", tmp_path / f"{text[0][:3]}.jsonl"
         script.write_text(json.dumps([[say("Ok.")]]))
         about = ("--model", f"scripted:{script}", "--transcript", str(path))
-        done = run(tmp_path, *options, *about, typed=typed)
-        assert done.returncode == 0, done.stderr
+        result = run(tmp_path, *options, *about, typed=typed)
+        assert result.returncode == 0, result.stderr
         assert [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"] == text
 
 
 @requirement("run.errors")
 @KINDS
 def test_request_to_a_busy_or_broken_server_is_retried(tmp_path: Path, kind: str) -> None:
-    done, lines = served(
+    result, lines = run_with_server(
         tmp_path,
         kind,
         [
@@ -190,18 +192,18 @@ def test_request_to_a_busy_or_broken_server_is_retried(tmp_path: Path, kind: str
             [use("Bash", command="echo a")],
             testing.fail(529, retry_after=0),
             testing.drop(say("So"), use("Bash", command="echo b"), use("Bash", command="echo c")),
-            say("Done."),
+            say("Completed."),
         ],
     )
 
-    assert done.returncode == 0, done.stderr
-    assert lines[-1]["result"] == "Done."
+    assert result.returncode == 0, result.stderr
+    assert lines[-1]["result"] == "Completed."
     assert [r["error_status"] for r in lines if r.get("subtype") == "api_retry"] == [429, None, 529]
     path = transcript(tmp_path)
     spans = toolspan.read(path).spans
     # Chat completions say that a call is complete only by the next one.
-    wanted = ["echo a", "echo b", "echo c"] if kind == "anthropic" else ["echo a", "echo b"]
-    assert [s.call.target for s in spans] == wanted
+    commands = ["echo a", "echo b", "echo c"] if kind == "anthropic" else ["echo a", "echo b"]
+    assert [s.call.target for s in spans] == commands
     assert {s.state for s in spans} == {"succeeded"}
     assert check_history(load_history(path)) == []
 
@@ -209,18 +211,18 @@ def test_request_to_a_busy_or_broken_server_is_retried(tmp_path: Path, kind: str
 @requirement("run.errors")
 @KINDS
 def test_invalid_calls_are_answered_and_the_turn_continues(tmp_path: Path, kind: str) -> None:
-    done, _ = served(
+    result, _ = run_with_server(
         tmp_path,
         kind,
         [
             testing.cut(say("I write."), use("Write", file_path="cut.txt", content="long")),
             testing.garble(use("Bash", description="x", command="touch garbled")),
             [use("Bash", command="echo fine")],
-            say("Done."),
+            say("Completed."),
         ],
     )
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     path = transcript(tmp_path)
     assert [s.state for s in toolspan.read(path).spans] == ["failed", "failed", "succeeded"]
     assert list((tmp_path / "work").iterdir()) == []
@@ -239,9 +241,9 @@ def test_incomplete_turn_exits_with_1_and_the_reason(tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{number}.json"
         path.write_text(json.dumps([script]))
-        done = run(tmp_path, "-p", "Go.", "--json", "--model", f"scripted:{path}", *options)
-        (last,) = rows(done)
-        assert done.returncode == 1
+        result = run(tmp_path, "-p", "Go.", "--json", "--model", f"scripted:{path}", *options)
+        (last,) = rows(result)
+        assert result.returncode == 1
         assert (last["terminal_reason"], last["subtype"]) == (reason, subtype)
         assert last["is_error"] is True
         assert last["errors"]
@@ -269,17 +271,17 @@ def test_invalid_or_missing_option_is_reported_in_one_line(tmp_path: Path) -> No
         if "scripted:s" in options:
             (tmp_path / "work").mkdir(exist_ok=True)
             (tmp_path / "work" / "s").write_text("[]")
-        done = run(tmp_path, *options)
-        assert (done.returncode, done.stdout) == (2, ""), options
-        assert arguments in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        result = run(tmp_path, *options)
+        assert (result.returncode, result.stdout) == (2, ""), options
+        assert arguments in result.stderr
+        assert len(result.stderr.splitlines()) == 1
 
 
 @requirement("run.missing")
 @KINDS
 def test_missing_sdk_is_named(tmp_path: Path, kind: str) -> None:
     program = f"import sys; sys.modules[{kind!r}] = None; from toolspan.cli import main; main()"
-    done = subprocess.run(
+    result = subprocess.run(
         [*(sys.executable, "-c", program, "run", "-p", "x"), *("--model", f"{kind}:m")],
         env={**environment(tmp_path), "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"},
         capture_output=True,
@@ -288,9 +290,9 @@ def test_missing_sdk_is_named(tmp_path: Path, kind: str) -> None:
         check=False,
     )
 
-    assert done.returncode == 2
-    assert f"pip install 'toolspan[{kind}]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert result.returncode == 2
+    assert f"pip install 'toolspan[{kind}]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 @requirement("run.resume")
@@ -342,7 +344,7 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_prints_the_result(tmp_path: 
     os.mkfifo(work / "ready")
     waits = use("Bash", command="echo > ready; sleep 600")
     with ModelServer(ScriptedModel([[waits]])) as server:
-        process = started(tmp_path, *model(server, kind))
+        process = start_run(tmp_path, *model(server, kind))
         (work / "ready").read_text(encoding="utf-8")  # comes when the command runs
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
@@ -369,11 +371,11 @@ def test_ctrl_c_ends_awaited_agents_and_prints_the_result_last(tmp_path: Path) -
         return say("Sent off.")
 
     with ModelServer(ScriptedModel([], then=reply)) as server:
-        process = started(tmp_path, *model(server, "anthropic"))
+        process = start_run(tmp_path, *model(server, "anthropic"))
         assert process.stdout is not None
-        seen = [process.stdout.readline()]
-        while '"Sent off."' not in seen[-1]:
-            seen.append(process.stdout.readline())
+        lines = [process.stdout.readline()]
+        while '"Sent off."' not in lines[-1]:
+            lines.append(process.stdout.readline())
         (work / "ready").read_text(encoding="utf-8")  # comes when the agent's command runs
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
@@ -388,21 +390,21 @@ def test_ctrl_c_ends_awaited_agents_and_prints_the_result_last(tmp_path: Path) -
 @requirement("run.rules")
 def test_rules_hooks_and_tool_lists_apply_as_in_exec(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
-    steps = [[use("Bash", command="echo a"), use("Bash", command="echo b")], [say("Done.")]]
+    steps = [[use("Bash", command="echo a"), use("Bash", command="echo b")], [say("Completed.")]]
     script.write_text(json.dumps(steps))
-    done = run(
+    result = run(
         tmp_path,
         *("-p", "Go.", "--model", f"scripted:{script}", "--output-format", "stream-json"),
         *("--allowed-tools", "Bash(echo a)", "--disallowed-tools", "Bash(echo b)"),
         *("--tools", "Bash,Read", "--transcript", "none"),
     )
 
-    lines = rows(done)
+    lines = rows(result)
     assert lines[0]["tools"] == ["Bash", "Read"]
     assert lines[0]["transcript"] is None
     denied = lines[-1]["permission_denials"]
     assert isinstance(denied, list)
-    assert [one["tool_input"]["command"] for one in denied] == ["echo b"]
+    assert [denial["tool_input"]["command"] for denial in denied] == ["echo b"]
     assert not (tmp_path / "config").exists()
 
 
@@ -426,23 +428,23 @@ def test_named_transcript_is_continued_and_other_files_are_refused(tmp_path: Pat
 
 @requirement("run.system-prompt")
 def test_system_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
-    for options, wanted in (
+    for options, expected in (
         (("--system-prompt", "Be a duck."), "Be a duck."),
         (("--append-system-prompt", "Quack."), "Quack."),
     ):
         scripted = ScriptedModel([say("Ok.")])
         with ModelServer(scripted) as server:
             run(tmp_path, "-p", "x", *options, *model(server, "anthropic"))
-        assert wanted in str(scripted.requests[0]["system"])
-        own = "Working folder" in str(scripted.requests[0]["system"])
-        assert own == ("--system-prompt" not in options)
+        assert expected in str(scripted.requests[0]["system"])
+        is_default = "Working folder" in str(scripted.requests[0]["system"])
+        assert is_default == ("--system-prompt" not in options)
 
 
 @requirement("run.output")
 def test_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="true")]] * 3 + [[say("x")]]))
-    process = started(tmp_path, "--model", f"scripted:{script}")
+    process = start_run(tmp_path, "--model", f"scripted:{script}")
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(timeout=60) == 141
@@ -459,12 +461,12 @@ def test_run_waits_for_a_hook_that_may_wake_the_model(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     hooks = {"PostToolUse": [waker], "Stop": [stop]}
     settings.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
-    script = [[use("Bash", command="true")], say("Done."), say("I mend it.")]
+    script = [[use("Bash", command="true")], say("Completed."), say("I mend it.")]
     (tmp_path / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    done = run(
+    result = run(
         tmp_path,
         *("-p", "Go.", *ALLOWED, "--settings", str(settings)),
         *("--model", f"scripted:{tmp_path / 'script.json'}"),
     )
 
-    assert (done.returncode, done.stdout) == (0, "I mend it.\n")
+    assert (result.returncode, result.stdout) == (0, "I mend it.\n")

@@ -15,17 +15,17 @@ from tests.session.role_models import Play
 from toolspan.testing import ModelServer, say, use
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
-Done = subprocess.CompletedProcess[str]
+Completed = subprocess.CompletedProcess[str]
 
 
-def toolspan(folder: Path, *arguments: str) -> Done:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
+def toolspan(folder: Path, *arguments: str) -> Completed:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.run(
         [*TOOLSPAN, *arguments],
         cwd=work,
-        env={**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
+        env={**inherited, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -33,30 +33,30 @@ def toolspan(folder: Path, *arguments: str) -> Done:
     )
 
 
-def run(folder: Path, server: ModelServer, *more: str) -> Done:
+def run(folder: Path, server: ModelServer, *more: str) -> Completed:
     model = ("--model", "anthropic:claude-test", "--base-url", server.url)
     return toolspan(folder, "run", "-p", "Main", *model, *more)
 
 
 @requirement("subagents.run")
 def test_two_agents_run_and_are_reported(tmp_path: Path) -> None:
-    def give(prompt: str) -> dict[str, object]:
+    def start(prompt: str) -> dict[str, object]:
         return use("Agent", description=prompt, prompt=prompt, run_in_background=False)
 
     play = Play(
         {
-            "Main": [[give("Left"), give("Right")], say("Both are back.")],
+            "Main": [[start("Left"), start("Right")], say("Both are back.")],
             "Left": [[use("Bash", command="echo left")], say("It says left.")],
             "Right": [[use("Bash", command="echo right")], say("It says right.")],
         }
     )
     with ModelServer(play.model) as server:
-        done = run(tmp_path, server, "--output-format", "stream-json")
-    shown = toolspan(tmp_path, "show", "--last")
+        result = run(tmp_path, server, "--output-format", "stream-json")
+    output = toolspan(tmp_path, "show", "--last")
     listed = json.loads(toolspan(tmp_path, "show", "--last", "--json").stdout)
 
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
     below = [row for row in rows if row.get("agent_id")]
     above = {
         block["tool_use_id"]
@@ -66,8 +66,8 @@ def test_two_agents_run_and_are_reported(tmp_path: Path) -> None:
     }
     assert {row["parent_tool_use_id"] for row in below} == above
     assert rows[-1]["result"] == "Both are back."
-    assert "2 subagents" in shown.stdout
-    assert shown.stdout.index("Left") < shown.stdout.index("It says left.")
+    assert "2 subagents" in output.stdout
+    assert output.stdout.index("Left") < output.stdout.index("It says left.")
     assert len(listed["session"]["files"]) == 3
 
 
@@ -76,31 +76,31 @@ def test_command_waits_for_background_agents(tmp_path: Path) -> None:
     call = use("Agent", description="L", prompt="Left")
     play = Play({"Main": [[call], say("Sent."), say("Heard.")], "Left": [say("Left is back.")]})
     with ModelServer(play.model) as server:
-        done = run(tmp_path, server)
+        result = run(tmp_path, server)
 
-    assert (done.stdout, done.returncode) == ("Heard.\n", 0)
+    assert (result.stdout, result.returncode) == ("Heard.\n", 0)
 
 
 @requirement("subagents.trust")
 def test_agents_of_a_folder_are_used_once_it_is_trusted(tmp_path: Path) -> None:
-    for place, name in ((tmp_path / "config", "mine"), (tmp_path / "work" / ".claude", "ours")):
-        (place / "agents").mkdir(parents=True)
+    for folder, name in ((tmp_path / "config", "mine"), (tmp_path / "work" / ".claude", "ours")):
+        (folder / "agents").mkdir(parents=True)
         text = f"---\nname: {name}\ndescription: Helps.\ntools: Read\n---\nI am {name}.\n"
-        (place / "agents" / f"{name}.md").write_text(text)
+        (folder / "agents" / f"{name}.md").write_text(text)
     (tmp_path / "config" / "agents" / "broken.md").write_text("nothing")
 
-    def ask(kind: str) -> tuple[Done, Play]:
+    def run_agent(kind: str) -> tuple[Completed, Play]:
         call = use("Agent", description="L", prompt="Left", subagent_type=kind, run_in_background=False)
         play = Play({"Main": [[call]]})
         with ModelServer(play.model) as server:
             return run(tmp_path, server), play
 
-    mine, first = ask("mine")
-    refused, second = ask("ours")
+    user_agent, first = run_agent("mine")
+    refused, second = run_agent("ours")
     accepted = toolspan(tmp_path, "trust", "--yes")
-    allowed, third = ask("ours")
+    allowed, third = run_agent("ours")
 
-    assert "broken.md: there is no frontmatter" in mine.stderr
+    assert "broken.md: there is no frontmatter" in user_agent.stderr
     assert str(first.requests("Left")[0]["system"]).count("I am mine.") == 1
     assert "untrusted folder" in refused.stderr
     assert "Agent type 'ours' not found. Available agents: general-purpose, mine" in json.dumps(

@@ -43,9 +43,9 @@ def test_session_in_use_is_refused_with_the_pid_of_its_process(tmp_path: Path) -
     ) as holder:
         assert holder.stdout is not None
         session = holder.stdout.readline().strip()
-        again = [*TOOLSPAN, "run", "-p", "hi", "--resume", session]
-        done = subprocess.run(
-            [*again, "--model", f"scripted:{script}"],
+        second = [*TOOLSPAN, "run", "-p", "hi", "--resume", session]
+        result = subprocess.run(
+            [*second, "--model", f"scripted:{script}"],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -55,6 +55,6 @@ def test_session_in_use_is_refused_with_the_pid_of_its_process(tmp_path: Path) -
         )
         holder.communicate("\n", timeout=60)
 
-    assert done.returncode == 2
-    assert f"process {holder.pid} is recording this session" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert result.returncode == 2
+    assert f"process {holder.pid} is recording this session" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

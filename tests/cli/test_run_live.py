@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.cli.person import MENU, PATIENCE, Person, seated
+from tests.cli.terminal import MENU, TIMEOUT, Terminal, open_terminal
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.session.models.scripted import ScriptAnswer
@@ -26,15 +26,15 @@ WAITS = use("Bash", command="echo > ready; sleep 600")
 
 
 @contextmanager
-def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[Person]:
+def run_terminal(folder: Path, script: Sequence[object], *options: str) -> Iterator[Terminal]:
     """Start `toolspan run` in `folder/project`."""
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
     arguments = [*TOOLSPAN, "run", "--setting-sources", ""]
     arguments += ["--model", f"scripted:{folder / 'script.json'}"]
     arguments += ["--transcript", str(folder / "t.jsonl"), *options]
-    with seated(folder, arguments, home=folder) as somebody:
-        somebody.sees(READY)
-        yield somebody
+    with open_terminal(folder, arguments, home=folder) as terminal:
+        terminal.wait_for(READY)
+        yield terminal
 
 
 def transcript(folder: Path) -> Path:
@@ -50,21 +50,21 @@ def test_user_chats_approves_a_call_and_leaves(tmp_path: Path) -> None:
     read = use("Read", file_path="a.txt")
     edit = use("Edit", file_path="a.txt", old_string="one", new_string="two")
     script = [[say("I \x1b[31mlook."), read], [edit], say("It is two."), say("You are welcome.")]
-    with talking(tmp_path, script) as somebody:
-        somebody.types("Make it two.\n")
-        shown = somebody.answers("o")
-        done = somebody.sees(READY)
-        somebody.types("Thank \\\nyou.\n")
-        somebody.sees("You are welcome.")
-        somebody.sees(READY)
-        somebody.types("/exit\n")
-        assert somebody.child.wait(PATIENCE) == 0
+    with run_terminal(tmp_path, script) as terminal:
+        terminal.write("Make it two.\n")
+        question = terminal.answer("o")
+        result = terminal.wait_for(READY)
+        terminal.write("Thank \\\nyou.\n")
+        terminal.wait_for("You are welcome.")
+        terminal.wait_for(READY)
+        terminal.write("/exit\n")
+        assert terminal.child.wait(TIMEOUT) == 0
 
-    assert "I <U+001B>[31mlook." in shown
-    assert "Read" in shown
-    assert "+two" in shown
-    assert "Edit" in done
-    assert "It is two." in done
+    assert "I <U+001B>[31mlook." in question
+    assert "Read" in question
+    assert "+two" in question
+    assert "Edit" in result
+    assert "It is two." in result
     assert (tmp_path / "project/a.txt").read_text(encoding="utf-8") == "two\n"
     messages = toolspan.read(transcript(tmp_path)).messages()
     assert [m.text for m in messages if m.voice == "prompt"] == ["Make it two.", "Thank \nyou."]
@@ -74,14 +74,14 @@ def test_user_chats_approves_a_call_and_leaves(tmp_path: Path) -> None:
 def test_output_does_not_overwrite_the_question_of_a_subagent(tmp_path: Path) -> None:
     work = use("Agent", description="Work", prompt="Touch it.", run_in_background=False)
     script = [[work], [use("Bash", command="touch a.txt")], [say("Done.")], [say("It is done.")]]
-    with talking(tmp_path, script) as somebody:
-        somebody.types("Go.\n")
-        drawn = somebody.sees("needs permission")
+    with run_terminal(tmp_path, script) as terminal:
+        terminal.write("Go.\n")
+        drawn = terminal.wait_for("needs permission")
         assert "\x1b[2K" in drawn  # the line of the call above is taken away first
-        somebody.sees(MENU)
-        somebody.types("o\n")
-        somebody.sees("It is done.")
-        somebody.sees("tokens")
+        terminal.wait_for(MENU)
+        terminal.write("o\n")
+        terminal.wait_for("It is done.")
+        terminal.wait_for("tokens")
 
     assert (tmp_path / "project" / "a.txt").exists()
     assert [span.state for span in toolspan.read(transcript(tmp_path)).spans] == ["succeeded"]
@@ -98,13 +98,13 @@ def test_background_agent_may_ask_while_the_user_can_type(tmp_path: Path) -> Non
 
     with ModelServer(ScriptedModel([], then=reply)) as server:
         named = ("--model", "anthropic:x", "--base-url", server.url)
-        with talking(tmp_path, [], *named) as somebody:
-            somebody.types("Go.\n")
-            somebody.sees(MENU)
-            somebody.types("o\n")
-            somebody.sees("↳")  # it has run
-            somebody.types("And?\n")
-            somebody.sees("I know.")
+        with run_terminal(tmp_path, [], *named) as terminal:
+            terminal.write("Go.\n")
+            terminal.wait_for(MENU)
+            terminal.write("o\n")
+            terminal.wait_for("↳")  # it has run
+            terminal.write("And?\n")
+            terminal.wait_for("I know.")
 
     assert (tmp_path / "project" / "a.txt").exists()
 
@@ -114,17 +114,17 @@ def test_ctrl_c_ends_the_turn_and_the_conversation_continues(tmp_path: Path) -> 
     (tmp_path / "project").mkdir()
     os.mkfifo(tmp_path / "project/ready")
     bypass = ("--permission-mode", "bypassPermissions")
-    with talking(tmp_path, [WAITS, say("Sorry.")], *bypass) as somebody:
-        somebody.types("Wait.\n")
+    with run_terminal(tmp_path, [WAITS, say("Sorry.")], *bypass) as terminal:
+        terminal.write("Wait.\n")
         (tmp_path / "project/ready").read_text(encoding="utf-8")
-        somebody.types(CTRL_C)
-        somebody.sees("interrupted by the user")
-        somebody.sees(READY)
-        somebody.types("Why?\n")
-        somebody.sees("Sorry.")
-        somebody.sees(READY)
-        somebody.types(CTRL_D)
-        assert somebody.child.wait(PATIENCE) == 0
+        terminal.write(CTRL_C)
+        terminal.wait_for("interrupted by the user")
+        terminal.wait_for(READY)
+        terminal.write("Why?\n")
+        terminal.wait_for("Sorry.")
+        terminal.wait_for(READY)
+        terminal.write(CTRL_D)
+        assert terminal.child.wait(TIMEOUT) == 0
 
     spans = toolspan.read(transcript(tmp_path)).spans
     assert [span.state for span in spans] == ["interrupted"]
@@ -132,11 +132,11 @@ def test_ctrl_c_ends_the_turn_and_the_conversation_continues(tmp_path: Path) -> 
 
 @requirement("run.conversation-interrupt")
 def test_second_ctrl_c_exits(tmp_path: Path) -> None:
-    with talking(tmp_path, []) as somebody:
-        somebody.types(CTRL_C)
-        somebody.sees("Press Ctrl-C again to quit.")
-        somebody.types(CTRL_C)
-        assert somebody.child.wait(PATIENCE) == 130
+    with run_terminal(tmp_path, []) as terminal:
+        terminal.write(CTRL_C)
+        terminal.wait_for("Press Ctrl-C again to quit.")
+        terminal.write(CTRL_C)
+        assert terminal.child.wait(TIMEOUT) == 130
 
 
 @requirement("hooks.rewake")
@@ -149,18 +149,18 @@ def test_async_hook_wakes_the_model_while_the_user_can_type(tmp_path: Path) -> N
     settings.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
     script = [[use("Bash", command="true")], say("Done."), say("I mend it."), say("Welcome.")]
     options = ("--settings", str(settings), "--permission-mode", "bypassPermissions")
-    with talking(tmp_path, script, *options) as somebody:
-        somebody.types("Go.\n")
-        somebody.sees("Done.")
-        somebody.sees(READY)
+    with run_terminal(tmp_path, script, *options) as terminal:
+        terminal.write("Go.\n")
+        terminal.wait_for("Done.")
+        terminal.wait_for(READY)
         (tmp_path / "go").touch()
-        somebody.sees("I mend it.")
-        somebody.sees(READY)
-        somebody.types("Thanks.\n")
-        somebody.sees("Welcome.")
-        somebody.sees(READY)
-        somebody.types("/exit\n")
-        assert somebody.child.wait(PATIENCE) == 0
+        terminal.wait_for("I mend it.")
+        terminal.wait_for(READY)
+        terminal.write("Thanks.\n")
+        terminal.wait_for("Welcome.")
+        terminal.wait_for(READY)
+        terminal.write("/exit\n")
+        assert terminal.child.wait(TIMEOUT) == 0
 
     assert json.loads((tmp_path / "ended").read_bytes())["reason"] == "prompt_input_exit"
     (news,) = [m for m in toolspan.read(transcript(tmp_path)).messages() if "broke" in m.text]

@@ -17,9 +17,9 @@ from toolspan.testing import TranscriptBuilder, claude_results
 
 
 def search(*arguments: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["search", *map(str, arguments)], env={"COLUMNS": "80"})
-    assert done.exit_code == code, done.output
-    return done
+    result = CliRunner().invoke(app, ["search", *map(str, arguments)], env={"COLUMNS": "80"})
+    assert result.exit_code == code, result.output
+    return result
 
 
 def rows(*arguments: str | Path) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def calls(*arguments: str | Path) -> list[str]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A folder with a slash in its name, as a person would type it."""
+    """Write a session; return the folder of its project."""
     builder = TranscriptBuilder(session_id="5e551011").prompt("light the lantern")
     for number, tool in enumerate(["Bash", "Bash", "Read"]):
         tool_input = {"command": f"lantern {number}", "file_path": "lantern.txt"}
@@ -45,7 +45,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_home(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current folder is the client's own, with the archive in it."""
+    """Change to the client's folder, which contains the archive."""
     monkeypatch.chdir(archive.parent)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
 
@@ -93,12 +93,12 @@ def test_filter_without_a_match_is_an_error(archive: Path, option: str) -> None:
 
 @requirement("search.command")
 def test_text_output_shows_match_tool_time_and_the_number_of_hidden_ones(archive: Path) -> None:
-    shown = search("lantern", archive, "--limit", "2").stdout
+    output = search("lantern", archive, "--limit", "2").stdout
 
-    assert "Read input  c2" in shown
-    assert "Bash failed input  c1" in shown
-    assert "    lantern 1" in shown
-    assert "4 matches, the newest 2 shown (--limit 0: all)" in shown
+    assert "Read input  c2" in output
+    assert "Bash failed input  c1" in output
+    assert "    lantern 1" in output
+    assert "4 matches, the newest 2 shown (--limit 0: all)" in output
     assert "1 match\n" in search("light", archive).stdout
     assert "0 matches" in search("beacon", archive).stdout
 
@@ -123,7 +123,7 @@ def test_first_argument_is_always_a_word_and_paths_follow() -> None:
     assert calls("light", "lantern", "./projects") == ["prompt"]
     assert calls("light", "projects/-harbour/5e551011.jsonl") == ["prompt"]
     assert calls("light") == ["prompt"]
-    assert calls("light", "projects") == []  # a word, though there is such a folder
+    assert calls("light", "projects") == []  # a word, although a folder has this name
     assert calls("./projects") == []
 
 
@@ -162,9 +162,9 @@ def test_large_archives_are_cached_and_the_cache_can_be_cleared(
     path = builder.write(tmp_path / "archive" / "s.jsonl")
 
     def run(*arguments: str) -> str:
-        done = CliRunner().invoke(app, arguments)
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     first = run("errors", str(path.parent), "--json")
     assert run("errors", str(path.parent), "--json") == first
@@ -185,6 +185,6 @@ def test_output_without_colours_has_no_escape_codes(
     env: dict[str, str], coloured: bool, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    done = CliRunner().invoke(app, ["search", "bright", str(archive)], env=env, color=True)
+    result = CliRunner().invoke(app, ["search", "bright", str(archive)], env=env, color=True)
 
-    assert ("\x1b[" in done.stdout) == coloured
+    assert ("\x1b[" in result.stdout) == coloured

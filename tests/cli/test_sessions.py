@@ -1,4 +1,4 @@
-"""`toolspan sessions`: which conversations there are."""
+"""`toolspan sessions`: the list of sessions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def write(builder: TranscriptBuilder, root: Path) -> Path:
     return builder.write(root / f"{builder.session_id}.jsonl")
 
 
-def with_agents(version: str) -> TranscriptBuilder:
-    """A session with one call of its own beside two that started subagents, each with a call."""
+def session_with_subagents(version: str) -> TranscriptBuilder:
+    """Build a session with a call and two subagents, each with a call."""
     builder = TranscriptBuilder(session_id="family", version=version).prompt("Find  the\nbug")
     builder.result(builder.call("Bash", {"command": "x"}), claude_results.exited(1))
     for word in ("one", "two"):
@@ -42,7 +42,7 @@ def with_agents(version: str) -> TranscriptBuilder:
 @requirement("sessions.subagents-belong-to-their-session")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 def test_subagents_count_with_the_session_that_started_them(version: str, tmp_path: Path) -> None:
-    write(with_agents(version), tmp_path)
+    write(session_with_subagents(version), tmp_path)
 
     (result,) = sessions(tmp_path)
 
@@ -55,12 +55,12 @@ def test_subagents_count_with_the_session_that_started_them(version: str, tmp_pa
 
 @requirement("sessions.facts")
 def test_session_row_describes_the_session(tmp_path: Path) -> None:
-    builder = with_agents("2.1.325").wait(5_000).prompt("and now?").compact("so far")
+    builder = session_with_subagents("2.1.325").wait(5_000).prompt("and now?").compact("so far")
     path = write(builder, tmp_path)
 
     (result,) = sessions(path)
 
-    known = {
+    expected = {
         "id": "family",
         "title": None,
         "first_prompt": "Find the bug",
@@ -78,7 +78,7 @@ def test_session_row_describes_the_session(tmp_path: Path) -> None:
         "files": [str(path)],
         "session_ids": ["family"],
     }
-    assert {key: result[key] for key in known} == known
+    assert {key: result[key] for key in expected} == expected
 
 
 SUMMARY = {"type": "summary", "summary": "from a summary", "leafUuid": "x"}
@@ -139,7 +139,7 @@ def test_newest_session_is_listed_last(tmp_path: Path) -> None:
 
 @requirement("cli.filters")
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "expected"),
     [
         (["--project", "shop"], ["a"]),
         (["--project", "/home"], ["a", "b"]),
@@ -147,12 +147,12 @@ def test_newest_session_is_listed_last(tmp_path: Path) -> None:
         (["--until", "2026-11-04"], ["a"]),
     ],
 )
-def test_sessions_are_selected_by_project_and_time(arguments: list[str], wanted: list[str], tmp_path: Path) -> None:
+def test_sessions_are_selected_by_project_and_time(arguments: list[str], expected: list[str], tmp_path: Path) -> None:
     for name, cwd, day in (("a", "/home/dev/shop", 3), ("b", "/home/dev/bank", 4)):
         start = datetime(2026, 11, day, tzinfo=UTC)
         write(TranscriptBuilder(session_id=name, cwd=cwd, start=start).prompt("go"), tmp_path)
 
-    assert [result["id"] for result in sessions(tmp_path, *arguments)] == wanted
+    assert [result["id"] for result in sessions(tmp_path, *arguments)] == expected
 
 
 @requirement("sessions.times")
@@ -176,7 +176,7 @@ def test_fork_is_a_separate_session(tmp_path: Path) -> None:
 
 
 def test_subagent_of_a_missing_session_is_listed_under_its_session_id(tmp_path: Path) -> None:
-    write(with_agents("2.1.325"), tmp_path).unlink()
+    write(session_with_subagents("2.1.325"), tmp_path).unlink()
 
     (result,) = sessions(tmp_path)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.analysis.file_acts import Rollout
+from tests.analysis.recorded_edits import CodexFolder
 from tests.cli.command import CWD, home_at, rows, run, saved
 from tests.requirement import requirement
 from toolspan.diffs.codex_patch import AddFile, PatchChunk, UpdateFile
@@ -29,12 +29,12 @@ def show(*arguments: str | Path, root: Path | None = None) -> Result:
     return run("show", *arguments, code=None, env=home_at(root))
 
 
-def shown(*arguments: str | Path, root: Path | None = None) -> str:
+def show_output(*arguments: str | Path, root: Path | None = None) -> str:
     return run("show", *arguments, env=home_at(root)).stdout
 
 
 def row(output: str, text: str) -> str:
-    """The one line that has these words in it."""
+    """Return the only line that contains a text."""
     (result,) = (line for line in output.splitlines() if text in line)
     return result
 
@@ -62,7 +62,7 @@ def parallel() -> TranscriptBuilder:
 def test_session_is_shown_with_its_facts_and_parallel_calls_in_lanes(tmp_path: Path) -> None:
     builder = parallel().title("Two files").result("toolu_gone", "late")
 
-    output = shown(builder.write(tmp_path / "s.jsonl"))
+    output = show_output(builder.write(tmp_path / "s.jsonl"))
 
     assert builder.session_id in fact(output, "session")
     assert "Two files" in fact(output, "about")
@@ -81,7 +81,7 @@ def test_calls_of_one_message_that_ran_serially_are_drawn_apart(tmp_path: Path) 
         call = builder.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
         builder.result(call, claude_results.ran("x"), after_ms=10)
 
-    output = shown(builder.write(tmp_path / "s.jsonl"))
+    output = show_output(builder.write(tmp_path / "s.jsonl"))
 
     assert "╷ ✓ Bash  echo 0" in output
     assert "╵ ✓ Bash  echo 1" in output
@@ -99,7 +99,7 @@ def test_subagent_is_shown_under_its_call(version: str, tmp_path: Path) -> None:
     )
     builder.until(agent).result(call, report).text("All counted")
 
-    output = shown(builder.write(tmp_path / f"{builder.session_id}.jsonl"))
+    output = show_output(builder.write(tmp_path / f"{builder.session_id}.jsonl"))
 
     order = ["Count files", "❯ Count them", "ls | wc -l", "There are three", "All counted"]
     assert sorted(order, key=output.index) == order
@@ -109,7 +109,7 @@ def test_subagent_is_shown_under_its_call(version: str, tmp_path: Path) -> None:
 def test_every_turn_shows_its_time_even_within_one_second(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("First").text("Yes").prompt("Second").text("No")
 
-    output = shown(builder.write(tmp_path / "s.jsonl"))
+    output = show_output(builder.write(tmp_path / "s.jsonl"))
 
     first, second = row(output, "❯ First")[:8], row(output, "❯ Second")[:8]
     assert first == second == f"{TranscriptBuilder().now:%H:%M:%S}"
@@ -119,14 +119,14 @@ def test_every_turn_shows_its_time_even_within_one_second(tmp_path: Path) -> Non
 def test_messages_are_shown_between_calls_and_can_be_hidden(tmp_path: Path) -> None:
     path = parallel().thinking("Hmm, let me see").write(tmp_path / "s.jsonl")
 
-    everything, calls = shown(path), shown(path, "--no-messages")
+    everything, calls = show_output(path), show_output(path, "--no-messages")
 
     assert "❯ Look at both files" in everything
     assert "Both are fine" in everything
     assert "Hmm, let me see" not in everything
     assert "Both are fine" not in calls
     assert "Read  a" in calls
-    assert "Hmm, let me see" in shown(path, "--thinking")
+    assert "Hmm, let me see" in show_output(path, "--thinking")
 
 
 def test_failure_and_events_are_shown_below_their_call(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_failure_and_events_are_shown_below_their_call(tmp_path: Path) -> None:
     builder.result(call, claude_results.in_background("b1", "/tmp/b1"))
     builder.task_notification(call, "b1", "Server stopped", queued=True)
 
-    output = shown(builder.write(tmp_path / "s.jsonl"))
+    output = show_output(builder.write(tmp_path / "s.jsonl"))
 
     assert "✗ Bash  pytest" in output
     assert "command failed: Exit code 1 1 failed" in output
@@ -152,7 +152,7 @@ def test_interrupts_compactions_pauses_and_rewinds_are_marked(tmp_path: Path) ->
     before = builder.last
     builder.prompt("wrong way").text("oh no").rewind(before).prompt("right way").text("yes")
 
-    output = shown(builder.write(tmp_path / "s.jsonl"))
+    output = show_output(builder.write(tmp_path / "s.jsonl"))
 
     assert "■ [Request interrupted by user]" in output
     assert "┄ 10m 00s later" in output
@@ -167,7 +167,7 @@ def test_no_line_exceeds_the_width(tmp_path: Path) -> None:
     call = builder.call("Bash", {"command": "echo " + "x" * 500})
     builder.result(call, claude_results.exited(2, "y" * 500)).text("z" * 300)
 
-    output = shown(builder.write(tmp_path / "s.jsonl"), "--width", "80")
+    output = show_output(builder.write(tmp_path / "s.jsonl"), "--width", "80")
 
     wide = re.compile(r"[\u3000-\u9fff]")
     assert all(len(line) + len(wide.findall(line)) <= 80 for line in output.splitlines())
@@ -191,7 +191,7 @@ def hostile() -> TranscriptBuilder:
 def test_hostile_text_is_printed_without_escape_codes_or_markup(
     name: list[str], form: list[str], tmp_path: Path
 ) -> None:
-    output = shown(hostile().write(tmp_path / "s.jsonl"), *name, *form)
+    output = show_output(hostile().write(tmp_path / "s.jsonl"), *name, *form)
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
     assert "[red]" in output or name == ["toolu_edit"]
@@ -213,10 +213,10 @@ def test_invalid_source_and_conflicting_formats_are_refused(
     (tmp_path / "list.txt").write_text("bread\nmilk\n", encoding="utf-8")
     parallel().write(tmp_path / "s.jsonl")
 
-    done = show(*arguments)
+    result = show(*arguments)
 
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert output in done.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert output in result.stderr
 
 
 def test_newest_session_is_the_default_and_ids_may_be_shortened(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_newest_session_is_the_default_and_ids_may_be_shortened(tmp_path: Path) 
     saved(builder, tmp_path)
 
     for names in ([builder.session_id[:8]], [], ["--last"]):
-        assert "Both are fine" in shown(*names, root=tmp_path)
+        assert "Both are fine" in show_output(*names, root=tmp_path)
 
 
 @requirement("names.inside")
@@ -234,14 +234,14 @@ def test_name_is_a_session_id_if_no_such_file_exists(name: str, tmp_path: Path) 
     helper = builder.agent(builder.call("Task", {"prompt": "look"})).prompt("look")
     helper.result(helper.call("Bash", {"command": "ls -la"}), claude_results.ran("a"))
     saved(parallel(), tmp_path)
-    left = helper if name.startswith("agent") else parallel()
-    data = left.data().replace(left.session_id.encode(), b"13b6354b-6f8f")
+    copied = helper if name.startswith("agent") else parallel()
+    data = copied.data().replace(copied.session_id.encode(), b"13b6354b-6f8f")
     (tmp_path / "projects" / name).write_bytes(data)
     session = "13b6354b"
 
-    assert session in fact(shown(session, root=tmp_path), "session")
+    assert session in fact(show_output(session, root=tmp_path), "session")
     output = rows(run("calls", session, "--json", env=home_at(tmp_path)))
-    assert {one["file"] for one in output} == {str(tmp_path / "projects" / name)}
+    assert {row["file"] for row in output} == {str(tmp_path / "projects" / name)}
     for command in ("time", "stats", "sessions", "export"):
         run(command, session, env=home_at(tmp_path))
     run("watch", session, "--idle-exit", "0", env=home_at(tmp_path))
@@ -267,11 +267,11 @@ def test_unknown_or_ambiguous_name_is_refused(
     for last in "12":
         saved(TranscriptBuilder(session_id=f"aaaa-{last}").prompt("hi"), tmp_path)
 
-    done = show(*names, root=tmp_path)
+    result = show(*names, root=tmp_path)
 
-    assert done.exit_code == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert message in result.stderr
 
 
 def edit() -> tuple[TranscriptBuilder, str]:
@@ -285,10 +285,10 @@ def edit() -> tuple[TranscriptBuilder, str]:
 
 
 def test_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
-    story, call = edit()
-    path = saved(story, tmp_path)
+    builder, call = edit()
+    path = saved(builder, tmp_path)
 
-    output = shown(call, root=tmp_path)
+    output = show_output(call, root=tmp_path)
     row = loaded(path, call)
 
     assert "succeeded: ran and reported no error" in fact(output, "state")
@@ -310,7 +310,7 @@ def test_failed_call_shows_its_evidence_cause_and_solution(tmp_path: Path) -> No
     call = builder.call("Bash", {"command": "sleep 999"})
     builder.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
 
-    output = shown(builder.write(tmp_path / "s.jsonl"), call[:20])
+    output = show_output(builder.write(tmp_path / "s.jsonl"), call[:20])
 
     assert "timed_out: ended by a timer" in fact(output, "state")
     assert "timeout text: Command timed out after" in fact(output, "evidence")
@@ -325,7 +325,7 @@ def test_long_result_is_cut_unless_shown_in_full(tmp_path: Path) -> None:
     builder.result(call, claude_results.ran("\n".join(f"line {n}" for n in range(100))))
     path = builder.write(tmp_path / "s.jsonl")
 
-    cut, full = shown(path, call), shown(path, call, "--full")
+    cut, full = show_output(path, call), show_output(path, call, "--full")
 
     assert "line 99" not in cut
     assert "… 60 more lines (--full)" in cut
@@ -343,13 +343,13 @@ def test_subagent_belongs_to_the_call_that_started_it(tmp_path: Path) -> None:
 
     (started,) = loaded(path)["turns"][0]["items"][1]["groups"][0]["calls"][0]["agents"]
 
-    assert call in fact(shown(inner, root=tmp_path), "started by")
+    assert call in fact(show_output(inner, root=tmp_path), "started by")
     assert (started["agent"], started["role"]) == (agent.agent_id, "explorer")
     assert [item.get("text") for item in started["turns"][0]["items"]] == ["Look", None, "seen"]
 
 
 def loaded(*arguments: str | Path, root: Path | None = None) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(shown(*arguments, "--json", root=root))
+    result: dict[str, Any] = json.loads(show_output(*arguments, "--json", root=root))
     return result
 
 
@@ -361,12 +361,12 @@ def test_json_of_a_session_has_turns_with_groups_and_lanes(tmp_path: Path) -> No
     assert result["session"]["session_id"] == builder.session_id
     assert result["session"]["calls"] == {"succeeded": 2}
     (turn,) = result["turns"]
-    text, batch, answer = turn["items"]
+    text, batch, reply = turn["items"]
     assert (text["type"], text["voice"], text["text"]) == ("message", "prompt", "Look at both files")
     (group,) = batch["groups"]
     assert [call["lane"] for call in group["calls"]] == [0, 1]
     assert [call["tool"] for call in group["calls"]] == ["Read", "Read"]
-    assert answer["text"] == "Both are fine"
+    assert reply["text"] == "Both are fine"
 
 
 def test_json_of_hostile_or_broken_text_is_valid(tmp_path: Path) -> None:
@@ -378,8 +378,8 @@ def test_json_of_hostile_or_broken_text_is_valid(tmp_path: Path) -> None:
 
     assert loaded(path)["turns"][0]["prompt"] == "half \ud83d of a pair"
     assert loaded(path, call)["input"] == {"command": "echo \ud83d"}
-    assert "half" in shown(path)
-    assert "echo" in shown(path, call)
+    assert "half" in show_output(path)
+    assert "echo" in show_output(path, call)
 
 
 @requirement("show.newest")
@@ -390,12 +390,12 @@ def test_repeated_id_selects_the_newest_call_with_a_notice(tmp_path: Path) -> No
         builder.result(builder.call("Bash", {"command": f"echo {session}"}, id="t1"), claude_results.ran("x"))
         saved(builder, tmp_path)
 
-    output = shown("t1", root=tmp_path)
+    output = show_output("t1", root=tmp_path)
     assert fact(output, "session") == "aaaa-1"
     assert fact(output, "also in").startswith("2 older sessions with this id: bbbb-1, cccc-1")
-    assert json.loads(shown("t1", "--json", root=tmp_path))["others"] == ["bbbb-1", "cccc-1"]
-    assert fact(shown("t1", "--session", "cc", root=tmp_path), "session") == "cccc-1"
-    assert "also in" not in shown("t1", "--session", "cc", root=tmp_path)
+    assert json.loads(show_output("t1", "--json", root=tmp_path))["others"] == ["bbbb-1", "cccc-1"]
+    assert fact(show_output("t1", "--session", "cc", root=tmp_path), "session") == "cccc-1"
+    assert "also in" not in show_output("t1", "--session", "cc", root=tmp_path)
 
 
 @requirement("show.call-around")
@@ -408,7 +408,7 @@ def test_messages_and_calls_around_a_call_are_shown_in_order(tmp_path: Path) -> 
     builder.result(builder.call("Bash", {"command": "make all"}), claude_results.ran("ok"))
     path = builder.write(tmp_path / "s.jsonl")
 
-    around = shown(path, call).partition("── around")[2].splitlines()[1:-1]
+    around = show_output(path, call).partition("── around")[2].splitlines()[1:-1]
     output = [line[18:].split("  toolu")[0].strip() for line in around]
     assert output == [
         "✓ Read  a",
@@ -418,19 +418,19 @@ def test_messages_and_calls_around_a_call_are_shown_in_order(tmp_path: Path) -> 
         "❯ Try again",
         "✓ Bash  make all",
     ]
-    result = json.loads(shown(path, call, "--json"))["around"]
-    assert [one.get("tool") or one["text"] for one in result["before"]] == ["Read", "Now I run it"]
-    assert [one.get("text") for one in result["after"]][:2] == ["That failed", "Try again"]
+    result = json.loads(show_output(path, call, "--json"))["around"]
+    assert [item.get("tool") or item["text"] for item in result["before"]] == ["Read", "Now I run it"]
+    assert [item.get("text") for item in result["after"]][:2] == ["That failed", "Try again"]
 
 
 @requirement("show.call-around")
 def test_codex_patch_is_shown_with_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    desk = Rollout(tmp_path / "work", events=False)
-    desk.patch(AddFile(path="a.py", lines=tuple(f"line {n}" for n in range(30))))
+    workspace = CodexFolder(tmp_path / "work", events=False)
+    workspace.patch(AddFile(path="a.py", lines=tuple(f"line {n}" for n in range(30))))
     chunk = PatchChunk(lines=(" line 19", "-line 20", "+zwanzig"))
-    changed = desk.patch(UpdateFile(path="a.py", chunks=(chunk,)), heredoc=True)
-    output = shown(desk.transcript().file, changed)
+    changed = workspace.patch(UpdateFile(path="a.py", chunks=(chunk,)), heredoc=True)
+    output = show_output(workspace.transcript().file, changed)
     assert "@@ -18,7 +18,7 @@" in output
     assert "-line 20\n+zwanzig\n" in output
 
@@ -443,17 +443,17 @@ def test_recovery_is_shown_with_the_failed_call(tmp_path: Path) -> None:
     builder.result(failed, claude_results.refused("File has not been read yet. Read it first."))
     look = builder.call("Read", {"file_path": f"{CWD}/a.py"})
     builder.result(look, claude_results.read(f"{CWD}/a.py", "old = 1\n"))
-    again = builder.call("Edit", change)
-    builder.result(again, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
+    second = builder.call("Edit", change)
+    builder.result(second, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
     path = builder.write(tmp_path / "s.jsonl")
 
-    for call in (failed, again):
-        output = shown(path, call)
+    for call in (failed, second):
+        output = show_output(path, call)
         assert "── recovery · read before write · recovered ─" in output
-        told = output.partition("── recovery")[2].partition("──")[2].splitlines()[1:4]
-        assert [line.split()[2] for line in told] == ["Edit", "Read", "Edit"]
+        steps = output.partition("── recovery")[2].partition("──")[2].splitlines()[1:4]
+        assert [line.split()[2] for line in steps] == ["Edit", "Read", "Edit"]
         assert row(output.partition("── around")[0], "◂ this").endswith(f"{call} ◂ this")
-    assert json.loads(shown(path, failed, "--json"))["recovery"]["outcome"] == "recovered"
+    assert json.loads(show_output(path, failed, "--json"))["recovery"]["outcome"] == "recovered"
 
 
 @requirement("show.line")
@@ -476,7 +476,7 @@ def test_address_of_a_search_hit_opens_the_session_at_that_line(side: str, tmp_p
     builder.text("later").write(tmp_path / ".claude" / "projects" / "-p" / "5e550001.jsonl")
 
     hit = run("search", "needle", tmp_path, "--in", "message", env={"COLUMNS": "100"}).stdout.splitlines()[0]
-    output = shown(hit.split()[-1], tmp_path, "--width", "100")
+    output = show_output(hit.split()[-1], tmp_path, "--width", "100")
 
     (target,) = (line for line in output.splitlines() if "▶" in line)
     assert "needle" in target
@@ -495,9 +495,9 @@ def test_missing_line_is_an_error(name: str, text: str, tmp_path: Path) -> None:
     builder.call("Bash", {"command": "ls"}, id="c1")
     builder.write(tmp_path / "projects" / "-p" / "5e550001.jsonl")
 
-    done = run("show", name, tmp_path, code=2)
+    result = run("show", name, tmp_path, code=2)
 
-    assert text in done.output
+    assert text in result.output
 
 
 @requirement("cli.fold")
@@ -508,34 +508,36 @@ def test_equal_calls_in_sequence_are_folded(tmp_path: Path) -> None:
         builder.result(call, claude_results.exited(1, "no"), after_ms=500)
     path = builder.text("done").write(tmp_path / "s.jsonl")
 
-    folded = shown(path)
+    folded = show_output(path)
     assert folded.count("git status") == 1
     assert "40 × the same, --unfold" in folded
     assert "done" in folded
-    assert shown(path, "--unfold").count("git status") == 40
-    (item,) = json.loads(shown(path, "--json"))["turns"]
+    assert show_output(path, "--unfold").count("git status") == 40
+    (item,) = json.loads(show_output(path, "--json"))["turns"]
     assert sum(entry["type"] == "batch" for entry in item["items"]) == 40
 
 
 def test_call_of_a_large_session_is_read_from_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = TranscriptBuilder(session_id="5a1e0000-0000-4000-8000-000000000001").prompt("first task")
+    builder = TranscriptBuilder(session_id="5a1e0000-0000-4000-8000-000000000001").prompt("first task")
     calls = []
     for number in range(12):  # 12 MB: files from 8 MB on are read in part
-        call = story.call("Bash", {"command": f"make part{number}"}, after_ms=500)
-        story.result(call, claude_results.exited(2, "No rule") if number % 5 == 4 else f"{number:2} " * 350_000)
+        call = builder.call("Bash", {"command": f"make part{number}"}, after_ms=500)
+        builder.result(call, claude_results.exited(2, "No rule") if number % 5 == 4 else f"{number:2} " * 350_000)
         calls.append(call)
         if number == 5:
-            story.compact("so far").prompt("second task")
-    file = saved(story, tmp_path)
+            builder.compact("so far").prompt("second task")
+    file = saved(builder, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOOLSPAN_NO_CACHE")
     env = home_at(tmp_path)
-    whole = [run("show", call, tmp_path, "--json", env={**env, "TOOLSPAN_NO_CACHE": "1"}).stdout for call in calls[::3]]
+    outputs = [
+        run("show", call, tmp_path, "--json", env={**env, "TOOLSPAN_NO_CACHE": "1"}).stdout for call in calls[::3]
+    ]
     later = time.time_ns() + 10**10  # only files that have rested are cached
     list(cached_map([file], SCAN_JOB, Cache(tmp_path / "cache" / "toolspan"), now=lambda: later))
-    assert [run("show", call, tmp_path, "--json", env=env).stdout for call in calls[::3]] == whole
+    assert [run("show", call, tmp_path, "--json", env=env).stdout for call in calls[::3]] == outputs
     excerpt = read_excerpt(file, calls[0])
     assert excerpt is not None
     assert 0 < len(excerpt.spans) < len(calls)
-    assert json.loads(whole[0])["call"]["branch"] == "compacted"
-    assert json.loads(whole[-1])["prompt"] == "second task"
+    assert json.loads(outputs[0])["call"]["branch"] == "compacted"
+    assert json.loads(outputs[-1])["prompt"] == "second task"

@@ -29,8 +29,8 @@ def stats(*arguments: str | Path) -> dict[str, Any]:
     return one_row(run("stats", *arguments, "--json"))
 
 
-def timed(*durations: int) -> TranscriptBuilder:
-    """Commands that took so many milliseconds."""
+def session_with_durations(*durations: int) -> TranscriptBuilder:
+    """Build a session of commands with these durations in milliseconds."""
     builder = TranscriptBuilder(session_id="timed").prompt("go")
     for ms in durations:
         builder.result(builder.call("Bash", {"command": "x"}), claude_results.ran("x"), after_ms=ms)
@@ -51,7 +51,7 @@ def timed(*durations: int) -> TranscriptBuilder:
 def test_percentiles_are_observed_values(
     durations: list[int], p50: int, p95: int, longest: int, tmp_path: Path
 ) -> None:
-    (tool,) = stats(timed(*durations).write(tmp_path / "s.jsonl"))["tools"]
+    (tool,) = stats(session_with_durations(*durations).write(tmp_path / "s.jsonl"))["tools"]
 
     assert (tool["p50_ms"], tool["p95_ms"], tool["max_ms"]) == (p50, p95, longest)
     assert (tool["total_ms"], tool["timed"]) == (sum(durations), len(durations))
@@ -59,7 +59,7 @@ def test_percentiles_are_observed_values(
 
 @requirement("stats.counts")
 def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
-    builder = timed(10).result("toolu_gone", "late").raw(b"{torn").text("end")
+    builder = session_with_durations(10).result("toolu_gone", "late").raw(b"{torn").text("end")
     builder.call("Bash", {"command": "sleep"})
 
     row = stats(builder.write(tmp_path / "s.jsonl"))
@@ -72,7 +72,7 @@ def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
 
 @requirement("stats.timeouts")
 def test_timeouts_are_a_share_of_the_calls_of_a_tool(tmp_path: Path) -> None:
-    builder = timed(10, 10, 10)
+    builder = session_with_durations(10, 10, 10)
     call = builder.call("Bash", {"command": "sleep 999"})
     builder.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
     builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
@@ -119,16 +119,16 @@ def test_tokens_of_growing_counts_forks_and_subagents_count_once(tmp_path: Path)
     starter = parent.call("Agent", {"prompt": "p"})
     parent.usage(output_tokens=5)
     parent.agent(starter).prompt("p").text("seen").usage(output_tokens=30)
-    for folder, stories, tokens, raw_sum in (
+    for folder, builders, tokens, raw_sum in (
         ("growing", [growing], 50, 51),
         ("fork", [builder, fork], 107, 114),
         ("agent", [parent], 35, 35),
     ):
-        for each in stories:
+        for each in builders:
             each.write(tmp_path / folder / f"{each.session_id}.jsonl")
         row = stats(tmp_path / folder)
         assert (row["tokens"]["output_tokens"], row["tokens_raw_sum"]["output_tokens"]) == (tokens, raw_sum)
-        assert row["sessions"] == len(stories)
+        assert row["sessions"] == len(builders)
 
 
 def test_synthetic_messages_have_no_tokens(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_synthetic_messages_have_no_tokens(tmp_path: Path) -> None:
 
 @requirement("stats.filters-choose-calls")
 def test_filters_on_calls_drop_the_tokens(tmp_path: Path) -> None:
-    builder = timed(10)
+    builder = session_with_durations(10)
     builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
     path = builder.write(tmp_path / "s.jsonl")
 
@@ -191,7 +191,7 @@ def test_mcp_health_is_listed_by_server(tmp_path: Path) -> None:
     assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
     assert (web["server"], web["calls"], web["errors"]) == ("web", 1, 0)
     assert "mcp_no_response" in printed(path, "--mcp")
-    assert "No calls to MCP servers" in printed(timed(5).write(tmp_path / "other.jsonl"), "--mcp")
+    assert "No calls to MCP servers" in printed(session_with_durations(5).write(tmp_path / "other.jsonl"), "--mcp")
 
 
 @requirement("cli.narrow-screens")
@@ -207,9 +207,9 @@ def test_narrow_terminal_keeps_names_readable(tmp_path: Path) -> None:
         (["sessions"], "Count the boats in"),
         (["search", "boats", "--tool", "Bash"], "Bash result  Bash"),
     ):
-        done = CliRunner().invoke(app, [*arguments, str(path)], env={"COLUMNS": "80"})
-        assert output in done.stdout
-        lines = (line for line in done.stdout.splitlines() if not line.startswith("toolspan "))
+        result = CliRunner().invoke(app, [*arguments, str(path)], env={"COLUMNS": "80"})
+        assert output in result.stdout
+        lines = (line for line in result.stdout.splitlines() if not line.startswith("toolspan "))
         assert max(map(len, lines)) <= 80  # commands to type are not wrapped
 
 

@@ -20,12 +20,12 @@ def time(*arguments: str | Path, code: int = 0) -> Result:
     return run("time", *arguments, code=code)
 
 
-def told(*arguments: str | Path) -> dict[str, Any]:
+def time_report(*arguments: str | Path) -> dict[str, Any]:
     return one_row(time(*arguments, "--json"))
 
 
-def day(session_id: str = "day") -> TranscriptBuilder:
-    """Two seconds of the model, ten of a command, thirty of a question, a minute idle."""
+def timed_session(session_id: str = "day") -> TranscriptBuilder:
+    """Build 2 s of the model, 10 s of a command, 30 s of a question and a minute idle."""
     builder = TranscriptBuilder(session_id=session_id).prompt("go")
     call = builder.call("Bash", {"command": "make"}, after_ms=2_000)
     builder.result(call, claude_results.ran("ok"), after_ms=10_000)
@@ -35,19 +35,19 @@ def day(session_id: str = "day") -> TranscriptBuilder:
 
 @requirement("time.command")
 def test_summary_comes_first_then_parts_tools_and_slowest_calls(tmp_path: Path) -> None:
-    shown = time(day().write(tmp_path / "s.jsonl")).stdout
+    output = time(timed_session().write(tmp_path / "s.jsonl")).stdout
 
-    assert shown.startswith("1m 42s in 1 session, 42.0 s of it busy: most of it went to waiting for permission (71%)")
-    assert "30.0 s known" in shown
-    assert shown.index("model") < shown.index("tool  ") < shown.index("slowest")
+    assert output.startswith("1m 42s in 1 session, 42.0 s of it busy: most of it went to waiting for permission (71%)")
+    assert "30.0 s known" in output
+    assert output.index("model") < output.index("tool  ") < output.index("slowest")
 
 
 @requirement("time.command")
 def test_json_parts_sum_up_in_total_and_per_session(tmp_path: Path) -> None:
-    day("one").write(tmp_path / "one.jsonl")
-    day("two").write(tmp_path / "two.jsonl")
+    timed_session("one").write(tmp_path / "one.jsonl")
+    timed_session("two").write(tmp_path / "two.jsonl")
 
-    result = told(tmp_path)
+    result = time_report(tmp_path)
 
     for row in (result, *result["by_session"]):
         assert sum(row["split"][f"{part}_ms"] for part in PARTS) == row["split"]["wall_ms"]
@@ -58,17 +58,17 @@ def test_json_parts_sum_up_in_total_and_per_session(tmp_path: Path) -> None:
 
 @requirement("time.command")
 def test_filters_select_sessions_windows_and_table_rows(tmp_path: Path) -> None:
-    day("one").write(tmp_path / "one.jsonl")
-    day("two").write(tmp_path / "two.jsonl")
+    timed_session("one").write(tmp_path / "one.jsonl")
+    timed_session("two").write(tmp_path / "two.jsonl")
 
-    assert told(tmp_path, "--session", "on")["sessions"] == 1
-    assert told(tmp_path, "--state", "denied")["calls"] == 2
-    assert told(tmp_path, "--until", "2026-11-02T09:00:02Z")["split"]["wall_ms"] == 4_000
+    assert time_report(tmp_path, "--session", "on")["sessions"] == 1
+    assert time_report(tmp_path, "--state", "denied")["calls"] == 2
+    assert time_report(tmp_path, "--until", "2026-11-02T09:00:02Z")["split"]["wall_ms"] == 4_000
 
 
 @requirement("time.window-sessions")
 def test_window_counts_only_sessions_subagents_and_calls_inside_it(tmp_path: Path) -> None:
-    day("one").write(tmp_path / "one.jsonl")
+    timed_session("one").write(tmp_path / "one.jsonl")
     later = TranscriptBuilder(session_id="two", start=datetime(2026, 11, 3, 9, tzinfo=UTC))
     call = later.prompt("go").call("Task", {"prompt": "look"})
     helper = later.agent(call).prompt("look")
@@ -76,8 +76,8 @@ def test_window_counts_only_sessions_subagents_and_calls_inside_it(tmp_path: Pat
     report = claude_results.reported(helper.agent_id, "seen", prompt="look", calls=1, took_ms=1_000)
     later.until(helper).result(call, report).write(tmp_path / "two.jsonl")
 
-    first = told(tmp_path, "--until", "2026-11-02T09:00:05Z")
-    second = told(tmp_path, "--since", "2026-11-03")
+    first = time_report(tmp_path, "--until", "2026-11-02T09:00:05Z")
+    second = time_report(tmp_path, "--since", "2026-11-03")
 
     assert (first["sessions"], first["agents"], first["calls"]) == (1, 0, 1)
     assert [(row["id"], row["calls"]) for row in first["by_session"]] == [("one", 1)]
@@ -93,7 +93,7 @@ def test_session_with_only_a_subagent_left_has_its_time(tmp_path: Path) -> None:
     helper.result(call, claude_results.ran("a"), after_ms=1_000)
     (tmp_path / "agent-a1b2c3d.jsonl").write_bytes(helper.data())
 
-    result = told(tmp_path)
+    result = time_report(tmp_path)
 
     assert (result["split"]["model_ms"], result["split"]["tools_ms"]) == (2_000, 1_000)
     assert (result["sessions"], result["agents"], result["calls"]) == (1, 1, 1)
@@ -106,29 +106,29 @@ def test_calls_stats_and_time_agree_on_durations(tmp_path: Path) -> None:
     builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
     builder.call("Bash", {"command": "make"}, after_ms=1_000)
     builder.resume(after_ms=3_600_000).prompt("go on").write(tmp_path / "crashed.jsonl")
-    made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("a"))  # in one instant
-    made.write(tmp_path)
+    rollout = RolloutBuilder()
+    rollout.output(rollout.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("a"))  # in one instant
+    rollout.write(tmp_path)
 
     calls = rows(run("calls", tmp_path, "--json"))
     stats = one_row(run("stats", tmp_path, "--json"))["tools"]
-    times = told(tmp_path)
+    times = time_report(tmp_path)
 
     expected: dict[str, list[int | None]] = {"Bash": [1_000, None], "exec_command": [100]}
-    for tool, took in expected.items():
-        known = [ms for ms in took if ms is not None]
-        assert [one["duration_ms"] for one in calls if one["tool"] == tool] == took
-        assert [one["max_ms"] for one in stats if one["tool"] == tool] == [max(known)]
-        (row,) = [one for one in times["tools"] if one["tool"] == tool]
-        assert (row["total_ms"], row["max_ms"]) == (sum(known), max(known))
+    for tool, durations in expected.items():
+        measured = [ms for ms in durations if ms is not None]
+        assert [item["duration_ms"] for item in calls if item["tool"] == tool] == durations
+        assert [item["max_ms"] for item in stats if item["tool"] == tool] == [max(measured)]
+        (row,) = [item for item in times["tools"] if item["tool"] == tool]
+        assert (row["total_ms"], row["max_ms"]) == (sum(measured), max(measured))
     assert times["calls_ms"] == 1_100
 
 
 @requirement("time.command")
 def test_dialect_restricts_time_to_one_client(tmp_path: Path) -> None:
-    day().write(tmp_path / "s.jsonl")
+    timed_session().write(tmp_path / "s.jsonl")
 
-    assert told(tmp_path, "--dialect", "claude") == told(tmp_path)
+    assert time_report(tmp_path, "--dialect", "claude") == time_report(tmp_path)
     assert "No times recorded" in time(tmp_path, "--dialect", "codex").stdout
 
 
@@ -145,4 +145,4 @@ def test_slow_edit_is_a_likely_wait_and_still_counts_as_tool_time(tmp_path: Path
     file = builder.write(tmp_path / "s.jsonl")
 
     assert "Of those, 1 reads, searches or edits took more than 10.0 s (10m 00s in total)" in time(file).stdout
-    assert told(file)["split"]["tools_ms"] == 600_000
+    assert time_report(file)["split"]["tools_ms"] == 600_000

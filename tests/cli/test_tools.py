@@ -14,10 +14,10 @@ from toolspan.tools import coding_tools
 
 
 def rows(*options: str) -> dict[str, dict[str, object]]:
-    done = CliRunner().invoke(app, ["tools", "--json", *options])
-    assert done.exit_code == 0, done.output
-    made = [json.loads(line) for line in done.output.splitlines()]
-    return {row["name"]: row for row in made}
+    result = CliRunner().invoke(app, ["tools", "--json", *options])
+    assert result.exit_code == 0, result.output
+    tools = [json.loads(line) for line in result.output.splitlines()]
+    return {row["name"]: row for row in tools}
 
 
 @requirement("tools-command.list")
@@ -57,9 +57,9 @@ def test_seed_tools_are_listed_in_the_order_of_the_document() -> None:
 
 @requirement("tools-command.list")
 def test_text_output_is_a_table() -> None:
-    done = CliRunner().invoke(app, ["tools", "--profile", "2.1.325"])
+    result = CliRunner().invoke(app, ["tools", "--profile", "2.1.325"])
 
-    assert done.exit_code == 0
-    first, *lines = done.output.splitlines()
+    assert result.exit_code == 0
+    first, *lines = result.output.splitlines()
     assert first.split()[:2] == ["tool", "parallel"]
     assert len(lines) >= len(coding_tools(profile("2.1.325")))

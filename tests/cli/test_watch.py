@@ -1,4 +1,4 @@
-"""`toolspan watch`: the real command beside files that grow."""
+"""`toolspan watch`: the real command with growing files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
 
-PATIENCE = 30  # seconds; only a test that fails waits so long
+TIMEOUT = 30  # seconds; only a failing test waits this long
 LONG_AGO = datetime(2026, 11, 2, 9, tzinfo=UTC)
 NOW = datetime.now(UTC)
 START = "from toolspan.cli import main; main()"
 
 
-class Watching:
-    """A running `toolspan watch`, its lines as they come."""
+class Watcher:
+    """A running `toolspan watch` and the lines that it prints."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -44,16 +44,16 @@ class Watching:
             self._lines.put(line.rstrip("\n"))
 
     def line(self) -> str:
-        return self._lines.get(timeout=PATIENCE)
+        return self._lines.get(timeout=TIMEOUT)
 
     def call(self) -> tuple[Any, ...]:
-        """The next JSON line, in short."""
+        """Return type, id and states of the next JSON line."""
         row = json.loads(self.line())
         return (row["type"], row["id"], row["was"], row["state"])
 
 
 @contextmanager
-def watching(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Watching]:
+def start_watch(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Watcher]:
     command = [sys.executable, "-c", START, "watch", *map(str, arguments)]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -61,14 +61,14 @@ def watching(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Watchi
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     ) as process:  # fmt: skip
         try:
-            yield Watching(process)
+            yield Watcher(process)
         finally:
             process.kill()
 
 
 @pytest.fixture
 def projects(user: Path) -> Path:
-    """An empty home for transcripts."""
+    """An empty folder for transcripts."""
     folder = user / ".claude" / "projects"
     folder.mkdir(parents=True)
     return folder
@@ -76,14 +76,14 @@ def projects(user: Path) -> Path:
 
 def watch(*arguments: str | Path) -> Result:
     """Return the output for files that do not change."""
-    done = CliRunner().invoke(app, ["watch", "--idle-exit", "0", *map(str, arguments)])
-    if done.exit_code == 0:
-        assert done.exception is None
-    return done
+    result = CliRunner().invoke(app, ["watch", "--idle-exit", "0", *map(str, arguments)])
+    if result.exit_code == 0:
+        assert result.exception is None
+    return result
 
 
-def told(done: Result) -> list[tuple[str, str]]:
-    return [(row["id"], row["state"]) for row in rows(done)]
+def changes(result: Result) -> list[tuple[str, str]]:
+    return [(row["id"], row["state"]) for row in rows(result)]
 
 
 def append(path: Path, *lines: bytes) -> None:
@@ -107,16 +107,16 @@ def test_each_change_is_one_json_line_until_ctrl_c(tmp_path: Path) -> None:
     lines = two_calls()
     append(path, *lines[:2])
 
-    with watching(path, "--json") as seen:
-        assert seen.call() == ("call", "c1", None, "requested")
+    with start_watch(path, "--json") as watcher:
+        assert watcher.call() == ("call", "c1", None, "requested")
         append(path, lines[2])
-        assert seen.call() == ("call", "c1", "requested", "succeeded")
+        assert watcher.call() == ("call", "c1", "requested", "succeeded")
         append(path, *lines[3:])
-        assert seen.call() == ("call", "c2", None, "failed")
-        seen.process.send_signal(signal.SIGINT)
-        assert seen.process.wait(PATIENCE) == 130
-        assert seen.process.stderr is not None
-        assert seen.process.stderr.read() == ""
+        assert watcher.call() == ("call", "c2", None, "failed")
+        watcher.process.send_signal(signal.SIGINT)
+        assert watcher.process.wait(TIMEOUT) == 130
+        assert watcher.process.stderr is not None
+        assert watcher.process.stderr.read() == ""
 
 
 def test_text_output_has_one_line_per_change(tmp_path: Path) -> None:
@@ -124,11 +124,11 @@ def test_text_output_has_one_line_per_change(tmp_path: Path) -> None:
     lines = two_calls()
     append(path, *lines[:3])
 
-    with watching(path) as seen:
+    with start_watch(path) as watcher:
         append(path, lines[3])
-        assert seen.line().startswith("09:00:01  5e550001    … Bash        make all")
+        assert watcher.line().startswith("09:00:01  5e550001    … Bash        make all")
         append(path, lines[4])
-        assert seen.line() == (
+        assert watcher.line() == (
             "09:00:01  5e550001    ✗ Bash        make all  250 ms  failed · command_failed: Exit code 2"
         )
 
@@ -140,28 +140,28 @@ def test_session_that_starts_later_is_watched_with_its_subagents(tmp_path: Path)
     files = session.files()
     path = tmp_path / f"{session.session_id}.jsonl"
 
-    with watching(path, "--json") as seen:
+    with start_watch(path, "--json") as watcher:
         append(path, files.pop(path.name).rstrip(b"\n"))
-        assert seen.call() == ("call", "c1", None, "requested")
+        assert watcher.call() == ("call", "c1", None, "requested")
         for name, data in sorted(files.items(), reverse=True):  # the side file comes first
             append(tmp_path / name, data.rstrip(b"\n"))
-        later = {seen.call(), seen.call()}
+        later = {watcher.call(), watcher.call()}
         assert later == {("call", "c1", "requested", "running"), ("call", "a1", None, "requested")}
 
 
 def test_every_session_below_a_folder_is_watched(tmp_path: Path) -> None:
     lines = two_calls()
-    append(tmp_path / "p" / "one.jsonl", *lines[:2])  # just copied, but its records are old
+    append(tmp_path / "p" / "one.jsonl", *lines[:2])  # a new file with old records
     append(tmp_path / "q" / "now.jsonl", *two_calls("now", NOW)[:2])
 
-    with watching(tmp_path, "--json") as seen:
-        row = json.loads(seen.line())
+    with start_watch(tmp_path, "--json") as watcher:
+        row = json.loads(watcher.line())
         assert (Path(row["file"]).name, row["was"], row["state"]) == ("now.jsonl", None, "requested")
         append(tmp_path / "q" / "two.jsonl", *lines[:2])
-        row = json.loads(seen.line())
+        row = json.loads(watcher.line())
         assert (Path(row["file"]).name, row["was"], row["state"]) == ("two.jsonl", None, "requested")
         append(tmp_path / "p" / "one.jsonl", lines[2])
-        row = json.loads(seen.line())
+        row = json.loads(watcher.line())
         assert (Path(row["file"]).name, row["was"]) == ("one.jsonl", "requested")
 
 
@@ -170,22 +170,22 @@ def test_rewritten_file_is_reported(tmp_path: Path) -> None:
     lines = two_calls()
     append(path, *lines[:4])
 
-    with watching(path, "--json") as seen:
-        assert seen.call() == ("call", "c2", None, "requested")
+    with start_watch(path, "--json") as watcher:
+        assert watcher.call() == ("call", "c2", None, "requested")
         (tmp_path / "new").write_bytes(b"\n".join(lines[:4]) + b"\n")
         (tmp_path / "new").rename(path)
         reset = {"type": "reset", "file": str(path), "reason": "replaced"}
-        assert json.loads(seen.line()) == reset
-        assert seen.call() == ("call", "c2", None, "requested")  # c1 has not changed
+        assert json.loads(watcher.line()) == reset
+        assert watcher.call() == ("call", "c2", None, "requested")  # c1 has not changed
 
 
 def test_watch_starts_with_open_calls_or_with_everything(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     append(path, *two_calls()[:4])
 
-    assert told(watch(path, "--json")) == [("c2", "requested")]
-    assert told(watch(path, "--json", "--since-start")) == [("c1", "succeeded"), ("c2", "requested")]
-    assert told(watch(tmp_path, "--json", "--since-start"))[0] == ("c1", "succeeded")
+    assert changes(watch(path, "--json")) == [("c2", "requested")]
+    assert changes(watch(path, "--json", "--since-start")) == [("c1", "succeeded"), ("c2", "requested")]
+    assert changes(watch(tmp_path, "--json", "--since-start"))[0] == ("c1", "succeeded")
 
 
 def test_rows_have_the_fields_of_calls(tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_background_notifications_are_shown(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     append(path, *lines)
 
-    with watching(path, "--since-start") as seen:
-        assert seen.line().endswith("serve  0 ms  ⟳ continues in the background")
+    with start_watch(path, "--since-start") as watcher:
+        assert watcher.line().endswith("serve  0 ms  ⟳ continues in the background")
         append(path, news)
-        assert seen.line().endswith("◆ Bash        serve  task completed: Background command completed")
+        assert watcher.line().endswith("◆ Bash        serve  task completed: Background command completed")
 
 
 @requirement("watch.everything")
@@ -224,19 +224,19 @@ def test_all_sessions_of_both_clients_are_watched_by_default(projects: Path, use
     rollout = RolloutBuilder().prompt("Go on.")
     rollout.call("shell", {"command": ["ls"]}, id="r1")
 
-    with watching("--json") as seen:
-        assert seen.call() == ("call", "c1", None, "requested")
+    with start_watch("--json") as watcher:
+        assert watcher.call() == ("call", "c1", None, "requested")
         rollout.write(user / ".codex")  # in folders that are made with it
-        assert seen.call() == ("call", "r1", None, "requested")
+        assert watcher.call() == ("call", "r1", None, "requested")
         append(projects / "p" / "old.jsonl", lines[2])
-        assert seen.call() == ("call", "c1", "requested", "succeeded")
+        assert watcher.call() == ("call", "c1", "requested", "succeeded")
         append(projects / "q" / "later.jsonl", *two_calls("later")[:2])
-        assert json.loads(seen.line())["session"] == "later"
+        assert json.loads(watcher.line())["session"] == "later"
         agent = projects / "q" / "later" / "subagents" / "agent-a1.jsonl"
         below = TranscriptBuilder().prompt("Look.")
         below.call("Grep", {"pattern": "x"}, id="a1")
         append(agent, *below.lines())
-        assert seen.call() == ("call", "a1", None, "requested")
+        assert watcher.call() == ("call", "a1", None, "requested")
 
 
 @requirement("watch.everything")
@@ -245,7 +245,7 @@ def test_last_selects_the_newest_session(projects: Path) -> None:
         append(projects / "p" / f"{name}.jsonl", *two_calls(name)[:2])
         os.utime(projects / "p" / f"{name}.jsonl", (1_000 + n, 1_000 + n))
     assert [row["session"] for row in rows(watch("--json", "--last"))] == ["new"]
-    assert rows(watch("--json")) == []  # asleep until something is written
+    assert rows(watch("--json")) == []  # waits for the next write
 
 
 @requirement("watch.filters")
@@ -265,8 +265,8 @@ def test_common_filters_apply(projects: Path) -> None:
     assert (len(lines), zone) == (2, "Times in UTC.")
 
 
-def read_so_far(process: subprocess.Popen[str]) -> int:
-    """Bytes that a process has read from anywhere."""
+def bytes_read(process: subprocess.Popen[str]) -> int:
+    """Return the number of bytes that a process has read."""
     fields = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().split("\n") if line)
     return int(fields["rchar"])
 
@@ -280,22 +280,22 @@ def test_only_new_bytes_are_read(projects: Path) -> None:
     lines = two_calls("big", NOW)
     append(big, *lines[:1], b'{"type":"user","pad":"' + b"x" * 3_000_000 + b'"}', lines[1])
 
-    with watching("--json") as seen:
-        assert seen.call() == ("call", "c1", None, "requested")
+    with start_watch("--json") as watcher:
+        assert watcher.call() == ("call", "c1", None, "requested")
         append(projects / "p0" / "mark.jsonl", *two_calls("mark")[:2])
-        assert json.loads(seen.line())["session"] == "mark"  # everything before was read
+        assert json.loads(watcher.line())["session"] == "mark"  # everything before was read
         # Two waits, each ended by an update: only the new bytes are read in between.
         costs = []
         for n in (2, 3):
-            before = read_so_far(seen.process)
+            before = bytes_read(watcher.process)
             append(projects / "p0" / "mark.jsonl", two_calls("mark")[n])
-            assert json.loads(seen.line())["session"] == "mark"
-            costs.append(read_so_far(seen.process) - before)
+            assert json.loads(watcher.line())["session"] == "mark"
+            costs.append(bytes_read(watcher.process) - before)
         assert max(costs) < 20_000, costs
-        before = read_so_far(seen.process)
+        before = bytes_read(watcher.process)
         append(big, lines[2])
-        assert seen.call() == ("call", "c1", "requested", "succeeded")
-        assert read_so_far(seen.process) - before < 20_000
+        assert watcher.call() == ("call", "c1", "requested", "succeeded")
+        assert bytes_read(watcher.process) - before < 20_000
 
 
 @requirement("watch.limits")
@@ -313,16 +313,16 @@ def test_missing_file_watches_fall_back_to_polling_with_a_notice(projects: Path)
         stdout=pipe, stderr=pipe, encoding="utf-8",
     ) as process:  # fmt: skip
         try:
-            seen = Watching(process)
+            watcher = Watcher(process)
             complaints: queue.Queue[str] = queue.Queue()
             stderr = process.stderr
             assert stderr is not None
             threading.Thread(target=lambda: complaints.put(stderr.readline()), daemon=True).start()
-            assert "the system has no watches left" in complaints.get(timeout=PATIENCE)
+            assert "the system has no watches left" in complaints.get(timeout=TIMEOUT)
             append(projects / "p1" / "s1.jsonl", lines[1])
-            assert seen.call() == ("call", "c1", None, "requested")
+            assert watcher.call() == ("call", "c1", None, "requested")
             append(projects / "later" / "new.jsonl", *two_calls("new")[:2])
-            assert json.loads(seen.line())["session"] == "new"
+            assert json.loads(watcher.line())["session"] == "new"
         finally:
             process.kill()
 
@@ -344,8 +344,8 @@ def test_session_is_selected_by_an_id_prefix(projects: Path) -> None:
     ],
 )
 def test_unwatchable_source_exits_with_2_and_prints_one_line(projects: Path, name: str, text: str) -> None:
-    done = watch(name)
+    result = watch(name)
 
-    assert done.exit_code == 2
-    assert done.stderr.startswith("toolspan: ")
-    assert text in done.stderr
+    assert result.exit_code == 2
+    assert result.stderr.startswith("toolspan: ")
+    assert text in result.stderr

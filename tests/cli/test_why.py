@@ -31,23 +31,23 @@ pytestmark = pytest.mark.anyio
 
 
 def why(*arguments: str | Path) -> Result:
-    done = CliRunner().invoke(app, ["why", *map(str, arguments)])
-    assert done.exit_code == 0, done.output
-    return done
+    result = CliRunner().invoke(app, ["why", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result
 
 
-def answer(*arguments: str | Path) -> dict[str, Any]:
+def why_json(*arguments: str | Path) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(why(*arguments, "--json").stdout)
     return result
 
 
-async def recorded(folder: Path, *commands: str) -> Path:
-    """A session with rules and a person, on file."""
+async def record_session(folder: Path, *commands: str) -> Path:
+    """Record a session with rules and an approver; return its transcript."""
     chosen = profile("2.1.325")
     rules = Rules(allow=["Bash(touch:*)"], deny=["Bash(curl:*)"], origin="projectSettings")
     permissions = Permissions(rules, refusals=chosen.refusals)
 
-    def person(question: PermissionRequest, ask: Ask) -> Allow | Deny:
+    def approver(question: PermissionRequest, ask: Ask) -> Allow | Deny:
         if "yes" in str(question.input["command"]):
             return Allow(None, "user_temporary")
         return Deny("rather not", "user_reject")
@@ -57,7 +57,7 @@ async def recorded(folder: Path, *commands: str) -> Path:
         cwd=folder,
         tools=coding_tools(chosen),
         profile=chosen,
-        permissions=replace(permissions, approver=person),
+        permissions=replace(permissions, approver=approver),
         transcript=str(path),
     )
     blocks = [
@@ -71,11 +71,14 @@ async def recorded(folder: Path, *commands: str) -> Path:
 
 @requirement("why.decision")
 async def test_decision_is_shown_with_its_source_and_rules(tmp_path: Path) -> None:
-    path = await recorded(tmp_path, "curl x", "touch x", "./yes", "./no")
+    path = await record_session(tmp_path, "curl x", "touch x", "./yes", "./no")
 
-    output = [answer(f"toolu_{n}", path) for n in range(4)]
+    output = [why_json(f"toolu_{n}", path) for n in range(4)]
 
-    assert [(one["allowed"], one["source"], one["reason"], one["origin"], one["code"]) for one in output] == [
+    assert [
+        (decision["allowed"], decision["source"], decision["reason"], decision["origin"], decision["code"])
+        for decision in output
+    ] == [
         (False, "config", "subcommandResults", "projectSettings", "rule:projectSettings"),
         (True, "config", "subcommandResults", None, None),
         (True, "user_temporary", None, None, "bashMiss:no-rule-match"),
@@ -87,7 +90,7 @@ async def test_decision_is_shown_with_its_source_and_rules(tmp_path: Path) -> No
 
 @requirement("why.decision")
 async def test_text_output_explains_the_decision(tmp_path: Path) -> None:
-    path = await recorded(tmp_path, "curl x")
+    path = await record_session(tmp_path, "curl x")
 
     output = why("toolu_0", path).stdout
 
@@ -101,10 +104,10 @@ def test_evidence_without_text_is_its_rule(tmp_path: Path) -> None:
     call = builder.call("Bash", {"command": "rm x"})
     path = builder.result(call, claude_results.rejected()).interrupt().write(tmp_path / "s.jsonl")
 
-    evidence = answer(str(call), path)["evidence"]
+    evidence = why_json(str(call), path)["evidence"]
 
     assert "interrupt marker follows" in evidence
-    assert any(one.startswith("user rejected: ") for one in evidence)
+    assert any(line.startswith("user rejected: ") for line in evidence)
 
 
 @requirement("why.older")
@@ -114,7 +117,7 @@ def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -
     builder.result(denied, claude_results.refused("Permission to use Bash with command rm x has been denied."))
     path = builder.write(tmp_path / "s.jsonl")
 
-    output = answer(str(denied), path)
+    output = why_json(str(denied), path)
 
     assert (output["source"], output["state"]) == (None, "denied")
     assert output["allowed"] is False
@@ -126,14 +129,14 @@ def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -
 def test_unknown_call_is_reported(tmp_path: Path) -> None:
     path = TranscriptBuilder(session_id="s").prompt("go").write(tmp_path / "s.jsonl")
 
-    done = CliRunner().invoke(app, ["why", "toolu_zzz", str(path)])
+    result = CliRunner().invoke(app, ["why", "toolu_zzz", str(path)])
 
-    assert done.exit_code == 2
-    assert "no call begins with 'toolu_zzz'" in done.output
+    assert result.exit_code == 2
+    assert "no call begins with 'toolu_zzz'" in result.output
 
 
-def guarded(folder: Path, path: Path, **more: Any) -> Session:
-    """A session without rules of its own, recorded."""
+def session_without_rules(folder: Path, path: Path, **more: Any) -> Session:
+    """Return a recorded session without rules."""
     chosen = profile("2.1.325")
     permissions = Permissions(Rules(), refusals=chosen.refusals)
     return Session(
@@ -165,7 +168,7 @@ async def test_answers_of_hooks_are_shown_with_their_commands(tmp_path: Path) ->
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     path = tmp_path / "t.jsonl"
     hooks = load_hooks(merge_settings([layer], trusted=True), profile("2.1.325")).hooks
-    session = guarded(tmp_path, path, hooks=hooks)
+    session = session_without_rules(tmp_path, path, hooks=hooks)
     tool_input = {"file_path": "n.txt", "content": "x"}
     blocks = [
         {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": {"command": "true"}},
@@ -176,9 +179,9 @@ async def test_answers_of_hooks_are_shown_with_their_commands(tmp_path: Path) ->
     states = [span.state for span in session.spans]
 
     assert states == ["succeeded", "blocked_by_hook"]
-    first, second = (answer(f"toolu_{n}", path) for n in range(2))
+    first, second = (why_json(f"toolu_{n}", path) for n in range(2))
     assert (first["source"], first["allowed"]) == ("hook", True)
-    assert [one.split(", by ")[0] for one in first["hooks"]] == [
+    assert [line.split(", by ")[0] for line in first["hooks"]] == [
         "PreToolUse:Bash: success",
         "PreToolUse:Bash: success (seen)",
         "PostToolUse:Bash: blocked (that is secret)",
@@ -204,13 +207,13 @@ async def test_answers_of_hooks_are_shown_with_their_commands(tmp_path: Path) ->
 )
 async def test_reason_for_asking_is_recorded_in_the_words_of_the_client(tmp_path: Path, line: str, code: str) -> None:
     path = tmp_path / "t.jsonl"
-    session = guarded(tmp_path, path)
+    session = session_without_rules(tmp_path, path)
     tool_input = {"command": line}
     block = {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": tool_input}
     async with session:
         await session.run({"role": "assistant", "content": [block]})
 
-    assert answer("toolu_0", path)["code"] == code
+    assert why_json("toolu_0", path)["code"] == code
 
 
 @requirement("why.asked")
@@ -231,10 +234,10 @@ def test_wait_logged_by_hooks_is_shown_with_its_call(tmp_path: Path) -> None:
     notes.parent.mkdir(parents=True)
     notes.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
-    assert answer(call, path)["asked_ms"] == 3_000
+    assert why_json(call, path)["asked_ms"] == 3_000
     assert "waited   3.0 s" in why(short_id(call), path).stdout
-    shown = CliRunner().invoke(app, ["show", call, str(path)]).stdout
-    assert "3.0 s of it waiting for permission" in shown
+    output = CliRunner().invoke(app, ["show", call, str(path)]).stdout
+    assert "3.0 s of it waiting for permission" in output
 
 
 @requirement("why.search")
@@ -244,4 +247,4 @@ def test_unreadable_transcript_does_not_hide_calls_of_others(tmp_path: Path) -> 
     builder.result(builder.call("Bash", {"command": "ls"}, id="toolu_z"), claude_results.ran("a"))
     builder.write(tmp_path / "b.jsonl")
 
-    assert answer("toolu_z", tmp_path)["allowed"] is True
+    assert why_json("toolu_z", tmp_path)["allowed"] is True

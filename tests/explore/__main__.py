@@ -30,7 +30,7 @@ from tests.explore.compare import FILES, Comparer, Comparison, Difference, load_
 from tests.explore.generate import generate_case
 from tests.explore.permissions import generate_permission_case
 from tests.explore.run import Machine
-from tests.oracle.house import ROOT
+from tests.oracle.installed_client import ROOT
 
 Json = dict[str, Any]
 _SHARED = Path(os.environ.get("SHARED", "../shared")).resolve()

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.oracle.house import ROOT, open_way
+from tests.oracle.installed_client import ROOT, make_reachable
 from toolspan.runtime.profiles import VERSIONS
 
 Json = dict[str, Any]
@@ -164,7 +164,7 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
         servers.write_text(json.dumps({"mcpServers": case["mcp_servers"]}))
         arguments += ["--mcp-config", str(servers)]
     for folder in {Path(sys.base_prefix), Path(sys.prefix), ROOT}:
-        open_way(folder)
+        make_reachable(folder)
     world.chown()
     environment = {
         "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "SHELL": "/bin/bash", "LANG": "C.UTF-8",

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.explore import inside
 from tests.explore.compare import FILES, Comparer, Comparison, Difference
-from tests.oracle.house import ROOT
+from tests.oracle.installed_client import ROOT
 
 Json = dict[str, Any]
 _NAMESPACE = ("unshare", "-n", "-m", "-p", "-f", "--mount-proc", "--propagation", "private", "--kill-child")

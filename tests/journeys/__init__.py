@@ -1,3 +1,3 @@
-"""Whole stories at a terminal; `scripts/journeys.py` writes them down."""
+"""User journeys at a real terminal; `scripts/journeys.py` writes their pages."""
 
 from __future__ import annotations

@@ -12,33 +12,33 @@ NOTE = "<!-- Written by scripts/journeys.py from a run; `make test` runs it agai
 
 
 class Page:
-    """Text for people, in the order in which it came."""
+    """Paragraphs, code blocks and console sessions, in order."""
 
-    def __init__(self, title: str, settled: Callable[[str], str], shell: Screen) -> None:
+    def __init__(self, title: str, normalize: Callable[[str], str], screen: Screen) -> None:
         self._parts = [f"# {title}", NOTE]
-        self._settled = settled
-        self._shell = shell
+        self._normalize = normalize
+        self._screen = screen
 
-    def says(self, text: str) -> None:
-        """A paragraph."""
+    def add_text(self, text: str) -> None:
+        """Add a paragraph."""
         self._parts.append(textwrap.fill(text, WIDTH, break_on_hyphens=False))
 
-    def runs(self, command: str) -> str:
-        """Run a command and show it; what it printed."""
-        shown = self._shell.runs(command)
-        self.shows(command, shown)
-        return shown
+    def run(self, command: str) -> str:
+        """Run a command, add it with its output, and return the output."""
+        output = self._screen.run(command)
+        self.add_console(command, output)
+        return output
 
-    def shows(self, command: str, output: str) -> None:
-        """A command, and what it printed."""
-        told = f"$ {command}\n{output}".rstrip()
-        self._parts.append(f"```console\n{self._settled(told)}\n```")
+    def add_console(self, command: str, output: str) -> None:
+        """Add a command and its output."""
+        console = f"$ {command}\n{output}".rstrip()
+        self._parts.append(f"```console\n{self._normalize(console)}\n```")
 
-    def code(self, language: str, text: str) -> None:
-        """A file."""
+    def add_code(self, language: str, text: str) -> None:
+        """Add a code block."""
         self._parts.append(f"```{language}\n{text.rstrip()}\n```")
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The Markdown of the page."""
         return "\n\n".join(self._parts) + "\n"

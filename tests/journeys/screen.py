@@ -16,94 +16,94 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TMUX = shutil.which("tmux")
-PATIENCE = 180.0
-"""Seconds until something is taken for missing; the machine may be busy with other things."""
+TIMEOUT = 180.0
+"""Seconds to wait for output; generous, because the machine may be busy."""
 COLUMNS = 100
 _PROMPT = "$"
-Seen = Callable[[list[str]], bool]
+Condition = Callable[[list[str]], bool]
 """A condition on the lines of the screen."""
 
 
 class Screen:
     """A shell at a terminal."""
 
-    def __init__(self, socket: Path, news: int) -> None:
+    def __init__(self, socket: Path, output_fd: int) -> None:
         self._socket = socket
-        self._news = news
-        self._typed = 0
-        """The line in which the last command was typed."""
+        self._output_fd = output_fd
+        self._command_line = 0
+        """Number of the line in which the last command was typed."""
 
-    def runs(self, command: str) -> str:
-        """Type a command and wait for its end; what it printed."""
-        self.starts(command)
-        return self.ends()
+    def run(self, command: str) -> str:
+        """Type a command, wait for its end and return its output."""
+        self.start(command)
+        return self.wait_for_exit()
 
-    def starts(self, command: str) -> None:
+    def start(self, command: str) -> None:
         """Type a command."""
         self._wait(lambda lines: lines[-1] == _PROMPT, "the prompt")
-        self._typed = len(self.lines()) - 1
-        self.types(command)
+        self._command_line = len(self.lines()) - 1
+        self.type_line(command)
 
-    def types(self, text: str) -> None:
+    def type_line(self, text: str) -> None:
         """Type a line."""
         self._tmux("send-keys", "-t", "0", "-l", text)
         self._tmux("send-keys", "-t", "0", "Enter")
 
-    def presses(self, key: str) -> None:
+    def press(self, key: str) -> None:
         """Press a key, by tmux's name for it."""
         self._tmux("send-keys", "-t", "0", key)
 
-    def sees(self, text: str) -> str:
-        """Wait until the command has printed a text; all that it has printed."""
-        self._wait(lambda lines: text in _joined(lines, self._typed), repr(text))
-        return _joined(self.lines(), self._typed)
+    def wait_for(self, text: str) -> str:
+        """Wait until the command has printed a text; return its output so far."""
+        self._wait(lambda lines: text in _output(lines, self._command_line), repr(text))
+        return _output(self.lines(), self._command_line)
 
-    def ends(self) -> str:
-        """Wait until the command has ended; what it printed."""
-        first = self._typed + 1
+    def wait_for_exit(self) -> str:
+        """Wait until the command has ended and return its output."""
+        first = self._command_line + 1
         self._wait(lambda lines: len(lines) > first and lines[-1] == _PROMPT, "the prompt")
         return "\n".join(self.lines()[first:-1])
 
     def lines(self) -> list[str]:
-        """Everything that is or was on the screen."""
-        shown = self._tmux("capture-pane", "-t", "0", "-p", "-J", "-S", "-").rstrip()
-        return [line.rstrip() for line in shown.split("\n")]
+        """Return the lines of the screen and its scrollback."""
+        text = self._tmux("capture-pane", "-t", "0", "-p", "-J", "-S", "-").rstrip()
+        return [line.rstrip() for line in text.split("\n")]
 
-    def _wait(self, seen: Seen, what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not seen(self.lines()):
-            ready, _, _ = select.select([self._news], [], [], max(end - time.monotonic(), 0))
-            assert ready, f"{what} is not to be seen:\n" + "\n".join(self.lines())
-            assert os.read(self._news, 1 << 16), "the terminal is gone"
+    def _wait(self, condition: Condition, description: str) -> None:
+        end = time.monotonic() + TIMEOUT
+        while not condition(self.lines()):
+            ready, _, _ = select.select([self._output_fd], [], [], max(end - time.monotonic(), 0))
+            assert ready, f"{description} did not appear:\n" + "\n".join(self.lines())
+            assert os.read(self._output_fd, 1 << 16), "the terminal has exited"
 
-    def _tmux(self, *words: str) -> str:
+    def _tmux(self, *arguments: str) -> str:
         assert TMUX is not None
         return subprocess.run(
-            [TMUX, "-u", "-S", str(self._socket), *words],
-            capture_output=True, encoding="utf-8", check=True, timeout=PATIENCE,
+            [TMUX, "-u", "-S", str(self._socket), *arguments],
+            capture_output=True, encoding="utf-8", check=True, timeout=TIMEOUT,
         ).stdout  # fmt: skip
 
 
-def _joined(lines: list[str], typed: int) -> str:
-    return "\n".join(lines[typed + 1 :])
+def _output(lines: list[str], command_line: int) -> str:
+    return "\n".join(lines[command_line + 1 :])
 
 
 @contextmanager
-def screen(folder: Path, cwd: Path, environment: Mapping[str, str]) -> Iterator[Screen]:
-    """A shell in a folder; `folder` is for what tmux itself needs."""
+def open_screen(folder: Path, cwd: Path, environment: Mapping[str, str]) -> Iterator[Screen]:
+    """Open a shell in `cwd`; tmux keeps its own files in `folder`."""
     assert TMUX is not None
-    socket, news = folder / "tmux", folder / "news"
-    os.mkfifo(news)
-    begun = folder / "begun.sh"
-    begun.write_text(f"PS1='{_PROMPT} '\n", encoding="utf-8")  # the shell ignores a prompt in the environment
-    shell = {"ENV": str(begun), "TERM": "screen", "LANG": "C.UTF-8", "TZ": "UTC", **environment}
-    start = [TMUX, "-u", "-S", str(socket), "-f", "/dev/null", "new-session", "-d", "-c", str(cwd)]
+    socket, fifo = folder / "tmux", folder / "output"
+    os.mkfifo(fifo)
+    startup = folder / "startup.sh"
+    startup.write_text(f"PS1='{_PROMPT} '\n", encoding="utf-8")  # the shell ignores a prompt in the environment
+    variables = {"ENV": str(startup), "TERM": "screen", "LANG": "C.UTF-8", "TZ": "UTC", **environment}
+    new_session = [TMUX, "-u", "-S", str(socket), "-f", "/dev/null", "new-session", "-d", "-c", str(cwd)]
     size = ["-x", str(COLUMNS), "-y", "50"]
-    then = [";", "pipe-pane", "-t", "0", f"cat > '{news}'"]
-    reader = os.open(news, os.O_RDONLY | os.O_NONBLOCK)
+    pipe_output = [";", "pipe-pane", "-t", "0", f"cat > '{fifo}'"]
+    output_fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        subprocess.run([*start, *size, "sh", *then], env=shell, check=True, timeout=PATIENCE)
-        yield Screen(socket, reader)
+        subprocess.run([*new_session, *size, "sh", *pipe_output], env=variables, check=True, timeout=TIMEOUT)
+        yield Screen(socket, output_fd)
     finally:
-        subprocess.run([TMUX, "-S", str(socket), "kill-server"], check=False, timeout=PATIENCE)
-        os.close(reader)
+        subprocess.run([TMUX, "-S", str(socket), "kill-server"], check=False, timeout=TIMEOUT)
+        os.close(output_fd)

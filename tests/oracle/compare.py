@@ -1,7 +1,6 @@
-"""Is what the client sends what we recorded?
+"""Compare the history that a client sends with the recorded transcript.
 
-In: a transcript, and the messages of the request a client made of it. Out: what is missing, changed
-or out of order, in words. Pure; `__main__.py` runs the client.
+`differences` reports what is missing, changed or out of order. Pure; `__main__.py` runs the client.
 """
 
 from __future__ import annotations
@@ -15,97 +14,89 @@ from toolspan.testing import check_history
 
 _BEGIN, _END = "<system-reminder>\n", "\n</system-reminder>"
 
-Said = tuple[str, object]
-"""Who or what, and what they said."""
+HistoryItem = tuple[str, object]
+"""A role with a text, or the kind of a block (`call`, `result`, `thinking`) with its content."""
 
 
 def differences(transcript: Path, messages: list[dict[str, Any]], *, repaired: bool) -> list[str]:
-    """What is wrong with a history; `repaired`: calls without a result may be dropped."""
-    messages = spoken(messages)
+    """Return what is wrong with a history; `repaired`: calls without a result may be dropped."""
+    messages = with_content(messages)
     problems = [f"invalid: {problem}" for problem in check_history(messages)]
-    everything = "\n".join(_words(message["content"]) for message in messages)
-    problems += [f"not sent: {words!r}" for words in _contexts(transcript) if words not in everything]
-    written, said_again = list(_recorded(transcript)), list(_sent(messages))
-    answered = {name for kind, (name, *_) in _pairs(written) if kind == "result"}
-    wanted = [said for said in _unordered(written) if not (repaired and _open_call(said, answered))]
-    rest = iter(_unordered(said_again))
-    for said in wanted:
-        if not any(said == other for other in rest):
-            problems.append(f"not sent, changed or out of order: {said!r}"[:400])
-            rest = iter(_unordered(said_again))
-    counted = [said for kind, said in _pairs(said_again) if kind == "call"]
-    if len(counted) != len({name for name, *_ in counted}):
+    everything = "\n".join(_text(message["content"]) for message in messages)
+    problems += [f"not sent: {text!r}" for text in _hook_contexts(transcript) if text not in everything]
+    recorded, sent = read_transcript(transcript), read_messages(messages)
+    answered = {call_id for kind, (call_id, *_) in _blocks(recorded) if kind == "result"}
+    expected = [item for item in _sort_results(recorded) if not (repaired and _is_open_call(item, answered))]
+    rest = iter(_sort_results(sent))
+    for item in expected:
+        if not any(item == other for other in rest):
+            problems.append(f"not sent, changed or out of order: {item!r}"[:400])
+            rest = iter(_sort_results(sent))
+    call_ids = [call_id for kind, (call_id, *_) in _blocks(sent) if kind == "call"]
+    if len(call_ids) != len(set(call_ids)):
         problems.append("a call is sent twice")
     return problems
 
 
-def sent(messages: list[dict[str, Any]]) -> list[Said]:
-    """Everything that a request says."""
-    return list(_sent(spoken(messages)))
+def read_messages(messages: list[dict[str, Any]]) -> list[HistoryItem]:
+    """Return the items of a request's messages."""
+    return [item for message in with_content(messages) for item in _items(message["role"], message["content"])]
 
 
-def spoken(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages that say something."""
-    return [message for message in messages if not _controls(message)]
-
-
-def recorded(transcript: Path) -> list[Said]:
-    """Everything that a transcript says."""
-    return list(_recorded(transcript))
-
-
-def _open_call(said: Said, answered: set[str]) -> bool:
-    kind, told = said
-    return kind == "call" and isinstance(told, tuple) and told[0] not in answered
-
-
-def _pairs(said: Iterable[Said]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    return ((kind, told) for kind, told in said if isinstance(told, tuple))
-
-
-def _unordered(said: list[Said]) -> list[Said]:
-    """Results that follow each other are sorted: a client may send them in either order."""
-    found: list[Said] = []
-    batch: list[Said] = []
-    for each in said:
-        if each[0] == "result":
-            batch.append(each)
-            continue
-        found += sorted(batch, key=repr)
-        batch = []
-        found.append(each)
-    return found + sorted(batch, key=repr)
-
-
-def _recorded(transcript: Path) -> Iterator[Said]:
+def read_transcript(transcript: Path) -> list[HistoryItem]:
+    """Return the items of a transcript's messages; skip lines that are not JSON."""
+    items: list[HistoryItem] = []
     for line in transcript.read_bytes().split(b"\n"):
         try:
-            entry = json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue
-        if entry.get("type") in ("user", "assistant"):
-            yield from _said(entry["type"], entry["message"]["content"])
+        if record.get("type") in ("user", "assistant"):
+            items += _items(record["type"], record["message"]["content"])
+    return items
 
 
-def _contexts(transcript: Path) -> Iterator[str]:
-    """What hooks told the model."""
+def with_content(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out empty system messages, which only set the effort of the model."""
+    return [
+        message
+        for message in messages
+        if message["role"] != "system" or message["content"] or "output_config" not in message
+    ]
+
+
+def _is_open_call(item: HistoryItem, answered: set[str]) -> bool:
+    kind, content = item
+    return kind == "call" and isinstance(content, tuple) and content[0] not in answered
+
+
+def _blocks(items: Iterable[HistoryItem]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    return ((kind, content) for kind, content in items if isinstance(content, tuple))
+
+
+def _sort_results(items: list[HistoryItem]) -> list[HistoryItem]:
+    """Sort results that follow each other, which a client may send in any order."""
+    result: list[HistoryItem] = []
+    batch: list[HistoryItem] = []
+    for item in items:
+        if item[0] == "result":
+            batch.append(item)
+            continue
+        result += sorted(batch, key=repr)
+        batch = []
+        result.append(item)
+    return result + sorted(batch, key=repr)
+
+
+def _hook_contexts(transcript: Path) -> Iterator[str]:
+    """Yield the texts that hooks added for the model."""
     for line in transcript.read_bytes().split(b"\n"):
         if b'"rendered"' in line:
-            for told in json.loads(line)["rendered"]:
-                yield told["content"].removeprefix(_BEGIN).removesuffix(_END)
+            for message in json.loads(line)["rendered"]:
+                yield message["content"].removeprefix(_BEGIN).removesuffix(_END)
 
 
-def _controls(message: dict[str, Any]) -> bool:
-    """A message without words, which only sets how hard the model shall think."""
-    return message["role"] == "system" and not message["content"] and "output_config" in message
-
-
-def _sent(messages: list[dict[str, Any]]) -> Iterator[Said]:
-    for message in messages:
-        yield from _said(message["role"], message["content"])
-
-
-def _said(role: str, content: Any) -> Iterator[Said]:
+def _items(role: str, content: Any) -> Iterator[HistoryItem]:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     for block in content:
@@ -115,15 +106,15 @@ def _said(role: str, content: Any) -> Iterator[Said]:
             case "tool_use":
                 yield ("call", (block["id"], block["name"], json.dumps(block["input"])))
             case "tool_result":
-                flag = bool(block.get("is_error"))
-                yield ("result", (block["tool_use_id"], _words(block["content"]), flag))
+                is_error = bool(block.get("is_error"))
+                yield ("result", (block["tool_use_id"], _text(block["content"]), is_error))
             case "thinking":
                 yield ("thinking", block["thinking"])
             case _:
                 yield (role, json.dumps(block))
 
 
-def _words(content: Any) -> str:
+def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "".join(str(block.get("text", block["type"])) for block in content)

@@ -1,7 +1,7 @@
-"""Transcripts with one defect each, and what a client made of them.
+"""Defects of a transcript, and what a client loses by them.
 
-In: the lines of a sound transcript. Out: its bytes with a defect, named as `toolspan doctor` names
-it; and from the messages a client sent, how much it lost. Pure; `__main__.py` runs the client.
+Each defect takes the lines of a sound transcript and returns damaged bytes; it is named as
+`toolspan doctor` names it. Pure; `__main__.py` runs the client.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.oracle.compare import Said, sent, spoken
-from tests.oracle.stories import parallel
+from tests.oracle.compare import HistoryItem, read_messages, with_content
+from tests.oracle.recording_scenarios import parallel
 from tests.session.recording.emitted import SESSION, Clock, error, message, use
 from toolspan.session.recording import Recorder
 from toolspan.testing import check_history
@@ -19,8 +19,8 @@ from toolspan.testing import check_history
 Lines = list[bytes]
 
 
-def base(recorder: Recorder) -> None:
-    """Two turns, so that there is something before and behind each defect."""
+def record_two_turns(recorder: Recorder) -> None:
+    """Record two turns, so that something precedes and follows each defect."""
     parallel(recorder)
     recorder.record_prompt("And now?")
     recorder.record_reply(message("One more.", use("toolu_z", "Bash", command="z"), id="msg_03"))
@@ -28,11 +28,11 @@ def base(recorder: Recorder) -> None:
     recorder.record_reply(message("That was all.", id="msg_04"))
 
 
-def _number(lines: Lines, mark: bytes) -> int:
+def _find_line(lines: Lines, mark: bytes) -> int:
     return next(n for n, line in enumerate(lines) if mark in line)
 
 
-def _joined(lines: Lines) -> bytes:
+def _join(lines: Lines) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
@@ -41,133 +41,132 @@ def _without(lines: Lines, *marks: bytes) -> Lines:
 
 
 def torn_last_line(lines: Lines) -> bytes:
-    """The last words of the model are half there."""
-    last = _number(lines, b"That was all.")
-    return _joined(lines[:last]) + lines[last][: len(lines[last]) // 2]
+    """Cut the last line in half."""
+    last = _find_line(lines, b"That was all.")
+    return _join(lines[:last]) + lines[last][: len(lines[last]) // 2]
 
 
 def torn_line(lines: Lines) -> bytes:
-    """The model's words in the middle are half there."""
-    at = _number(lines, b"One of them failed.")
-    return _joined([*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]])
+    """Cut a reply in the middle in half."""
+    at = _find_line(lines, b"One of them failed.")
+    return _join([*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]])
 
 
 def torn_result(lines: Lines) -> bytes:
-    """A result in the middle is half there."""
-    at = _number(lines, b'"tool_use_id":"toolu_c"')
-    return _joined([*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]])
+    """Cut a result in the middle in half."""
+    at = _find_line(lines, b'"tool_use_id":"toolu_c"')
+    return _join([*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]])
 
 
 def glued_records(lines: Lines) -> bytes:
-    """Two lines have become one."""
-    at = _number(lines, b"One of them failed.")
-    return _joined([*lines[:at], lines[at] + lines[at + 1], *lines[at + 2 :]])
+    """Join two lines."""
+    at = _find_line(lines, b"One of them failed.")
+    return _join([*lines[:at], lines[at] + lines[at + 1], *lines[at + 2 :]])
 
 
 def unanswered_call(lines: Lines) -> bytes:
-    """The last call has no result, and nothing follows."""
-    return _joined(lines[: _number(lines, b'"tool_use_id":"toolu_z"')])
+    """End the file after the last call, before its result."""
+    return _join(lines[: _find_line(lines, b'"tool_use_id":"toolu_z"')])
 
 
 def unanswered_in_the_middle(lines: Lines) -> bytes:
-    """A call of the first turn has no result; its line is just not there."""
-    return _joined(_without(lines, b'"tool_use_id":"toolu_c"'))
+    """Remove a result of the first turn."""
+    return _join(_without(lines, b'"tool_use_id":"toolu_c"'))
 
 
 def orphan_result(lines: Lines) -> bytes:
-    """A call of the first turn is not there, its result is."""
-    return _joined(_without(lines, b'"id":"toolu_c"'))
+    """Remove a call of the first turn, but not its result."""
+    return _join(_without(lines, b'"id":"toolu_c"'))
 
 
 def orphan_at_the_end(lines: Lines) -> bytes:
-    """A result whose call nobody knows, at the end."""
-    result = lines[_number(lines, b'"tool_use_id":"toolu_z"')]
-    last = json.loads(lines[_number(lines, b"That was all.")])["uuid"]
+    """Append a result of an unknown call."""
+    result = lines[_find_line(lines, b'"tool_use_id":"toolu_z"')]
+    last = json.loads(lines[_find_line(lines, b"That was all.")])["uuid"]
     stray = json.loads(result.replace(b"toolu_z", b"toolu_never"))
     stray |= {"uuid": "00000000-0000-4000-8000-000000000001", "parentUuid": last}
     stray.pop("sourceToolAssistantUUID", None)
-    return _joined([*lines, json.dumps(stray, separators=(",", ":")).encode()])
+    return _join([*lines, json.dumps(stray, separators=(",", ":")).encode()])
 
 
 def duplicate_result(lines: Lines) -> bytes:
-    """A result is there twice, under two ids."""
-    at = _number(lines, b'"tool_use_id":"toolu_z"')
+    """Repeat a result under another uuid."""
+    at = _find_line(lines, b'"tool_use_id":"toolu_z"')
     twin = json.loads(lines[at])
     twin |= {"uuid": "00000000-0000-4000-8000-000000000002", "parentUuid": twin["uuid"]}
     following = json.loads(lines[at + 1]) | {"parentUuid": twin["uuid"]}
-    packed = [json.dumps(one, separators=(",", ":")).encode() for one in (twin, following)]
-    return _joined([*lines[: at + 1], *packed, *lines[at + 2 :]])
+    packed = [json.dumps(record, separators=(",", ":")).encode() for record in (twin, following)]
+    return _join([*lines[: at + 1], *packed, *lines[at + 2 :]])
 
 
 def duplicate_uuid(lines: Lines) -> bytes:
-    """A result's line is there twice."""
-    at = _number(lines, b'"tool_use_id":"toolu_z"')
-    return _joined([*lines[: at + 1], lines[at], *lines[at + 1 :]])
+    """Repeat the line of a result."""
+    at = _find_line(lines, b'"tool_use_id":"toolu_z"')
+    return _join([*lines[: at + 1], lines[at], *lines[at + 1 :]])
 
 
 def missing_parent(lines: Lines) -> bytes:
-    """The second prompt hangs on a line that is not there."""
-    at = _number(lines, b"And now?")
+    """Give the second prompt an unknown parent."""
+    at = _find_line(lines, b"And now?")
     prompt = json.loads(lines[at]) | {"parentUuid": "00000000-0000-4000-8000-000000000003"}
     packed = json.dumps(prompt, separators=(",", ":")).encode()
-    return _joined([*lines[:at], packed, *lines[at + 1 :]])
+    return _join([*lines[:at], packed, *lines[at + 1 :]])
 
 
 def parent_cycle(lines: Lines) -> bytes:
-    """The first prompt hangs on the last line."""
-    at = _number(lines, b"Look at the files")
-    last = json.loads(lines[_number(lines, b"That was all.")])["uuid"]
+    """Make the last line the parent of the first prompt."""
+    at = _find_line(lines, b"Look at the files")
+    last = json.loads(lines[_find_line(lines, b"That was all.")])["uuid"]
     prompt = json.loads(lines[at]) | {"parentUuid": last}
     packed = json.dumps(prompt, separators=(",", ":")).encode()
-    return _joined([*lines[:at], packed, *lines[at + 1 :]])
+    return _join([*lines[:at], packed, *lines[at + 1 :]])
 
 
 def nul_bytes(lines: Lines) -> bytes:
-    """A block of a line was lost by the disk."""
-    at = _number(lines, b"One of them failed.")
-    whole = lines[at]
-    hurt = whole[:100] + b"\0" * 100 + whole[200:]
-    return _joined([*lines[:at], hurt, *lines[at + 1 :]])
+    """Replace a part of a line with NUL bytes."""
+    at = _find_line(lines, b"One of them failed.")
+    damaged = lines[at][:100] + b"\0" * 100 + lines[at][200:]
+    return _join([*lines[:at], damaged, *lines[at + 1 :]])
 
 
 def nul_block(lines: Lines) -> bytes:
-    """A block of nothing stands before a line."""
-    at = _number(lines, b"One of them failed.")
-    return _joined([*lines[:at], b"\0" * 512 + lines[at], *lines[at + 1 :]])
+    """Insert a block of NUL bytes before a line."""
+    at = _find_line(lines, b"One of them failed.")
+    return _join([*lines[:at], b"\0" * 512 + lines[at], *lines[at + 1 :]])
 
 
 def invalid_utf8(lines: Lines) -> bytes:
-    """A byte in a text is none of UTF-8."""
-    return _joined([line.replace(b"One of them failed.", b"One of them\xff failed.") for line in lines])
+    """Put a byte into a text that is not UTF-8."""
+    return _join([line.replace(b"One of them failed.", b"One of them\xff failed.") for line in lines])
 
 
 def control_characters(lines: Lines) -> bytes:
-    """A raw control character stands in a text."""
-    return _joined([line.replace(b"One of them failed.", b"One of them\x01 failed.") for line in lines])
+    """Put a raw control character into a text."""
+    return _join([line.replace(b"One of them failed.", b"One of them\x01 failed.") for line in lines])
 
 
 def byte_order_mark(lines: Lines) -> bytes:
-    """The file begins with a mark."""
-    return b"\xef\xbb\xbf" + _joined(lines)
+    """Begin the file with a byte order mark."""
+    return b"\xef\xbb\xbf" + _join(lines)
 
 
 def not_an_object(lines: Lines) -> bytes:
-    """A line is JSON, but a list."""
-    at = _number(lines, b"One of them failed.")
-    return _joined([*lines[:at], b"[1]", *lines[at:]])
+    """Insert a JSON list."""
+    at = _find_line(lines, b"One of them failed.")
+    return _join([*lines[:at], b"[1]", *lines[at:]])
 
 
 def foreign_session(lines: Lines) -> bytes:
-    """Some lines name another session."""
+    """Name another session in some lines."""
     other = b"11111111-1111-4111-8111-111111111111"
-    at = _number(lines, b"And now?")
-    return _joined([line.replace(SESSION.encode(), other) for line in lines[:at]] + lines[at:])
+    at = _find_line(lines, b"And now?")
+    return _join([line.replace(SESSION.encode(), other) for line in lines[:at]] + lines[at:])
 
 
 def foreign_session_whole(lines: Lines) -> bytes:
-    """Every line names another session."""
+    """Name another session in every line."""
     other = b"11111111-1111-4111-8111-111111111111"
-    return _joined([line.replace(SESSION.encode(), other) for line in lines])
+    return _join([line.replace(SESSION.encode(), other) for line in lines])
 
 
 DEFECTS: tuple[Callable[[Lines], bytes], ...] = (
@@ -182,12 +181,12 @@ HARMLESS = frozenset({
     "orphan_at_the_end", "duplicate_result", "duplicate_uuid", "missing_parent", "parent_cycle",
     "byte_order_mark", "not_an_object", "foreign_session", "foreign_session_whole",
 })  # fmt: skip
-"""By these the clients from 2.1.197 on lose nothing: what `toolspan doctor` says rests on it."""
-STURDY = ("2.1.197", "2.1.325")
+"""Defects by which clients from 2.1.197 on lose nothing; `toolspan doctor` relies on it."""
+TOLERANT_VERSIONS = ("2.1.197", "2.1.325")
 
 
-def lost(whole: list[Said], messages: list[dict[str, Any]]) -> list[str]:
-    """What of a sound transcript is not in what a client sent of the damaged one."""
-    there = sent(messages)
-    problems = [f"invalid: {problem}" for problem in check_history(spoken(messages))]
-    return problems + [f"lost: {said!r}"[:160] for said in whole if said not in there]
+def find_losses(history: list[HistoryItem], messages: list[dict[str, Any]]) -> list[str]:
+    """Return the items of a history that a client's messages lack."""
+    sent = read_messages(messages)
+    problems = [f"invalid: {problem}" for problem in check_history(with_content(messages))]
+    return problems + [f"lost: {item!r}"[:160] for item in history if item not in sent]

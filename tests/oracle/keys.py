@@ -1,11 +1,11 @@
-"""Do our lines have the keys of the clients' own, in their order?
+"""Compare the keys of recorded lines, and their order, with those of the clients.
 
     python -m tests.oracle.keys [--transcripts ../shared/conformance/transcripts]
 
-Records the oracle's stories in the shape of each client version and compares them, kind by kind,
-with transcripts the clients wrote. A key that no client writes, one that all its lines of the kind
-have and ours do not, and two keys in an order never seen are told. Exit code: 0 alike, 1 not, 2 no
-transcripts.
+Records the oracle's scenarios with the profile of each client version and compares them, kind by
+kind, with transcripts that the clients wrote. Reports keys that no client writes, keys that we lack
+and all lines of the client have, and pairs of keys in the wrong order. Exit code: 0 no differences,
+1 differences, 2 no transcripts.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from typing import Any
 
 import click
 
-from tests.oracle.stories import STORIES, record
+from tests.oracle.recording_scenarios import SCENARIOS, record
 
 VERSIONS = ("2.0.65", "2.1.80", "2.1.197", "2.1.325")
-LEFT_OUT = frozenset({
-    "requestId",  # told when the model's server gave one
+OPTIONAL_KEYS = frozenset({
+    "requestId",  # present when the model's server sent one
     "requestRef",  # names a line with the whole request, which we do not write
     "requestedModel", "promptCacheRequested", "effort", "perTurnEffort", "toolInputStreamMs",
     "thinkingDisplay", "thinkingDurationMs", "slug",
-    "message.stop_details", "message.diagnostics",  # what a server adds, kept when it comes
+    "message.stop_details", "message.diagnostics",  # recorded when a server sends them
     "attachment.timedOut", "attachment.timeoutMs",
 })  # fmt: skip
-"""Keys that every such line of some client has and ours may lack."""
+"""Keys that our lines may lack although every line of some client has them."""
 
 Shapes = dict[str, list[list[str]]]
-"""By kind of line: the keys of each, nested ones with a dot."""
+"""Keys of each line by its kind; nested keys have a dot."""
 
 
 @click.command()
 @click.option("--transcripts", type=click.Path(path_type=Path), help="The clients' transcripts.")
 def main(transcripts: Path | None) -> None:
-    """Compare the keys of our lines with those of the clients' own."""
+    """Compare the keys of recorded lines with those of the clients."""
     shared = Path(os.environ.get("SHARED", "../shared"))
     folder = transcripts or shared / "conformance" / "transcripts"
     if not folder.is_dir():
-        click.echo(f"There are no transcripts in {folder}; name a folder with --transcripts")
+        click.echo(f"No transcripts in {folder}; name a folder with --transcripts")
         sys.exit(2)
     failed = False
     for version in VERSIONS:
-        theirs = _shapes(folder.glob(f"claude-{version}/*.jsonl"))
-        ours = _ours(version)
+        theirs = _read_shapes(folder.glob(f"claude-{version}/*.jsonl"))
+        ours = _record_shapes(version)
         problems = [p for kind in ours for p in _compare(ours[kind], theirs.get(kind, []), kind)]
         click.echo(f"{version}: {sum(map(len, ours.values()))} lines, {len(problems)} differences")
         for problem in problems:
@@ -60,32 +60,32 @@ def main(transcripts: Path | None) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _ours(version: str) -> Shapes:
+def _record_shapes(version: str) -> Shapes:
     with tempfile.TemporaryDirectory() as folder:
-        paths = [record(story, Path(folder) / story.__name__, version) for story in STORIES]
-        return _shapes(iter(paths))
+        paths = [record(scenario, Path(folder) / scenario.__name__, version) for scenario in SCENARIOS]
+        return _read_shapes(iter(paths))
 
 
 def _compare(ours: list[list[str]], theirs: list[list[str]], kind: str) -> Iterator[str]:
     if not theirs:
         yield f"{kind}: no client writes such a line"
         return
-    known = {key for line in theirs for key in line}
+    client_keys = {key for line in theirs for key in line}
     always = set.intersection(*map(set, theirs))
     orders = {pair for line in theirs for pair in combinations(line, 2)}
     for line in sorted({tuple(line) for line in ours}):
-        for key in set(line) - known:
+        for key in set(line) - client_keys:
             yield f"{kind}: no client writes {key}"
-        for key in always - set(line) - LEFT_OUT:
-            yield f"{kind}: every client's has {key}"
-        for one, two in combinations(line, 2):
-            swapped = (two, one) in orders and (one, two) not in orders
-            if swapped and (one, two) != ("uuid", "timestamp"):  # one old kind has them so
-                yield f"{kind}: {one} stands before {two}"
+        for key in always - set(line) - OPTIONAL_KEYS:
+            yield f"{kind}: {key} is missing"
+        for first, second in combinations(line, 2):
+            swapped = (second, first) in orders and (first, second) not in orders
+            if swapped and (first, second) != ("uuid", "timestamp"):  # one old kind of line has this order
+                yield f"{kind}: {first} precedes {second}"
 
 
-def _shapes(paths: Iterator[Path]) -> Shapes:
-    found: Shapes = defaultdict(list)
+def _read_shapes(paths: Iterator[Path]) -> Shapes:
+    shapes: Shapes = defaultdict(list)
     for path in paths:
         for data in path.read_bytes().split(b"\n"):
             try:
@@ -94,12 +94,12 @@ def _shapes(paths: Iterator[Path]) -> Shapes:
                 continue
             kind = _kind(line)
             if kind:
-                found[kind].append(list(_keys(line)))
-    return found
+                shapes[kind].append(list(_keys(line)))
+    return shapes
 
 
 def _kind(line: dict[str, Any]) -> str | None:
-    """What a line is, for those kinds that we write too."""
+    """Return the kind of a line; None if we do not write that kind."""
     match line:
         case {"type": "assistant", "message": {"content": [{"type": str(block)}, *_]}}:
             synthetic = line["message"]["model"] == "<synthetic>"

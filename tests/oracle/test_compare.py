@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.oracle.compare import differences
-from tests.oracle.stories import STORIES, parallel, record, unanswered
+from tests.oracle.recording_scenarios import SCENARIOS, parallel, record, unanswered
 from tests.requirement import requirement
 from tests.session.recording.emitted import wrong
 from toolspan.runtime.profiles import VERSIONS
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def history(transcript: Path) -> list[dict[str, Any]]:
-    """What a client that loses nothing would send."""
+    """Return the messages of a client that loses nothing."""
     messages: list[dict[str, Any]] = []
     for line in transcript.read_bytes().splitlines():
         entry = json.loads(line)
@@ -36,14 +36,14 @@ def history(transcript: Path) -> list[dict[str, Any]]:
 
 
 @requirement("record.oracle")
-def test_a_history_that_lost_nothing_is_accepted(tmp_path: Path) -> None:
+def test_a_complete_history_is_accepted(tmp_path: Path) -> None:
     transcript = record(parallel, tmp_path, "2.1.325")
 
     assert differences(transcript, history(transcript), repaired=False) == []
 
 
 @requirement("record.oracle")
-def test_what_a_history_lost_or_changed_is_told(tmp_path: Path) -> None:
+def test_lost_and_changed_messages_are_reported(tmp_path: Path) -> None:
     transcript = record(parallel, tmp_path, "2.1.325")
     without_text, changed, empty = (history(transcript) for _ in range(3))
     del without_text[1]["content"][0]
@@ -54,11 +54,11 @@ def test_what_a_history_lost_or_changed_is_told(tmp_path: Path) -> None:
         "not sent, changed or out of order: ('assistant', 'I look at them.')"
     ]
     assert len(differences(transcript, changed, repaired=False)) == 1
-    assert any("invalid" in told for told in differences(transcript, empty, repaired=False))
+    assert any("invalid" in problem for problem in differences(transcript, empty, repaired=False))
 
 
 @requirement("record.oracle")
-def test_a_call_without_a_result_may_be_left_out_only_by_clients_that_do(tmp_path: Path) -> None:
+def test_an_open_call_may_be_dropped_only_by_clients_that_do_so(tmp_path: Path) -> None:
     transcript = record(unanswered, tmp_path, "2.0.65")
     sent = history(transcript)
     del sent[1]["content"][-1]
@@ -69,17 +69,17 @@ def test_a_call_without_a_result_may_be_left_out_only_by_clients_that_do(tmp_pat
 
 @requirement("record.oracle")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_stories_are_sound_before_anybody_is_asked(tmp_path: Path, version: str) -> None:
-    for story in STORIES:
-        transcript = record(story, tmp_path / story.__name__, version)
+def test_recorded_scenarios_have_no_unexpected_findings(tmp_path: Path, version: str) -> None:
+    for scenario in SCENARIOS:
+        transcript = record(scenario, tmp_path / scenario.__name__, version)
         open_call = {"unanswered_call"}
-        expected = {"torn": {"torn_line"}, "unanswered": open_call, "journaled": open_call}
+        expected = {"torn": {"torn_line"}, "unanswered": open_call, "with_intent_log": open_call}
 
-        assert {f.code for f in wrong(transcript)} <= expected.get(story.__name__, set())
+        assert {f.code for f in wrong(transcript)} <= expected.get(scenario.__name__, set())
 
 
 @requirement("record.oracle")
-def test_what_is_missing_to_ask_the_client_is_said(tmp_path: Path) -> None:
+def test_a_missing_harness_is_reported(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.oracle"],
         cwd=ROOT,

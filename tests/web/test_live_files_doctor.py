@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.analysis.file_acts import Desk
+from tests.analysis.recorded_edits import ClaudeFolder
 from tests.web.conftest import Browser, Server, command_rows, running
 from toolspan.reading import sample
 
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     """A server on an archive of its own, and programs that find it."""
 
     archive: Path
-    desk: Desk
+    workspace: ClaudeFolder
     server: Server
     env: Mapping[str, str]
 
@@ -35,7 +35,7 @@ class Place(NamedTuple):
         """Run a command that finds the server, and end it with the context."""
         with subprocess.Popen(
             [*TOOLSPAN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env=self.env, cwd=self.desk.folder,
+            env=self.env, cwd=self.workspace.folder,
         ) as process:  # fmt: skip
             try:
                 yield process
@@ -49,14 +49,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     archive = folder / "archive"
     shutil.copytree(sample.archive(), archive)
     (folder / "work").mkdir()
-    desk = Desk(folder / "work")
-    desk.write("plan.md", "one\n")
-    desk.edit("plan.md", "one", "two")
-    desk.edit("plan.md", "two", "<b>three</b>")
-    desk.story.write(archive / "claude" / "projects" / "-work" / f"{desk.story.session_id}.jsonl")
+    workspace = ClaudeFolder(folder / "work")
+    workspace.write("plan.md", "one\n")
+    workspace.edit("plan.md", "one", "two")
+    workspace.edit("plan.md", "two", "<b>three</b>")
+    workspace.builder.write(archive / "claude" / "projects" / "-work" / f"{workspace.builder.session_id}.jsonl")
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder / "run"), "CLAUDE_CONFIG_DIR": str(archive / "claude")}
     with running(folder / "run", archive) as server:
-        yield Place(archive, desk, server, {**env, "HOME": str(folder)})
+        yield Place(archive, workspace, server, {**env, "HOME": str(folder)})
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         page.press("j", "a")
         row = next_row(process)
         assert (row["tool_use_id"], row["is_error"]) == ("toolu_1", False)
-        assert (place.desk.folder / "made").exists()
+        assert (place.workspace.folder / "made").exists()
         page.wait("!document.querySelector('[data-test=question]') && !document.title.startsWith('(')")
 
         send(process, call("toolu_2", "Bash", command="touch never"))
@@ -105,7 +105,7 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         row = next_row(process)
         assert row["is_error"]
         assert "use the other folder" in json.dumps(row)
-        assert not (place.desk.folder / "never").exists()
+        assert not (place.workspace.folder / "never").exists()
 
         send(process, call("toolu_3", "Bash", command="git init -q one"))
         page.wait("document.querySelector('[data-test=question] .always')")
@@ -114,7 +114,7 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         assert not next_row(process)["is_error"]
         send(process, call("toolu_4", "Bash", command="git init -q two"))
         assert not next_row(process)["is_error"]  # nobody was asked
-        assert (place.desk.folder / "two").is_dir()
+        assert (place.workspace.folder / "two").is_dir()
 
         send(process, call("toolu_5", "Bash", command="touch gone"))
         page.wait("document.querySelector('[data-test=question]')")
@@ -171,7 +171,7 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, 
     page.open("/files?q=plan.md", "table.rows tbody tr.link")
     page.press("j", "\ue007")
     page.wait("document.querySelector('.file .points')")
-    (history,) = command_rows("files", place.desk.path("plan.md"), place.archive, "--contents")
+    (history,) = command_rows("files", place.workspace.path("plan.md"), place.archive, "--contents")
     assert len(page.texts(".points li")) == len(history["points"]) == 4
     page.wait("document.querySelector('.file .at .code')?.innerText.trim()")
     assert page.texts(".file .at .code") == ["<b>three</b>"]
@@ -185,7 +185,7 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, 
     )
     page.wait("document.querySelector('.file .at').innerText.includes('did not exist')")
     calls = [point["call"] for point in history["points"]]
-    page.open(f"/files?path={place.desk.path('plan.md')}&at={calls[3]}&from={calls[1]}&show=compare", ".difflines")
+    page.open(f"/files?path={place.workspace.path('plan.md')}&at={calls[3]}&from={calls[1]}&show=compare", ".difflines")
     assert page.texts(".diff-removed .line") == ["one"]
     assert page.texts(".diff-added .line") == ["<b>three</b>"]
     assert page.barriers() == []
@@ -193,17 +193,17 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, 
 
 
 def test_a_file_is_restored_after_a_question_and_what_was_there_is_kept(place: Place, page: Browser) -> None:
-    (history,) = command_rows("files", place.desk.path("plan.md"), place.archive, "--contents")
-    page.open(f"/files?path={place.desk.path('plan.md')}&at={history['points'][1]['call']}", ".file .at .code")
+    (history,) = command_rows("files", place.workspace.path("plan.md"), place.archive, "--contents")
+    page.open(f"/files?path={place.workspace.path('plan.md')}&at={history['points'][1]['call']}", ".file .at .code")
     page.click("[data-key=restore]")
     page.wait("document.querySelector('dialog .difflines')")
     assert page.texts("dialog .diff-added .line") == ["one"]
-    assert place.desk.held("plan.md") == "<b>three</b>\n"
+    assert place.workspace.content("plan.md") == "<b>three</b>\n"
     assert page.barriers() == []
     page.click("[data-test=confirm]")
     page.wait("document.querySelector('[data-test=restored]')")
-    assert place.desk.held("plan.md") == "one\n"
-    assert place.desk.held("plan.md.before-restore") == "<b>three</b>\n"
+    assert place.workspace.content("plan.md") == "one\n"
+    assert place.workspace.content("plan.md.before-restore") == "<b>three</b>\n"
 
 
 def test_a_damaged_session_is_repaired_in_a_copy(place: Place, page: Browser) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.oracle.defects import DEFECTS, Lines, base
+from tests.oracle.defects import DEFECTS, Lines, record_two_turns
 from tests.requirement import requirement
 from tests.session.recording.emitted import SESSION, finished, message, recorder, use
 from toolspan.cli.app import app
@@ -22,7 +22,7 @@ from toolspan.testing import project_name
 def session(folder: Path) -> Path:
     path = folder / f"{SESSION}.jsonl"
     keeper = recorder(path)
-    base(keeper)
+    record_two_turns(keeper)
     agent = keeper.subagent_recorder("a1", {"toolUseId": "toolu_z"})
     agent.record_prompt("sub")
     agent.record_reply(message(use("toolu_s", "Bash", command="s")))

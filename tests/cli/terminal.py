@@ -1,4 +1,4 @@
-"""A person at a real terminal, in front of a real `toolspan exec`."""
+"""Run toolspan at a pseudo-terminal, and type answers to its questions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import IO
 
 from tests.fork_server import PYTHON, TERMINAL, TOOLSPAN
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 MENU = "c deny with a comment"
 
 
@@ -28,87 +28,87 @@ def message(*calls: tuple[str, str, Mapping[str, object]]) -> str:
     return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}})
 
 
-class Person:
-    """A user at a pseudo-terminal: reads the screen, types, and sends the model's calls."""
+class Terminal:
+    """A command at a pseudo-terminal; calls of the model go to its standard input."""
 
     def __init__(self, child: subprocess.Popen[bytes], terminal: int) -> None:
         self.child = child
         self._terminal = terminal
-        self._seen = 0
+        self._offset = 0
         self.screen = ""
-        """Everything that was ever shown."""
+        """All output so far."""
         self.rows: list[dict[str, object]] = []
 
-    def ask(self, *calls: tuple[str, str, Mapping[str, object]]) -> None:
-        """The model asks for calls."""
+    def send_calls(self, *calls: tuple[str, str, Mapping[str, object]]) -> None:
+        """Send calls of the model."""
         stdin = _open(self.child.stdin)
         stdin.write(message(*calls).encode() + b"\n")
         stdin.flush()
 
-    def sees(self, text: str) -> str:
+    def wait_for(self, text: str) -> str:
         """Wait until a text appears after the previous one, and return the output up to it."""
-        end = time.monotonic() + PATIENCE
-        while text not in self.screen[self._seen :]:
+        end = time.monotonic() + TIMEOUT
+        while text not in self.screen[self._offset :]:
             ready, _, _ = select.select([self._terminal], [], [], max(end - time.monotonic(), 0))
-            assert ready, f"{text!r} is not in {self.screen[self._seen :]!r}"
-            self.screen += self._shown()
-        start, self._seen = self._seen, self.screen.index(text, self._seen) + len(text)
-        return self.screen[start : self._seen]
+            assert ready, f"{text!r} is not in {self.screen[self._offset :]!r}"
+            self.screen += self._read_screen()
+        start, self._offset = self._offset, self.screen.index(text, self._offset) + len(text)
+        return self.screen[start : self._offset]
 
-    def _shown(self) -> str:
+    def _read_screen(self) -> str:
         try:
             return os.read(self._terminal, 1 << 16).decode("utf-8", "replace")
         except OSError:
-            raise AssertionError(f"nobody is there any more: {self.screen}") from None
+            raise AssertionError(f"the command has exited: {self.screen}") from None
 
-    def types(self, text: str) -> None:
+    def write(self, text: str) -> None:
         os.write(self._terminal, text.encode())
 
-    def answers(self, text: str) -> str:
+    def answer(self, text: str) -> str:
         """Answer the next question and return its text."""
-        shown = self.sees(MENU)
-        self.types(f"{text}\n")
-        return shown
+        question = self.wait_for(MENU)
+        self.write(f"{text}\n")
+        return question
 
-    def presses(self, key: str) -> None:
-        """Press a key when the next answer is waited for."""
-        self.sees("comment > ")
-        self.types(key)
+    def press(self, key: str) -> None:
+        """Press a key at the next question."""
+        self.wait_for("comment > ")
+        self.write(key)
 
-    def always(self, where: int) -> str:
+    def answer_always(self, scope: int) -> str:
         """Answer the next question with "always" for a scope and return its text."""
-        shown = self.answers("a")
-        self.sees("Where?")
-        self.types(f"{where}\n")
-        return shown
+        question = self.answer("a")
+        self.wait_for("Where?")
+        self.write(f"{scope}\n")
+        return question
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def result(self, call_id: str) -> dict[str, object]:
+    def wait_for_result(self, call_id: str) -> dict[str, object]:
         """Wait for the result of a call."""
         for row in self._read():
             if row["type"] == "result" and row["tool_use_id"] == call_id:
                 return row
         raise AssertionError(f"no result of {call_id}: {self.rows}")
 
-    def hears(self, kind: str, count: int) -> None:
-        """Wait until so many events of a kind were printed."""
+    def wait_for_events(self, kind: str, count: int) -> None:
+        """Wait until this many events of a kind were printed."""
         for _ in self._read():
             if sum(row["type"] == kind for row in self.rows) == count:
                 return
         raise AssertionError(f"too few of {kind}: {self.rows}")
 
-    def leaves(self) -> list[dict[str, object]]:
-        """No more calls: everything that was printed, once the command has ended."""
+    def finish(self) -> list[dict[str, object]]:
+        """Close the input, wait for the end of the command, and return all rows."""
         _open(self.child.stdin).close()
         list(self._read())
-        self.child.wait(PATIENCE)
+        self.child.wait(TIMEOUT)
         return self.rows
 
     def _read(self) -> Iterator[dict[str, object]]:
         stdout = _open(self.child.stdout)
-        while select.select([stdout], [], [], PATIENCE)[0]:
+        while select.select([stdout], [], [], TIMEOUT)[0]:
             line = stdout.readline()
             if not line:
                 return
@@ -122,54 +122,54 @@ def _open(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 @contextmanager
-def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[Person]:
+def exec_terminal(folder: Path, *options: str, wrapper: Sequence[str] = ()) -> Iterator[Terminal]:
     """Start `toolspan exec --ask` in `folder/project` at a terminal of 80 columns.
 
-    `around` is a command that starts it in a new Python.
+    `wrapper` is a command that starts it in a new Python.
     """
-    command = [*around, sys.executable, "-m", "toolspan"] if around else TOOLSPAN
+    command = [*wrapper, sys.executable, "-m", "toolspan"] if wrapper else TOOLSPAN
     arguments = [*command, "exec", "--ask", "--events"]
     arguments += ["--transcript", str(folder / "t.jsonl"), *options]
-    with seated(folder, arguments, home=folder / "home", piped=True) as somebody:
-        yield somebody
+    with open_terminal(folder, arguments, home=folder / "home", piped=True) as terminal:
+        yield terminal
 
 
 @contextmanager
-def seated(folder: Path, arguments: Sequence[str], *, home: Path, piped: bool = False) -> Iterator[Person]:
+def open_terminal(folder: Path, arguments: Sequence[str], *, home: Path, piped: bool = False) -> Iterator[Terminal]:
     """Start a command in `folder/project` at a terminal of 80 columns.
 
-    The streams in `piped` are pipes; the others are the terminal.
+    Standard error is the terminal; with `piped`, standard input and output are pipes.
     """
     project = folder / "project"
     project.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True)
-    ours, theirs = pty.openpty()
+    controller, tty = pty.openpty()
     is_forked = tuple(arguments[: len(PYTHON)]) == PYTHON
 
-    def sit_down() -> None:
+    def take_terminal() -> None:
         if not is_forked:
-            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+            fcntl.ioctl(tty, termios.TIOCSCTTY, 0)
 
     child = subprocess.Popen(
         arguments,
         cwd=project,
-        stdin=subprocess.PIPE if piped else theirs,
-        stdout=subprocess.PIPE if piped else theirs,
-        stderr=theirs,
+        stdin=subprocess.PIPE if piped else tty,
+        stdout=subprocess.PIPE if piped else tty,
+        stderr=tty,
         bufsize=0,
         env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"} | ({TERMINAL: "1"} if is_forked else {}),
         start_new_session=True,
-        preexec_fn=sit_down,  # noqa: PLW1509 - a terminal is taken between fork and exec
+        preexec_fn=take_terminal,  # noqa: PLW1509 - a terminal is taken between fork and exec
     )
-    os.close(theirs)
-    somebody = Person(child, ours)
-    somebody.resize(80, 24)
+    os.close(tty)
+    terminal = Terminal(child, controller)
+    terminal.resize(80, 24)
     try:
-        yield somebody
+        yield terminal
     finally:
         child.kill()
         child.wait()
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 stream.close()
-        os.close(ours)
+        os.close(controller)

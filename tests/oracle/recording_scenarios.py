@@ -1,10 +1,12 @@
-"""Sessions for the real client to resume, told to our own recorder."""
+"""Sessions written with our recorder, for the real client to resume."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 from msgspec import structs
 
 from tests.session.recording.emitted import (
@@ -19,15 +21,20 @@ from tests.session.recording.emitted import (
     no_failure,
     use,
 )
+from tests.session.role_models import Play, tools_of
+from toolspan import Permissions, Session, testing
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
+from toolspan.session import Agent
 from toolspan.session.recording import Interruption, Recorder, RecorderConfig, transcript_path
 from toolspan.session.resume import load_history
+from toolspan.session.subagents import Subagents
+from toolspan.testing import say
 from toolspan.tools import coding_tools
 from toolspan.types.events import Finished, HookContext
 
 CWD = Path("/home/dev/proj")
-"""Where the harness lets the client work."""
+"""The working folder of the client in the harness."""
 
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
@@ -40,8 +47,7 @@ def _read(call_id: str, name: str) -> dict[str, object]:
     return use(call_id, "Read", file_path=f"{CWD}/{name}")
 
 
-def _content(call_id: str, name: str, text: str) -> Finished:
-    """A file that was read."""
+def _read_result(call_id: str, name: str, text: str) -> Finished:
     file = {"filePath": f"{CWD}/{name}", "content": text, "numLines": 1, "startLine": 1}
     return finished(
         call_id,
@@ -53,19 +59,19 @@ def _content(call_id: str, name: str, text: str) -> Finished:
 
 
 def parallel(recorder: Recorder) -> None:
-    """Three calls at once, one of them fails, none ends in the order it was asked for."""
+    """Record three parallel calls that finish in reverse order; one fails."""
     recorder.record_prompt("Look at the files, please")
     calls = (_read("toolu_a", "a"), use("toolu_b", "Bash", command="false"), _read("toolu_c", "c"))
     recorder.record_reply(message("I look at them.", *calls), request_id="req_1")
-    recorder.record_result(_content("toolu_c", "c", "1\tccc"))
-    yes = decided("toolu_b", allowed=True)
-    recorder.record_result(error("toolu_b", "Bash", "Exit code 1", decision=yes))
-    recorder.record_result(_content("toolu_a", "a", "1\taaa"))
+    recorder.record_result(_read_result("toolu_c", "c", "1\tccc"))
+    allowed = decided("toolu_b", allowed=True)
+    recorder.record_result(error("toolu_b", "Bash", "Exit code 1", decision=allowed))
+    recorder.record_result(_read_result("toolu_a", "a", "1\taaa"))
     recorder.record_reply(message("One of them failed.", id="msg_02"), request_id="req_2")
 
 
 def hooks(recorder: Recorder) -> None:
-    """Handlers before and after, words of theirs for the model, a note beside a result."""
+    """Record hooks before and after a call, their context, and a note beside the result."""
     recorder.record_prompt("Run it")
     recorder.record_reply(message(use("toolu_a", "Bash", command="echo hi", description="x")))
     recorder.record_hook(hook("toolu_a", "PreToolUse", "success", text="fine", stdout="fine\n", exit_code=0))
@@ -88,7 +94,7 @@ def hooks(recorder: Recorder) -> None:
 
 
 def interrupted(recorder: Recorder) -> None:
-    """A person stops the turn, and asks for something else."""
+    """Record an interrupted turn and another prompt."""
     recorder.record_prompt("Wait for it")
     recorder.record_reply(message(use("toolu_a", "Bash", command="sleep 9"), _read("toolu_b", "b")))
     for call_id, tool in (("toolu_a", "Bash"), ("toolu_b", "Read")):
@@ -109,14 +115,14 @@ def interrupted(recorder: Recorder) -> None:
 
 
 def turns(recorder: Recorder) -> None:
-    """Thinking, a dozen calls that end backwards, odd characters, a second turn."""
+    """Record thinking, twelve calls that finish in reverse, odd characters and a second turn."""
     recorder.record_prompt("Read \u2028 all of them \U0001f600")
     calls = [_read(f"toolu_{n}", f"f{n}") for n in range(12)]
     thought = {"type": "thinking", "thinking": "many files", "signature": "c2ln"}
     recorder.record_reply(message(thought, "All at once.", *calls))
     for n in reversed(range(12)):
         text = f"1\tfile {n} \0 \u0085 \ud83d end"
-        recorder.record_result(_content(f"toolu_{n}", f"f{n}", text))
+        recorder.record_result(_read_result(f"toolu_{n}", f"f{n}", text))
     recorder.record_reply(message("Read.", id="msg_02"))
     recorder.record_prompt("And again")
     recorder.record_reply(message(_read("toolu_z", "z"), id="msg_03"))
@@ -125,38 +131,38 @@ def turns(recorder: Recorder) -> None:
 
 
 def unanswered(recorder: Recorder) -> None:
-    """The session ends while a call runs, like one that is killed."""
+    """End the record while a call runs, as when the process is killed."""
     recorder.record_prompt("Do both")
     recorder.record_reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
-    recorder.record_result(_content("toolu_a", "a", "1\taaa"))
+    recorder.record_result(_read_result("toolu_a", "a", "1\taaa"))
 
 
 def torn(recorder: Recorder) -> None:
-    """The file ends within a line; a second recorder goes on with it."""
+    """End the file within a line and continue it with a second recorder."""
     parallel(recorder)
     recorder.close()
     with recorder.path.open("ab") as file:
         file.write(b'{"parentUuid":"torn')
-    again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
-    again.record_prompt("Where were we?")
-    again.record_reply(message("Here.", id="msg_03"))
-    again.close()
+    second = Recorder.resume(recorder.path, _recorder_config(_version(recorder)), no_failure)
+    second.record_prompt("Where were we?")
+    second.record_reply(message("Here.", id="msg_03"))
+    second.close()
 
 
 def subagent(recorder: Recorder) -> None:
-    """A call starts an agent, whose own session lies beside."""
+    """Record a call that starts a subagent with its own transcript."""
     recorder.record_prompt("Let somebody look")
-    asked = use("toolu_a", "Agent", description="look", prompt="Look at a", subagent_type="Explore")
-    recorder.record_reply(message(asked))
+    call = use("toolu_a", "Agent", description="look", prompt="Look at a", subagent_type="Explore")
+    recorder.record_reply(message(call))
     agent = recorder.subagent_recorder("a1b2c3d4e5f6a7b8c", {"agentType": "Explore", "toolUseId": "toolu_a"})
     agent.record_prompt("Look at a")
     agent.record_reply(message(_read("toolu_s", "a"), id="msg_s1"))
-    agent.record_result(_content("toolu_s", "a", "1\taaa"))
+    agent.record_result(_read_result("toolu_s", "a", "1\taaa"))
     agent.record_reply(message("It says aaa.", id="msg_s2"))
     agent.close()
     text: list[dict[str, object]] = [{"type": "text", "text": "It says aaa."}]
-    yes = decided("toolu_a", allowed=True)
-    about = {
+    allowed = decided("toolu_a", allowed=True)
+    structured = {
         "status": "completed",
         "prompt": "Look at a",
         "agentId": "a1b2c3d4e5f6a7b8c",
@@ -165,47 +171,47 @@ def subagent(recorder: Recorder) -> None:
         "totalTokens": 40,
         "totalToolUseCount": 1,
     }
-    recorder.record_result(finished("toolu_a", "Agent", text, structured=about, decision=yes))
+    recorder.record_result(finished("toolu_a", "Agent", text, structured=structured, decision=allowed))
     recorder.record_reply(message("They say aaa.", id="msg_02"))
 
 
-def journaled(recorder: Recorder) -> None:
-    """Intents are kept beside the transcript, and a call has not come to its end."""
+def with_intent_log(recorder: Recorder) -> None:
+    """Write the intent log beside the transcript; one call does not finish."""
     recorder.tools = Runner(coding_tools()).runner_context
-    journal = recorder.open_intent_log()
+    intents = recorder.open_intent_log()
     recorder.record_prompt("Do both")
     recorder.record_reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
-    if journal is not None:
-        journal.begin("toolu_b", "Bash")
-    recorder.record_result(_content("toolu_a", "a", "1\taaa"))
+    if intents is not None:
+        intents.begin("toolu_b", "Bash")
+    recorder.record_result(_read_result("toolu_a", "a", "1\taaa"))
 
 
 def answered(recorder: Recorder) -> None:
-    """A second recorder goes on with it: what is known of the open call is recorded first."""
-    journaled(recorder)
+    """Continue with a second recorder, which first records a result for the open call."""
+    with_intent_log(recorder)
     recorder.close()
-    again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
-    again.set_resume_answers(load_history(recorder.path))
-    again.record_prompt("Where were we?")
-    again.record_reply(message("Here.", id="msg_02"))
-    again.close()
+    second = Recorder.resume(recorder.path, _recorder_config(_version(recorder)), no_failure)
+    second.set_resume_answers(load_history(recorder.path))
+    second.record_prompt("Where were we?")
+    second.record_reply(message("Here.", id="msg_02"))
+    second.close()
 
 
 def sandboxed(recorder: Recorder) -> None:
-    """A command that ran in a sandbox, and one to which the sandbox refused a path."""
+    """Record a command that ran in a sandbox, and one to which the sandbox denied a path."""
     recorder.record_prompt("Make the files")
     calls = (use("toolu_a", "Bash", command="touch a"), use("toolu_b", "Bash", command="touch /etc/b"))
     recorder.record_reply(message(*calls))
     output = {"stdout": "", "stderr": "", "interrupted": False, "isImage": False}
-    freed = {name: structs.replace(decided(name, allowed=True), basis="sandbox") for name in ("toolu_a", "toolu_b")}
-    made = finished("toolu_a", "Bash", "(no output)", structured=output, decision=freed["toolu_a"])
+    decisions = {name: structs.replace(decided(name, allowed=True), basis="sandbox") for name in ("toolu_a", "toolu_b")}
+    succeeded = finished("toolu_a", "Bash", "(no output)", structured=output, decision=decisions["toolu_a"])
     text = "Exit code 1\ntouch: /etc/b: Read-only file system\nThe sandbox denied writing /etc/b."
-    for result in (made, error("toolu_b", "Bash", text, decision=freed["toolu_b"])):
+    for result in (succeeded, error("toolu_b", "Bash", text, decision=decisions["toolu_b"])):
         recorder.record_result(structs.replace(result, beside={"sandboxed": True}))
     recorder.record_reply(message("One of them.", id="msg_02"))
 
 
-STORIES: tuple[Callable[[Recorder], None], ...] = (
+SCENARIOS: tuple[Callable[[Recorder], None], ...] = (
     parallel,
     hooks,
     interrupted,
@@ -213,22 +219,64 @@ STORIES: tuple[Callable[[Recorder], None], ...] = (
     unanswered,
     torn,
     subagent,
-    journaled,
+    with_intent_log,
     answered,
     sandboxed,
 )
 
 
-def record(story: Callable[[Recorder], None], config: Path, version: str) -> Path:
-    """The transcript of a story, below a client's folder."""
+def subagents_for(version: str) -> Callable[[Recorder], None]:
+    """Return the scenario with subagents, which runs with the tools of a client version."""
+
+    def subagents(recorder: Recorder) -> None:
+        """Run two agents at once: one starts another, one runs in the background and reports."""
+        with tempfile.TemporaryDirectory() as folder:
+            anyio.run(_run_subagents, recorder, version, Path(folder))
+
+    return subagents
+
+
+async def _run_subagents(recorder: Recorder, version: str, folder: Path) -> None:
+    client = profile(version)
+
+    def start(prompt: str, *, background: bool) -> dict[str, object]:
+        return testing.use(
+            client.agents.name, description=prompt, prompt=prompt, run_in_background=background,
+            subagent_type="general-purpose",
+        )  # fmt: skip
+
+    play = Play(
+        {
+            "Main": [[start("Left", background=False), start("Right", background=True)], say("Both sent.")],
+            "Left": [[testing.use("echo", text="l"), start("Deep", background=False)], say("Left is back.")],
+            "Right": [[testing.use("echo", text="r")], say("Right is back.")],
+        }
+    )
+    session = Session(
+        permissions=Permissions.allow_all(),
+        cwd=folder,
+        tools=tools_of(client),
+        profile=client,
+        transcript=recorder,
+        session_id=recorder.session_id,
+    )
+    agent = Agent(session, play.model)
+    Subagents(agent)
+    with anyio.fail_after(30):
+        async with session:
+            await agent.run_to_completion("Main")
+
+
+def record(scenario: Callable[[Recorder], None], config: Path, version: str) -> Path:
+    """Record a scenario below a client's configuration folder; return its transcript."""
     path = transcript_path(SESSION, CWD, config)
-    recorder = Recorder(path, _origin(version), no_failure)
-    story(recorder)
+    recorder = Recorder(path, _recorder_config(version), no_failure)
+    scenario(recorder)
     recorder.close()
     return path
 
 
-def _origin(version: str) -> RecorderConfig:
+def _recorder_config(version: str) -> RecorderConfig:
     return RecorderConfig(profile=profile(version), session_id=SESSION, cwd=CWD, clock=Clock(START))
 
 
