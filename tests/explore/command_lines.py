@@ -38,7 +38,8 @@ _ODD_WORDS = (
     "a\\\\b", "$'a'", '$"a"', "\u00fc.txt", "a\u00a0b", "-n", "-5", "+5", "--x=y", "-x=y", "-o", "@x", "=ls", "'#x'",
     "x~1", "a.", "...", "-- a.txt", ".//a.txt", "src//b.py", "./src/../a.txt", ".ENV", "secret/*", ".[e]nv",
     "ln-secret", "ln-dir/x.txt", "ln-git", "ln-dir", "HEAD", "main..HEAD", "'s/a/b/'", "'1p'", "-la", "-r",
-    "-f", "-e x", "-i",
+    "-f", "-e x", "-i", '"$PWD/a.txt"', '"$HOME/proj/a.txt"', "$((2*3))", '"$((1))"', "a.txt -r", "--tab", "-- -x",
+    "~-", "\u201cx\u201d", "x\u200b", "'a\nb'", "'a\\\nb'", "a\\\nb",
 )  # fmt: skip
 OPTIONS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text(encoding="utf-8"))
 """Words that may follow a program; the line is completed with further words."""
@@ -107,6 +108,8 @@ class Lines:
             text = f"{rng.choice(assigned)} {text}"
         if rng.random() < 0.16:
             text += " " + self._redirect()
+        if rng.random() < 0.04:
+            text = f"{rng.choice(('2>/dev/null', '>/dev/null', '< a.txt', '2>&1', '>&2', '> out.txt', '<<< x'))} {text}"
         return text
 
     def word(self) -> str:
@@ -168,5 +171,13 @@ class Lines:
             f"{one}\n\n{other}", f"cd . && {one}", f"{one} && cd src", f"cat a.txt | {one}", f"{one} | head -5",
             f"{one} 2>&1 | tail -n 5", f"{one} && echo ok || echo failed", f"cd src && {one} && cd ..",
             f"cd ~/other && {one}", f"cd secret; {one}", f"env {one}", f"command {one}",
-            f"[ -f a.txt ] && {one}", f"if test -d src; then {one}; else {other}; fi",
+            f"[ -f a.txt ] && {one}", f"if test -d src; then {one}; else {other}; fi", f"cd ~/proj && {one}",
+            f"cd ../proj; {one}", f"cd '' && {one}", f"cd s* && {one}", f"{one} & {other} | cat", f"{one} & {other}",
+            f"{one} \\\n | {other}", f"{one} | \\\n {other}", f"{one}\\\n", f"{one} \\\n && {other}",
+            f"cd src && {one} < b.py", f"{one} < a.txt; cd src", f"[[ -d src && -f a.txt ]] && {one}",
+            f"[[ a =~ b || ( c < d ) ]] || {one}", f"cat <<'E' | {one}\nx\nE", f"{{ {one}\n{other}\n}}",
+            f"echo $((1 + 2)) && {one}", f"builtin {one}", f"command -p {one}", f"noglob {one}", f"command -- {one}",
+            f"timeout -s KILL 5 {one}", f"timeout 5 nice {one}", f"cd -- src && {one}", f"cd -P src && {one}",
+            f"{one} |& {other}", f"{one} >/dev/null | {other}", f"if {one}\nthen {other}\nfi",
+            f"{one}\n# it's\n{other}",
         ))  # fmt: skip

@@ -24,6 +24,8 @@ class Program(Struct, frozen=True, dict=True):
     """The variables set for this program, or for the rest of the line if there are no words."""
     values: tuple[ShellWord, ...] = ()
     redirects: tuple[Redirect, ...] = ()
+    redirected_first: bool = False
+    """True if a redirect precedes the name, so that the text of the command begins with the redirect."""
     has_stdin: bool = False
     """True if standard input is a pipe, a file or literal text."""
     stdin_text: str | None = None
@@ -129,6 +131,7 @@ class ProgramBuilder:
     loop_values: list[ShellWord] = field(default_factory=list)
     stdin_text: str | None = None
     has_stdin: bool = False
+    redirected_first: bool = False
     spelling: str = ""
 
     @classmethod
@@ -143,6 +146,7 @@ class ProgramBuilder:
             loop_values=list(program.loop_values),
             stdin_text=program.stdin_text,
             has_stdin=program.has_stdin,
+            redirected_first=program.redirected_first,
             spelling=program.spelling,
         )
 
@@ -155,6 +159,7 @@ class ProgramBuilder:
             variables=tuple(self.variables),
             values=tuple(self.values),
             redirects=tuple(self.redirects),
+            redirected_first=self.redirected_first,
             has_stdin=self.has_stdin or has_stdin,
             stdin_text=self.stdin_text,
             loop_values=tuple(self.loop_values),

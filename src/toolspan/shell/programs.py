@@ -35,6 +35,8 @@ def find_programs(line: str) -> LinePrograms:
     if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
+    if syntax.CONTINUED_END.search(line) and "|" not in line:  # the parser does not expect the end of the line there
+        return replace(find_programs(line.rstrip()[:-1]), text=line)
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
         return LinePrograms(line, tuple(plain_programs), unclear=tuple(unclear))
@@ -359,6 +361,7 @@ class _ProgramFinder:
         self._finish_command(builder)
 
     def _add_redirect(self, node: Node, builder: ProgramBuilder) -> None:
+        builder.redirected_first = builder.redirected_first or not builder.words
         if node.type != "file_redirect" and not self._nested:
             self.has_compounds = True
         if node.type == "heredoc_redirect":
@@ -535,8 +538,8 @@ class _ProgramFinder:
             self.uncertainties.append("a test does arithmetic with names")
         if re.search(r"\n|;|`", source):
             self.uncertainties.append("a test is not understood")
-        words = split_words(source) or []
-        if not words:
+        words = split_words(syntax.TEST_OPERATOR.sub(r" '\g<0>' ", source)) or []
+        if not words or syntax.NAMED_TILDE.search(source):
             self.unclear.append("A test")
         self.programs.append(Program((ShellWord("[["), *words[1:]), source, nested=self._nested))
 

@@ -18,6 +18,8 @@ BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
 ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
+ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([\s0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
+"""Words without quotes that contain only arithmetic with numbers."""
 NUMBER = re.compile(r"-?\d+")
 COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
@@ -77,13 +79,18 @@ NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
     ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
-    ("A blank after a backslash", re.compile(r"\\[ \t]")),
+    ("A blank after a backslash", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))|(?<!\|)\|&?[ \t]*\\\n")),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
 )
 """Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
 
 perf: The lookbehind follows the first character, so that the regex engine searches for that.
 """
+CONTINUED_END = re.compile(r"[ \t]\\\n\s*\Z")
+TEST_OPERATOR = re.compile(
+    r"""(?<!['"\\])(?:&&|\|\||(?<=\s)[<>](?=\s)|(?<=[\s(])\((?=[\s\w])|(?<=[\s\w)])\)(?=[\s)&|]))(?!['"])"""
+)
+"""An operator between the parts of a test in double brackets."""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
 VALUE_UNCERTAINTIES = frozenset({
     "a word is not understood", "a value is not understood", "a declared name is not understood",
@@ -112,7 +119,9 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         return
     if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"
-    elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
+    elif re.search(r"[$`]|[<>]\(", source) and not any(
+        pattern.fullmatch(source) for pattern in (HOME_WORD, QUOTED_DOCUMENT, ARITHMETIC_WORD)
+    ):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
 
 

@@ -10,12 +10,14 @@ Fields of an entry:
   texts; `optional`: options whose value can only follow `=`
 - `joined`: the short options whose value may follow without a blank; with `globs` that is true of all
 - `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
-- `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders
+- `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders; `listing`:
+  options after which all operands are texts
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
 - `rejects`: a pattern for texts that are not understood
 - `globs`: no option is dangerous, so that file names and options that are not listed are understood
 - `closed`: options that are not listed, and joined values other than numbers, are not understood in spite of `globs`
-- `no_dash`: `-` and `--` are not understood; `numbers`: `-5` is an option
+- `no_dash`: `-` and `--` are not understood; `leading`: options after an operand are not understood
+- `numbers`: `-5` is an option
 - `literals`: arguments that are patterns are not understood, although no file name is dangerous
 - `edits`: the mode `acceptEdits` covers the program
 - `bare`: the program is understood only without variables and wrappers before it
@@ -85,6 +87,7 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     operands: str = "read*"
     pattern_options: str = ""
     recursive: str = ""
+    listing: str = ""
     words: str = ""
     only: str = ""
     rejects: str = ""
@@ -95,6 +98,7 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     globs: bool = False
     closed: bool = False
     no_dash: bool = False
+    leading: bool = False
     numbers: bool = False
     literal: bool = False
     """True if unknown options are printed like other arguments."""
@@ -110,7 +114,7 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     roles: tuple[str, ...] = ()
     """The words of `operands`."""
     noted_options: Mapping[str, str] = field(default_factory=dict)
-    """The `pattern_options` and `recursive` options, with the name of that field."""
+    """The `pattern_options`, `recursive` and `listing` options, with the name of that field."""
 
     @property
     def takes_dashes(self) -> bool:
@@ -155,7 +159,7 @@ def program_table() -> Mapping[str, ProgramSpec]:
             spec = convert({**merged, "options": options}, ProgramSpec)
             noted = {
                 option: key
-                for key in ("pattern_options", "recursive")
+                for key in ("pattern_options", "recursive", "listing")
                 for option in _split_options(getattr(spec, key), clusters=True)
             }
             table[name] = replace(spec, roles=tuple(spec.operands.split()), noted_options=noted)
@@ -262,16 +266,17 @@ class _ArgumentReader:
         self.arguments.append(Argument(word, role))
 
     def read(self, arguments: Sequence[ShellWord]) -> str | None:
-        at, in_options = 0, True
+        at, in_options, has_operand = 0, True, False
         while at < len(arguments):
             word = arguments[at]
             text = word.text
             at += 1
             if self._is_uncertain(word) or (self._spec.no_dash and text in ("-", "--")):
                 return text
-            if not in_options and text[:1] == "-" and not self._spec.globs:
+            if text[:1] == "-" and ((self._spec.leading and has_operand) or (not in_options and not self._spec.globs)):
                 return text
             if not in_options or text[:1] != "-" or text == "-":
+                has_operand = True
                 if not self._read_operand(word):
                     return text
             elif (text == "--" and not (self._roles and self._spec.takes_dashes)) or (
@@ -295,6 +300,8 @@ class _ArgumentReader:
         if self._lenient:
             return False
         if word.has_expansion:
+            if "$PWD" in word.text:
+                return not spec.globs or spec.plain
             return (spec.literals or not spec.globs) and _GLOB.search(word.text) is not None
         if not spec.dollars and ("$" in word.text or "`" in word.text):
             return True
@@ -366,6 +373,8 @@ class _ArgumentReader:
         noted = self._spec.noted_options.get(option)
         if noted == "recursive":
             self._is_recursive = True
+        elif noted == "listing":
+            self._roles = ("text*",)
         elif noted is not None and self._roles[:1] in (("text",), ("script",)):
             self._roles = self._roles[1:]
 
@@ -395,7 +404,9 @@ class _ArgumentReader:
         ):
             return "$"  # the client takes the script after such a pair for a file
         for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
-            if argument.role in ("text", "script", "value", "read", "ps") and re.search(rejects, argument.word.text):
+            if argument.role in ("text", "script", "value", "read", "ref", "ps") and re.search(
+                rejects, argument.word.text
+            ):
                 return argument.word.text
         return None
 
@@ -407,7 +418,8 @@ class _ArgumentReader:
             word = arguments[at]
             at += 1
             kind = self._spec.options.get(word.text) or ("read" if _NEWER.fullmatch(word.text) else None)
-            if (word.has_expansion and (_GLOB.search(word.text) or in_expression)) or self._is_rejected(word):
+            is_open = word.has_expansion and (_GLOB.search(word.text) or in_expression or "$PWD" in word.text)
+            if is_open or self._is_rejected(word):
                 return word.text
             if word.text[:1] not in ("-", "(", ")", "!", ",", "") or word.text == "-":
                 if _GLOB.search(word.text):
@@ -444,7 +456,7 @@ class _ArgumentReader:
             return words[0].text
         only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
         for at, word in enumerate(words):
-            if word.has_expansion and _GLOB.search(word.text):
+            if word.has_expansion and (_GLOB.search(word.text) or "$PWD" in word.text):
                 return word.text
             if at and ((only_numbers and not _NUMBER.fullmatch(word.text)) or ("[" in word.text and "$" in word.text)):
                 return word.text
@@ -484,7 +496,11 @@ class _ArgumentReader:
                 return word.text
             if not word.has_expansion and self._is_uncertain(word):
                 return word.text
-            if word.text in _ASSIGNING_TESTS or _UNUSUAL_OPERAND.match(word.text) or word.text == self._spec.rejects:
+            if (
+                word.text in _ASSIGNING_TESTS
+                or _UNUSUAL_OPERAND.match(word.text)
+                or word.text == (self._spec.rejects or None)
+            ):
                 return word.text
             operands = texts[max(at - 1, 0) : at + 2 : 2] if word.text in _COMPARISONS else ()
             if word.text == "-t":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "X=1", "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",
         "COLUMNS=x ls", "LANG=C uniq -d", "cp", "rm", "tee", "jq", "sed -i s/a/b/", "ls =x", "comm a *.txt",
         "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
-        "\\timeout 5 date",
+        "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
+        "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -35,7 +37,9 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
         "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
         "timeout 5 uniq",
         "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
-        "timeout 5 date",
+        "timeout 5 date", "echo $((1 + 2))", "[[ a && b ]]", "[[ -f x && (a || b < c) ]] && ls", '[ -z "" ]',
+        "ls -la \\\n", "ls && ls \\\n", "git branch --sort=x --list", "git branch -r -l x", "git tag --contains x",
+        "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
@@ -99,3 +103,25 @@ def test_an_old_client_asks_about_operators_and_actions_of_find_in_any_word(
 ) -> None:
     permissions = Permissions(refusals=profile("2.0.65").refusals)
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("git tag -l x", True), ("git tag --sort=x -l", False), ("git tag --contains x", False),
+        ("git branch --list", True), ("git branch -a --list", False), ("git branch -rl x", False),
+    ],
+)  # fmt: skip
+def test_an_old_client_knows_fewer_ways_to_list_branches_and_tags(tmp_path: Path, command: str, runs: bool) -> None:
+    permissions = Permissions(refusals=profile("2.0.65").refusals)
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize("permissions", [Permissions(mode="acceptEdits"), Permissions(Rules(allow=["Bash(touch:*)"]))])
+def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder(
+    tmp_path: Path, permissions: Permissions
+) -> None:
+    permissions = replace(permissions, refusals=profile("2.0.65").refusals)
+    assert isinstance(on_line(permissions, "cd . && touch x", tmp_path), Ask)
+    assert isinstance(on_line(permissions, f"cd {tmp_path}/ && touch x", tmp_path), Ask)
+    assert isinstance(on_line(permissions, "touch x", tmp_path), Allow)

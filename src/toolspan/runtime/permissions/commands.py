@@ -176,7 +176,9 @@ class _CommandChecker:
         self.forbidden_by: Rule | None = None
         self.doubts = False
         self._writes: list[str] = []
-        """The commands without approval that may not follow `cd`: those that change files, and those of git."""
+        """The commands without approval that may not follow `cd`: those that change files, those of git, and those
+        whose input is a file with a relative path.
+        """
         self._relative_reads: list[str] = []
         """The commands that read files by relative paths."""
 
@@ -284,7 +286,7 @@ class _CommandChecker:
         inner = strip_wrappers(program, through_xargs=False)
         if inner is not program and not _is_understood_wrapper(program, inner):
             return False
-        if inner.name in _SHELL_BUILTINS and program.name == "timeout":
+        if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
             return False
         if inner.name == "cd":
             return self._follow_cd(inner)
@@ -306,7 +308,8 @@ class _CommandChecker:
             return spec.edits and self._allowed.edits
         if changed:
             self._writes.append(program.text)
-            is_plain = inner is program and not program.variables and _is_plain_edit(program, changed)
+            is_bare = inner is program and not program.variables and not program.redirected_first
+            is_plain = is_bare and _is_plain_edit(program, changed)
             free = spec.edits and is_plain and self._allowed.edits
             for word in changed:
                 if not self._check_change(program, inner.name, word, free=free):
@@ -372,12 +375,14 @@ class _CommandChecker:
         if paths is None or is_second:  # a second `cd` starts at an uncertain folder
             self._scopes = ()
             return False
-        path = paths[0]
-        if path != self._start_scope.cwd:
-            self._scopes = (self._start_scope, replace(self._start_scope, cwd=path))
-        if not self._is_readable(path):
+        # The client does not notice that a folder may be the same if it is spelled in another way.
+        is_other_spelling = target.text[:1] in ("", "~") or target.text[:2] == ".." or target.may_split
+        if paths != [self._start_scope.cwd] or is_other_spelling:
+            self._scopes = (self._start_scope, *(replace(self._start_scope, cwd=path) for path in paths))
+        outside = next((path for path in paths if not self._is_readable(path)), None)
+        if outside is not None:
             self.leaves_scope = True
-            self._require_approval(program.text, AccessedPath("cd", path, inside=False))
+            self._require_approval(program.text, AccessedPath("cd", outside, inside=False))
         return True
 
     # Paths
@@ -443,10 +448,10 @@ class _CommandChecker:
         if target.text[:1] == "!":  # zsh takes it for an option of the redirect
             self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):
-            if target.text[:1] not in ("/", "~", "$"):
-                self._relative_reads.append(program.text or "< " + target.text)
-            paths = None if re.search(r"[*?\[$`]", target.text) else self._resolve_paths(target)
             text = program.text or "< " + target.text
+            if target.text[:1] not in ("/", "~", "$"):
+                self._writes.append(text)
+            paths = None if re.search(r"[*?\[$`]", target.text) else self._resolve_paths(target)
             if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
                 self._require_approval(text)
             for path in paths or ():
@@ -529,7 +534,7 @@ def _exceeds_rule(program: Program) -> bool:
         case "find" if _GLOB.search(program.arguments.unknown or ""):
             return True
         case "awk" | "find" | "gawk" | "mawk":  # a file name may be an action
-            return any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
+            return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
         case _:
             return False
 
@@ -593,7 +598,7 @@ def _is_understood_wrapper(program: Program, inner: Program) -> bool:
         return False
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
-    return {name, *rest} <= {"builtin", "command", "-p"}
+    return {name, *rest} <= {"builtin", "command", "noglob", "-p"}
 
 
 def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:

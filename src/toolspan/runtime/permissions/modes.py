@@ -42,6 +42,7 @@ _FREE_GIT_TEXT = ("log", "diff", "show")
 """Programs whose quoted arguments may contain operators for old clients."""
 _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fls)\b")
 """An action of find that old clients look for in the whole line, names of files included."""
+_PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
@@ -193,8 +194,6 @@ class _ModeDecider:
         programs = parsed.programs
         if self.refusals.plain_lines and (parsed.has_compounds or not _is_plain_line(command)):
             return MissingPermissions(parts=(command,), of=1)
-        if self.refusals.plain_lines and _changes_folder_and_writes(programs):
-            return MissingPermissions(parts=(command,), of=1)
         return self.needs_without_rule(programs, request)
 
     def needs_without_rule(self, programs: Sequence[Program], request: PermissionRequest) -> MissingPermissions | None:
@@ -233,10 +232,11 @@ def _is_plain_line(command: str) -> bool:
     return _UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) is None
 
 
-def _changes_folder_and_writes(programs: Sequence[Program]) -> bool:
+def _changes_folder_and_writes(programs: Sequence[Program], cwd: str) -> bool:
     outputs = (redirect for program in programs for redirect in program.redirects if ">" in redirect.operator)
-    return any(program.name == "cd" for program in programs) and any(
-        not redirect.target.text.isdigit() for redirect in outputs
+    return any(program.name == "cd" and program.text != f"cd {cwd}" for program in programs) and (
+        any(not redirect.target.text.isdigit() for redirect in outputs)
+        or any(program.arguments.changed for program in programs)
     )
 
 
@@ -335,8 +335,12 @@ def _check_line_guards(command: str, request: PermissionRequest, mode: str, deci
     if reach is None:
         if BACKGROUND not in parsed.unclear or decider.refusals.plain_lines:
             return None
-        check = decider.rules.check_line(command, request, edits=mode == "acceptEdits", redirects=False)
-        if check.needs is not None and check.needs.parts != (command,):
+        # The client decides on each part of a pipeline separately.
+        for part in (command, *_PIPE.split(command)):
+            check = decider.rules.check_line(part, request, edits=mode == "acceptEdits", redirects=False)
+            if BACKGROUND in find_programs(part).unclear and (check.needs is None or check.needs.parts == (part,)):
+                break
+        else:
             return None
     unclear = BACKGROUND if reach is None else None
     needs = MissingPermissions(parts=(command,), of=1, reach=reach, unclear=unclear)
@@ -353,7 +357,8 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
         program.name in TRANSPARENT_WRAPPERS and not decider.rules.allows_text(program.text) for program in programs
     )
     reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
-    if is_wrapped or reads_file or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command:
+    is_unplain = parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command
+    if is_wrapped or reads_file or is_unplain or _changes_folder_and_writes(programs, request.path_scope().cwd):
         return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
     find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
     needs = decider.needs_without_rule(programs, request) if any(map(find_rule, programs)) else None

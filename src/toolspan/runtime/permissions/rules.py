@@ -302,6 +302,8 @@ class Rules:
         for rule in self._bash_grants:
             if rule.content is None:
                 return rule
+            if program.redirected_first:
+                continue
             if matches_program(program, rule.content) and rule_suffices(rule.content, program):
                 return rule if has_harmless_variables(program) else None
         return None

@@ -40,8 +40,8 @@ V2_0_65 = Profile(
             "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort",
             "unexpand",
         }),
-        asks_about_git=r"(?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|tag --list"
-        r"|worktree)(?: |\Z)|remote\Z|branch (?:-l|--list) ",
+        asks_about_git=r"(?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|worktree)"
+        r"(?: |\Z)|remote\Z|tag (?!-l(?: |\Z))|branch (?!(?:-l|--list)\Z)(?:.* )?(?:-\w*[il]\w*|--list|--sort)(?: |\Z)",
         plain_lines=True,
         free_redirects=True,
         reach_inside=None,
