@@ -173,7 +173,8 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
         re.compile(
             r"phone|mobil|handy|born\b|fax|tel\b|cell\b|whatsapp|telefon|tél|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
             r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|sozialver|user\.name|steuer|street|avenue|road\b|boulevard|lane\b|terrace|drive\b|court\b|ave\b|blvd|straße|strasse|str\.|allee|platz|weg\b"
-            r"|gasse|number"
+            r"|gasse|number|personnummer|fiscale|nir\b|ein\b|imei|vin\b|pesel|bsn\b|curp\b|nif\b|sort\b|pan\b|account|konto|name\"|name\\"
+            r"|latitude|longitude|lat\b|lng\b|lon\b|address"
         ),
     ),
 )
@@ -280,9 +281,45 @@ _FORMS = (
         re.compile(
             r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|n\.?i\.?[ _-]?number|tax[ _-]?id|steuer-?id|"  # noqa: E501
             r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"  # noqa: E501
+            r"personnummer|codice[ _]?fiscale|nir|ein|imei|vin|pesel|bsn|curp|nif|sort[ _-]?code|"
+            r"(?:bank[ _-]?)?(?:account|acct|konto|routing)[ _-]?(?:number|no\.?|nr\.?|nummer)|"
             r"sozialversicherungs-?nummer|id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|born(?:[ ]on)?|geburtsdatum)"  # noqa: E501
             r"(?:\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?|\.?[ ](?:is[ ])?(?=[A-Z]{0,2}\d))"
-            r"(?P<it>\d{2,4}(?:[ ]\d{3,6}){1,3}(?:[ ][A-Z][ ]\d{3})?(?![\d.,])|[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
+            r"(?P<it>[A-Z]{2}(?:[ ]\d\d){3}[ ][A-D]\b|\d(?:[ ]?\d\d){3}(?:[ ]?\d{2,3}){2,4}(?![\d.,])"
+            r"|\d{2,4}(?:[ ]\d{3,6}){1,3}(?:[ ][A-Z][ ]\d{3})?(?![\d.,])|[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
+        ),
+    ),
+    _Form("id", "tax-number", PersonalHint.FIELD, re.compile(r"\bPAN\b[^\w\n]{1,5}(?P<it>[A-Z]{5}\d{4}[A-Z])(?!\w)")),
+    _Form(
+        "place",
+        "coordinates",
+        PersonalHint.FIELD,
+        re.compile(
+            r"(?i)(?<![a-z])(?:lat|lng|lon)(?:itude|gitude)?\\*[\"']?[ ]?[:=][ ]?\\*[\"']?(?P<it>-?\d{1,3}\.\d{4,})"
+        ),
+    ),
+    _Form(
+        "person",
+        "name-field",
+        PersonalHint.FIELD,
+        re.compile(
+            r"(?i)(?<![a-z])(?:full|first|last|given|family|sur|middle|maiden)_?name\\*[\"'][ ]?[:=][ ]?\\*[\"']"
+            r"(?-i:(?P<it>[^\W\d_a-z][\w'.-]+(?:[ ][^\W\d_a-z][\w'.-]*){0,3}))\\*[\"']"
+        ),
+        lambda match: not re.search(
+            r"(?i)\b(?:test|your|user|name|first|last|full|string|john|jane|doe|foo|bar)\b", match["it"]
+        ),
+    ),
+    _Form(
+        "address",
+        "street-field",
+        PersonalHint.FIELD,
+        re.compile(
+            r"(?i)(?<![a-z])(?:street|street_?address|address_?(?:line_?)?\d?|straße|strasse)\\*[\"'][ ]?[:=][ ]?"
+            r"\\*[\"'](?P<it>[^\"'\n\\]{4,80})\\*[\"']"
+        ),
+        lambda match: (
+            bool(re.search(r"[^\W\d_]{3}.*[ ]\d|^\d+\w?[ ]+[^\W\d_]{3}", match["it"])) and "://" not in match["it"]
         ),
     ),
     _Form(
@@ -297,7 +334,7 @@ _FORMS = (
         "street",
         PersonalHint.FIELD,
         re.compile(
-            r"(?<![\w.,-])\d{1,5}[ ](?:[NSEW]\.?[ ])?(?:[A-Z][a-z'-]+[ ]){1,3}(?:Street|Avenue|Road|Boulevard|Lane|Terrace|Drive|Court|St\.|Ave\.|Rd\.|Blvd\.?|Ave|St|Rd)"  # noqa: E501
+            r"(?<![\w.,-])\d{1,5}[A-Za-z]?[ ](?:[NSEW]\.?[ ])?(?:[A-Z][a-z'-]+[ ]){1,3}(?:Street|Avenue|Road|Boulevard|Lane|Terrace|Drive|Court|St\.|Ave\.|Rd\.|Blvd\.?|Ave|St|Rd)"  # noqa: E501
             r"(?=,|[ ]#|[ ]Apt|\s*\Z)"
             r"|(?<![\w-])[A-ZÄÖÜ][a-zäöüß-]*(?:straße|strasse|str\.|allee|platz|weg|gasse)[ ]\d{1,4}[ ]?[a-h]?(?![\w.])"
         ),

@@ -26,9 +26,10 @@ _VALUE = rf"(?:(?:[NbBu](?=[\"']))?(?:{_NESTED}|{_QUOTED})|{_ENTITY}|{_BARE})"
 _CORE = (
     r"passw(?:or)?d|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|senha|wachtwoord|lösenord|salasana|parola"  # noqa: E501
     r"|hasło|пароль|密码|密碼|パスワード|비밀번호|pass|pwd|pw(?=\W)|psk(?=\W)|pat(?=\W)|requirepass|masterauth"
-    r"|secret access key|secret|security token|credential|creds|(?:api|access|account|private|encryption|license) key"
+    r"|unseal key \d+|secret access key|secret|security token|credential|creds"
+    r"|(?:api|access|account|private|encryption|license) key"
     r"|(?:auth|access|api|refresh|bearer|bot) token|token|key|auth|jwt|mnemonic|(?:seed|recovery|secret) phrase"
-    r"|signature|salt(?=\W)|sig(?=\W)|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
+    r"|signature|salt(?=\W)|sign?(?=\W)|sessionid|session(?=[\"' =])|bearer(?=[=:])|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
 )
 _ASSIGNMENT = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
@@ -71,6 +72,10 @@ _REDIS_PASSWORD = re.compile(
 _PROCESS_SUBSTITUTION = re.compile(
     r"(?i)(?:pass|secret|token|key)[\w-]{0,40}(?:[ ]-\w)?[ =]<\((?:echo|printf)[ ]+(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?"  # noqa: E501
     r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"');|&`]+)"
+)
+_SEED_PHRASE = re.compile(
+    r"(?i)(?:mnemonic|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=)[ ]?"
+    r"\\*[\"']?(?P<it>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])"
 )
 _WIFI = re.compile(r"(?i)(?<!\w)wifi:[^\n]{0,200}?(?<=[:;])p:(?P<it>[^;\n]{3,128});")
 _NETRC = re.compile(
@@ -136,6 +141,8 @@ def _find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
         yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
     if "<(" in line:
         yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
+    if "mnemonic" in low or "phrase" in low:
+        yield from plausible_matches(_SEED_PHRASE, line, "secret", "seed-phrase")
     if "wifi:" in low:
         yield from plausible_matches(_WIFI, line, "secret", "wifi")
 
@@ -278,10 +285,20 @@ _VALUE_LINE = re.compile(
 _NAME_LINE = re.compile(
     r"(?i)(?:name|key|variable|id)\\*[\"']?[ \t]*[:= ][ \t]*\\*[\"']?(?P<name>[\w.-]{3,64})\\*[\"']?[ \t]*[,{]?\s*\Z"
 )
+_KEY_ELEMENT = re.compile(r"<key>(?P<name>[\w. -]{2,60})</key>\s{0,40}<string>(?P<it>[^<>\n]{3,400})</string>")
+_MANIFEST_DATA = re.compile(
+    r"(?m)^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\n(?P<items>(?:(?P=indent)[ \t]+[^\s:#]+:[ \t]*\S+[ \t]*(?:\n|\Z))+)"  # noqa: E501
+)
+_MAX_HEAD = 400
+_TABLE_HEAD = re.compile(r"\|?(?:[ ]*\"?\w[\w .#-]{0,40}\"?[ ]*[|,;\t]){1,40}[ ]*(?:\"?\w[\w .#-]{0,40}\"?[ ]*\|?)?")
+_COLUMN = re.compile(r"(?i)(?:password|passwd|passphrase|passwort|pwd|secret|token|api[_ ]?key)[\"']?[ ]*(?=[,;|\t\n])")
 
 
 def find_named_values(text: str) -> Iterator[SecretMatch]:
-    """Yield the values of secrets whose name is in a line before, as in the `env` of a container or in Terraform."""
+    """Yield the values of secrets whose name is in a line before, as in Terraform or at the head of a table."""
+    if "\n" in text:
+        yield from _find_in_tables(text)
+        yield from _find_in_manifests(text)
     if "alue" not in text and "efault" not in text:
         return
     for match in _VALUE_LINE.finditer(text):
@@ -295,3 +312,42 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
                     yield SecretMatch(*match.span("it"), "secret", f"name {name['name']}"[:60])
             if name or not line.strip(" \t{}[],-"):
                 break
+
+
+def _find_in_manifests(text: str) -> Iterator[SecretMatch]:
+    """Yield the data of Kubernetes secrets and the passwords in property lists."""
+    for data in _MANIFEST_DATA.finditer(text) if "kind: Secret" in text else ():
+        for item in re.finditer(r":[ \t]*[\"']?([^\s\"']{4,})", data["items"]):
+            start = data.start("items") + item.start(1)
+            yield SecretMatch(start, start + len(item[1]), "secret", "manifest")
+    for match in _KEY_ELEMENT.finditer(text) if "</key>" in text else ():
+        if name_strength(match["name"]) >= NameStrength.STRONG and plausible_secret(match["it"]):
+            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}"[:60])
+
+
+def _find_in_tables(text: str) -> Iterator[SecretMatch]:
+    """Yield the cells below the head of a column for passwords, in CSV and Markdown."""
+    end = 0
+    for head in _COLUMN.finditer(text):
+        if head.start() < end:
+            continue
+        start, end = text.rfind("\n", 0, head.start()) + 1, text.find("\n", head.end())
+        line = text[start:end] if end >= 0 else ""
+        separator = next((mark for mark in "|\t;," if mark in line), None)
+        if separator is None or len(line) > _MAX_HEAD or not _TABLE_HEAD.fullmatch(line):
+            end = head.end()
+            continue
+        names = [cell.strip(" \"'") for cell in line.split(separator)]
+        columns = [n for n, name in enumerate(names) if name_strength(name) >= NameStrength.STRONG]
+        while columns and end >= 0:
+            start, end = end + 1, text.find("\n", end + 1)
+            row = text[start : end if end >= 0 else len(text)]
+            cells = row.split(separator)
+            if len(cells) != len(names):
+                break
+            for column in columns:
+                value = cells[column].strip(" \"'\r")
+                if looks_like_password(value):
+                    at = start + sum(map(len, cells[:column])) + column + cells[column].index(value)
+                    yield SecretMatch(at, at + len(value), "secret", "table")
+        end = len(text) if end < 0 else start

@@ -58,7 +58,9 @@ KEY_FORMS = re.compile(
             r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
             r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # Telegram bots
             r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[1-9A-HJ-NP-Za-km-z]{100,112}",
-            r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*",  # JSON web tokens
+            r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*|ops_eyJ[\w+/=-]{40,}",  # JSON web tokens
+            rf"{_START}[5KL][1-9A-HJ-NP-Za-km-z]{{50,51}}(?![0-9A-Za-z])",  # Bitcoin
+            rf"{_START}live_(?=[A-Za-z]*\d)[0-9A-Za-z]{{24,}}(?![0-9A-Za-z])",
             r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
             rf"{_START}(?:SK|AC)[0-9a-f]{{32}}(?:[\"'\\,: ]{{1,6}}[0-9a-f]{{32}})?(?![0-9A-Za-z])",  # Twilio
             rf"{_START}[0-9a-f]{{32}}-us\d{{1,2}}(?![0-9A-Za-z])",  # Mailchimp
@@ -81,7 +83,9 @@ KEY_FORM_HINT = join_hints(
     (
         "sk-", "_live_(?=[a-z0-9])", "_test_(?=[a-z]*[0-9])[a-z0-9]{8}", "k_test_", "whsec_", "gh[oprsu]_", "github_pat_", r"gl\w{2,6}-", "akia", "asia", "aroa",  # noqa: E501
         "aida", "agpa", "aiza", r"ya29\.", "gocspx-", "1//0", "xox", "xapp-", "npm_", "pypi-ag", "hf_", "_v1_",
-        r"shp\w\w_", r"sg\.", ":aa", "age-secret-key-1", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
+        r"shp\w\w_", r"sg\.", ":aa", "age-secret-key-1",
+        "5[1-9a-z]{50}(?![0-9a-z])", "k[1-9a-z]{51}(?![0-9a-z])", "l[1-9a-z]{51}(?![0-9a-z])",
+        "live_[0-9a-z]{24}", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
         "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
         r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{ssha",
         r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
@@ -121,6 +125,7 @@ _ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&`]+)"
 _PIPED_LOGIN = (
     r"(?=(?:[^\n|;&\"']|\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'){1,200}\|[ ]*(?:sudo[ ]-S|passwd|chpasswd|su[ ]"
     r"|(?:docker|podman|helm|gh|glab|vault)[ ][^|\n]{0,60}(?:login|-stdin|--with-token|secret[ ]set)"
+    r"|(?:sudo[ ])?(?:cryptsetup|kinit|ssh-add|smbpasswd|vncpasswd|gpg)[ ]"
     r"|[^|\n]{1,80}[ ]--(?:pass\w*|token|secret)-stdin))"
 )
 COMMANDS = tuple(
@@ -158,6 +163,7 @@ COMMANDS = tuple(
         ("vault", "", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
         ("gh", " secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
         ("aws", " configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
+        ("oathtool", "", r"(?:-b|--base32)[ ]", _ARGUMENT),
         ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
         ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
         ("sqlplus exp expdp imp impdp rman tnsping", "", r"(?:\w+=)?[\"']?\w+/(?=[^\s@\"']+@)", r"(?P<it>[^\s@\"']+)"),
@@ -197,14 +203,24 @@ LOGIN_CALL = re.compile(
     r",[ ]?(?:Some\()?(?P<it>\"[^\"\n]+\"|'[^'\n]+')"
 )
 """A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""
+CLIENT_CALL = re.compile(
+    r"(?i)\b\w*(?:init|client|configure)[(][ ]?(?:(?:\"\w{1,40}\"|'\w{1,40}'),[ ]?)?[\"'](?P<it>[0-9A-Za-z_-]{24,128})[\"'][ ]?[,)]"  # noqa: E501
+)
+"""A key as an argument of a function that makes the client of a service, as in `Rollbar.init("…")`."""
+LOGIN_COMMAND = re.compile(
+    r"(?i)(?<!\S)[\w-]+[ ](?:auth[ ])?login[ ](?P<it>[0-9A-Za-z._-]{20,})(?!\S)"
+    r"|(?<!\S)[A-Za-z]?\d+[ ](?-i:LOGIN)[ ]\S+[ ](?P<imap>\S{4,})"
+)
+"""A key or password after `login`, as in `wandb login …` or in IMAP."""
 _LITERAL = r"(?!.(?:[a-z]{2,3}-?\d{1,3}|utf-?8|eyJ)\b)(?:\"[^\"\n]{4,}?\"|'[^'\n]{4,}?')"
 SIGNING_CALL = re.compile(
     r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
     rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
-    rf"|(?:signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
+    rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""
 LOGIN_CALL_HINTS = (
     "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential", r"jwt\.", r"jsonwebtoken\.", r"jws\.",
-    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac",
+    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac", "_(?:en|de)crypt", r"init\(", r"client\(",
+    r"configure\(",
 )  # fmt: skip

@@ -78,7 +78,9 @@ _STRONG = frozenset(
     ]
 )
 _NUMERIC = frozenset(["pin", "otp", "cvv", "cvc"])
-_WEAK = frozenset(["token", "key", "auth", "sig", "signature", "totp", "pat", "salt"])
+_WEAK = frozenset(
+    "token key auth sig sign signature totp pat salt session sessionid bearer".split()  # noqa: SIM905
+)
 _TOKEN_OWNERS = frozenset(
     [
         "api",
@@ -569,13 +571,15 @@ def is_secret_value(
     if strength == NameStrength.WEAK:
         if re.search(r"[{}();]|,\w+:" if not quoted else r"\|", value) or _FILE_NAME.search(value):
             return False
+        if "session" in name.lower() and not (len(value) >= 32 and re.search("[a-z][A-Z]|[A-Z][a-z]", value)):
+            return False  # most are ids that give access to nothing
         is_literal = certain and "token" in name.lower() and len(value) >= 8 and not _IDENTIFIER.match(value)
         return looks_random(value) or is_literal
     if name.lower().endswith(tuple(_NUMERIC)):
         return value.isdigit() and 3 <= len(value) <= 8
     words = [word.lower() for word in _NAME_WORDS.findall(value)]
     if not _IDENTIFIER.match(value):
-        return _is_secret_text(value, words, strength, quoted=quoted)
+        return _is_secret_text(value, strength, quoted=quoted)
     if set(words) & (_PASSWORDS | _STRONG | _WEAK | {"keys", "tokens"}) or (" " in value and len(words) > 3):
         return strength == NameStrength.PASSWORD and certain and len(words) > 1
     if quoted:
@@ -584,7 +588,7 @@ def is_secret_value(
     return certain or (strength == NameStrength.PASSWORD and whole_line and not is_type and "." not in value)
 
 
-def _is_secret_text(value: str, words: list[str], strength: NameStrength, *, quoted: bool) -> bool:
+def _is_secret_text(value: str, strength: NameStrength, *, quoted: bool) -> bool:
     if " " in value.strip():
         return quoted and strength == NameStrength.PASSWORD and len(value.split()) <= 4 and not value.endswith(".")
     if not any(char.isdigit() for char in value):
@@ -594,4 +598,4 @@ def _is_secret_text(value: str, words: list[str], strength: NameStrength, *, quo
         return strength == NameStrength.PASSWORD and len(value) >= 4
     if _FILE_NAME.search(value) and not looks_random(value) and strength != NameStrength.PASSWORD:
         return False
-    return len(value) >= 4 and not set(words) & {"md5", "sha", "utf", "ascii"}
+    return len(value) >= 4 and not re.match(r"(?i)(?:md5|sha-?\d|utf|ascii)", value)

@@ -21,11 +21,13 @@ from msgspec import json as fast
 
 from toolspan.types.named_secrets import find_named, find_named_values
 from toolspan.types.secret_forms import (
+    CLIENT_CALL,
     COMMANDS,
     KEY_FORM_HINT,
     KEY_FORMS,
     LOGIN_CALL,
     LOGIN_CALL_HINTS,
+    LOGIN_COMMAND,
     LOGIN_OPTIONS,
     LOGIN_OPTIONS_HINT,
     SIGNING_CALL,
@@ -86,6 +88,7 @@ def entropy(text: str) -> float:
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=\s|\\|[0-9A-Za-z+/]{4}|\Z).*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"|-----BEGIN OpenVPN Static key V1-----.*?(?:-----END OpenVPN Static key V1-----|\Z)"
     r"|(?<=Private-Lines: )\d{1,3}(?:\r?\n[0-9A-Za-z+/=]+(?=\r?\n|\Z))+",  # PuTTY
     re.DOTALL,
 )
@@ -112,15 +115,19 @@ _PLAIN_LOGIN = re.compile(
 )
 _HERE_STRING = re.compile(r"<<<[ ]*[\"']?(?P<it>[^\s\"'|;&$]{6,128})")
 _HERE_STRING_READER = re.compile(
-    r"(?i)(?<!\w)(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|login|secrets?|password\w*|auth|token)(?!\w)"
+    r"(?i)(?<!\w)(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|login|secrets?|pass(?:word|phrase)\w*|auth|token)(?!\w)"
 )
-_VAGUE_PARAMETER = re.compile(r"(?i)[?&;](?:amp;)?(?:key|auth|code|session|sig)=")
+_VAGUE_PARAMETER = re.compile(r"(?i)[?&;](?:amp;)?(?:key|auth|code|session|sig|appid)=")
+_SECRET_LINK = re.compile(
+    r"(?i)://[^\s\"'<>]{3,200}?/(?:\w+-)?(?:reset|verify|confirm|activate|invite|invitation|magic|unsubscribe)[\w-]*/(?P<it>[\w.~-]{16,})"
+)
+"""A link that signs in whoever opens it."""
 _LOGIN_FIELDS = re.compile(
     r"(?i)\boracle:(?:thin|oci8?):[\w.-]+/(?P<it>[^\s@\"']{3,})@"
     r"|^[\w.*-]+:(?:\d{4,5}|\*):[\w*-]+:[\w*-]+:(?=[^:\s]*\d)(?P<pgpass>[^:\s]{4,})$"
 )
 _URL_PARAMETER = re.compile(
-    r"(?i)[?&;](?:amp;)?(?:[\w.-]{0,40}?(?:token|secret|key|password|passwd|pwd|pass|signature|auth)|sig|code|x-amz-[\w-]+|apikey|jwt|otp|session)"
+    r"(?i)[?&;](?:amp;)?(?:[\w.-]{0,40}?(?:token|secret|key|password|passwd|pwd|pass|signature|auth)|sig|code|x-amz-[\w-]+|apikey|appid|jwt|otp|session)"
     r"=(?P<it>[^\s&\"'<>`;\\)]{3,})"
 )
 
@@ -128,7 +135,7 @@ _URL_PARAMETER = re.compile(
 _CLOUD_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{40}(?![\w+/=.-])")
 _LONG_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{42,86}={1,2}(?![\w+/=])")
 _PREFIXED_SECRET = re.compile(
-    r"(?<![\w./=+-])(?!(?:toolu|srvtoolu|msg|req|call|fc|resp|rs|chatcmpl|run|thread|item|asst|file|event|sha\d{3})[_-])"
+    r"(?<![\w./+-])(?!(?:toolu|srvtoolu|msg|req|call|fc|resp|rs|chatcmpl|run|thread|item|asst|file|event|sha\d{3})[_-])"
     r"[A-Za-z][0-9A-Za-z]{1,11}(?:[_-][0-9a-z]{1,8})?[_-](?P<it>[0-9A-Za-z]{30,})(?![\w+/=-])"
 )
 """A key of any vendor, such as `acme_live_…`, but not an id that clients of models write."""
@@ -151,7 +158,7 @@ _URL_HINT = re.compile(
 _NAME_HINT = re.compile(
     r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
     r"|salt|senha|wachtwoord|lösenord|salasana|parola|hasło|пароль|密码|密碼|パスワード|비밀번호|pat\b|psk\b|masterauth|bindpw|rootpw"
-    r"|passe\b|identified|login|setuser|\+@[a-z]|verification|one-time|2fa|mfa|wifi:"
+    r"|passe\b|identified|login|setuser|sign\b|sessionid|_session\b|\+@[a-z]|verification|one-time|2fa|mfa|wifi:"
 )
 _HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
 
@@ -307,7 +314,14 @@ def _find_logins(line: str) -> Iterator[SecretMatch]:
         yield from (SecretMatch(*match.span("it"), "secret", "here-string") for match in matches)
     if " -" in line:
         yield from plausible_matches(LOGIN_OPTIONS, line, "secret", "login-options")
+    for match in LOGIN_COMMAND.finditer(line) if "login " in line.lower() else ():
+        group = "it" if match["it"] else "imap"
+        if looks_random(match[group]) or (group == "imap" and looks_like_password(match[group])):
+            yield SecretMatch(*match.span(group), "secret", "login-command")
     if "(" in line:
+        for match in CLIENT_CALL.finditer(line):
+            if looks_random(match["it"]):
+                yield SecretMatch(*match.span("it"), "key", "client-call")
         yield from plausible_matches(LOGIN_CALL, line, "secret", "login-call")
         yield from plausible_matches(SIGNING_CALL, line, "secret", "signing-call")
 
@@ -346,6 +360,9 @@ def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
             for match in _LOGIN_URL.finditer(line)
             if _is_login(*match["it"].partition(":"))
         )
+    for match in _SECRET_LINK.finditer(line) if "://" in low else ():
+        if looks_random(match["it"]):
+            yield SecretMatch(*match.span("it"), "secret", "link")
     if "=" in low and ("?" in low or "&" in low):
         yield from (
             SecretMatch(*match.span("it"), "secret", "url-parameter")
@@ -379,7 +396,7 @@ def _is_random_base64(text: str) -> bool:
     """Return whether a string has the mixture of characters that random bytes have, unlike digests, names and paths."""
     changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text))
     has_digit = any(char.isdigit() for char in text)
-    return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{8}", text)
+    return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{10}", text)
 
 
 def _is_random_id(text: str) -> bool:
