@@ -278,6 +278,26 @@ HELD_OUT = (
     Case("held: curl bad url", "curl -sS 'http://[@M'"),
     Case("held: npm bad command", "npm @O-nothing"),
     Case("held: jq syntax", "jq '.[' @N.json", {"@N.json": "{}"}),
+    Case("held: jq iterate", "jq '.[] | .@O' @N.json", {"@N.json": '{"a": @M}'}),
+    Case("held: rust unwrap", "rustc @N.rs && ./@N", {"@N.rs":
+         "fn main() { let v: Option<i32> = None; println!(\"{}\", v.unwrap() + @M); }\n"}, needs="rustc"),
+    Case("held: lua nil", "lua @N.lua", {"@N.lua": "local @O = nil\nprint(@O.x)\n"}),
+    Case("held: lua call", "lua @N.lua", {"@N.lua": "zz@O(@M)\n"}),
+    Case("held: go unused", "go run @N.go", {"@N.go": "package main\nfunc main() { @O := @M }\n"}),
+    Case("held: go nil map", "go run @N.go", {"@N.go":
+         'package main\nfunc main() { var m map[string]int; m["@O"] = @M }\n'}),
+    Case("held: ruby nil", "ruby @N.rb", {"@N.rb": "@Ox = nil\nputs @Ox.length\n"}),
+    Case("held: ruby load", "ruby @N.rb", {"@N.rb": "require '@O_gem'\n"}),
+    Case("held: php type", "php @N.php", {"@N.php":
+         "<?php\ndeclare(strict_types=1);\nfunction f(int $a) {}\nf('@O');\n"}),
+    Case("held: sqlite not a database", "sqlite3 @N.db .tables", {"@N.db": "not a database file @M\n" * 40}),
+    Case("held: tar not gzip", "tar xzf @N.tar.gz", {"@N.tar.gz": "plain @M"}),
+    Case("held: git merge conflict", "git merge side", setup=COMMIT + " && git checkout -qb side && echo 2 > @N.txt"
+         " && git commit -qam s && git checkout -q - && echo 3 > @N.txt && git commit -qam m"),
+    Case("held: git switch over changes", "git checkout side", setup=COMMIT + " && git checkout -qb side"
+         " && echo 2 > @N.txt && git commit -qam s && git checkout -q - && echo dirty > @N.txt"),
+    Case("held: unittest not raised", "python3 -m unittest test_@N", {"test_@N.py": "import unittest\n"
+         "class T(unittest.TestCase):\n  def test_@O(self):\n    with self.assertRaises(ValueError): int('@M')\n"}),
 )  # fmt: skip
 """Causes added after the rules were written, to see how they do on what they were not written for."""
 
@@ -294,6 +314,7 @@ NOTHING = (
     "if [ -d @O ]; then ls; else grep -q @O @N.txt; fi", "grep @O @N.txt | head -3; test ${PIPESTATUS[0]} = 0",
     "set -o pipefail; grep @O @N.txt | sort", "pidof @O-daemon-@M", "lsof -t @N.txt", "jq -e .@O @N.json > /dev/null",
     "git show-ref --verify --quiet refs/heads/@O", "git rev-parse --verify --quiet @O", "test @M -lt 1",
+    "(( @M == 0 ))",
 )  # fmt: skip
 NOTHING_SETUP = (
     f"{COMMIT} && git commit -q --allow-empty -m second && echo more >> @N.txt && echo else > other.txt && "
@@ -303,7 +324,7 @@ NOT_NOTHING = (
     "grep @O missing-@N.txt", "grep -E '(' @N.txt", "diff @N.txt missing.txt", "test 1 -lt @O", "python3 -c 'exit(1)'",
     "node -e 'process.exit(1)'", "false; python3 -c 'raise SystemExit(1)'", "git grep", "rg --@O-wrong x",
     "make -s -f /dev/null @O", "python3 -c 'print(@M); exit(1)'", "git diff missing-@O", "cat @O", "ls @O",
-    "grep x @N.txt; python3 -c 'exit(1)'", "npm run --silent @O", "bash -c 'exit 1'",
+    "grep x @N.txt; python3 -c 'exit(1)'", "npm run --silent @O", "bash -c 'exit 1'", "cd missing-@N && grep x y",
 )  # fmt: skip
 
 

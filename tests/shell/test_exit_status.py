@@ -18,7 +18,7 @@ from toolspan.shell.exit_status import failing_programs, found_nothing
         "test -f a && cat a", "sudo grep x /a", "for f in a b; do grep x $f; done", "type -P x",
         "hash x", "git ls-files --error-unmatch x",
         "docker exec -it -u www app grep x /a", "kubectl exec pod -c main -- test -f /a", "bash -lc 'make; grep x a'",
-        "grep -q x a || exit 1", "grep x a || grep x b",
+        "grep -q x a || exit 1", "grep x a || grep x b", "(( x == 0 ))", "cd /w && (( 3 > 4 ))",
     ],
 )  # fmt: skip
 def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(line: str) -> None:
@@ -33,7 +33,8 @@ def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(lin
         ("git push", 1, ""), ("grep x a; npm test", 1, ""), ("diff a b", 1, "1c1\n< x"), ("command rm a", 1, ""),
         ("false", 1, ""), ("make && grep x a", 1, "make: *** no rule"), ("python grep.py", 1, ""),
         ("which", 1, ""), ("[ -f a ] || make", 1, ""), ("test -d x || npm ci > log", 1, ""),
-        ("bash -c 'rg x; false'", 1, ""),
+        ("bash -c 'rg x; false'", 1, ""), ("cd /w && grep x a", 1, "bash: line 1: cd: /w: No such file or directory"),
+        ("cd /w && echo $((1 + 2)) && false", 1, ""),
         ("docker exec app make", 1, ""), ("docker run grep", 1, ""), ("grep -c x a", 1, "1"), ("jq . a", 1, "null"),
     ],
 )  # fmt: skip

@@ -82,8 +82,8 @@ _RULES = (
     _rule(72, r"(?:ERROR: (?:file or directory not found|not found: |usage: )|no tests ran)", "pytest"),
     _rule(86, r"\s*(?:→ )?AssertionError(?: \[\w+\])?: \S", takes_last=True),
     _rule(80, r"\s*Error: expect\(", joins_next=False),
-    _rule(85, r"thread '[^']*'(?: \(\d+\))? panicked at .*:\d+:\d+:\Z", joins_next=True),
-    _rule(85, r"thread '[^']*'(?: \(\d+\))? panicked at "),
+    _rule(85, r"thread '[^']*'(?: \(\d+\))? panicked at .*:\d+:\d+:\Z", "rust", joins_next=True),
+    _rule(85, r"thread '[^']*'(?: \(\d+\))? panicked at ", "rust"),
     _rule(85, r"panic: ", "go"),
     # Exceptions: in a chain, the last one ended the program.
     _rule(84, rf"(?:Exception in thread \"[^\"]*\" ){_EXCEPTION}\b", "java"),
@@ -115,6 +115,7 @@ _RULES = (
           r"|Operation not permitted|File exists|Directory not empty|No space left on device|Connection refused)"),
     _rule(64, r"[\w.+-]+: (?:cannot|can't|could not|unable to|failed to|invalid|unrecognized|unknown|illegal"
           r"|missing)\b"),
+    _rule(63, r"[a-z][\w.+-]*: \S+:\d+: \S"),
     # General words.
     _rule(62, r"(?i:\s*(?:\[?(?:fatal|error|err)\]?)(?:\[\w+\])?\s*[:!]\s*\S)"),
     _rule(58, r"(?i:(?:\S+: )?(?:fatal|error|panic|failure)\b.*\S)"),
@@ -266,6 +267,8 @@ _MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
          r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)|(?<=locate package )\S+",  # noqa: E501
          "NAME"),
         ((" is not ",), r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
+        ((" declared ", " - not "), r"\S+(?= declared (?:and|but) not used| - not something)", "NAME"),
+        ((" - ",), r"( - \w+): .*\.\.\.\Z", r"\1"),  # cut by pytest
         (("()",), r"[\w.<>]+\(\)", "NAME()"),
         (("::",), r"(?:[\w&$]+::)+[\w$]+", "NAME"),
         ((), r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
@@ -380,7 +383,8 @@ _MISSING_PROGRAM = re.compile(
     r"|.*\bspawn ([\w.+-]+) ENOENT"
 )
 _NOT_EXECUTABLE = re.compile(
-    rf"{_SHELL_PREFIX}[^:]+: (?:Permission denied\Z|(Exec format error|cannot execute\b[^:]*(?:: [^:]+)?)\Z)|(?:timeout|env): failed to run command .*: Permission denied\Z"  # noqa: E501
+    rf"{_SHELL_PREFIX}[^:]+: (?:Permission denied\Z|(Is a directory|Exec format error|cannot execute\b[^:]*(?:: [^:]+)?)\Z)"  # noqa: E501
+    r"|(?:timeout|env): failed to run command .*: Permission denied\Z"
 )
 _WRAPPERS = frozenset({"strace", "ltrace", "time", "xargs", "sudo", "nice", "env", "timeout", "setsid", "stdbuf"})
 """Programs that run another one, and whose own messages begin with their name."""

@@ -224,7 +224,7 @@ _SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "
 """Programs for which 1 is never an error: they end with 2 or more if something is wrong."""
 _QUIET_WORDS = re.compile(
     r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\btype|\bhash|\bexpr|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
-    r"|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\["
+    r"|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\[|\(\("
 )
 """perf: a line that matches none of these needs no analysis."""
 _XARGS_FAILURE = 123
@@ -253,7 +253,10 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
         candidates = [program for program in candidates if program_basename(strip_wrappers(program).name) == "jq"]
         return not output and any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
     if not output:
-        return any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
+        is_condition = line.rstrip().endswith("))") and all(program.name == "cd" for program in candidates)
+        return is_condition or any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
+    if "cd: " in output and any(program.name == "cd" for program in candidates):
+        return False
     if output.strip() in ("0", "null", "false") and any(_is_quiet(program, _EMPTY_ANSWERS) for program in candidates):
         return True
     decisive = [program for program in candidates if program_basename(program.name) not in ("cd", "echo", "printf")]
