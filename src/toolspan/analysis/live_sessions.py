@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-import psutil
 from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
@@ -195,7 +194,7 @@ def _running_evidence(file: str, info: SessionInfo, config: Path | None, now: fl
     age = now - last.timestamp() if last is not None else RECENT_SECONDS
     if abs(age) < _ACTIVE_SECONDS:
         return f"the last record is {age:.0f} s old"
-    if age >= RECENT_SECONDS:
+    if abs(age) >= RECENT_SECONDS:
         return None
     pid = _find_file_holders([file]).get(file)
     return f"process {pid} has the file open" if pid is not None else None
@@ -265,7 +264,11 @@ def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
     """Return the id of the process that has each file open for writing, if any. This process is ignored."""
     original_paths = {os.path.realpath(path): path for path in paths}
     pid_by_path: dict[str, int] = {}
-    for process in psutil.process_iter() if original_paths else ():
+    if not original_paths:
+        return pid_by_path
+    import psutil  # perf: rarely needed, and takes 20 ms
+
+    for process in psutil.process_iter():
         try:
             # Only Linux tells the mode; elsewhere, a program that reads the file counts, too.
             open_paths = [file.path for file in process.open_files() if getattr(file, "mode", "a") != "r"]
@@ -279,6 +282,8 @@ def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
 
 def is_running(pid: int, started: str | None = None) -> bool:
     """Return whether a process is running. On Linux, `started` is compared to detect a reused process id."""
+    import psutil  # perf: as above
+
     try:
         if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return False

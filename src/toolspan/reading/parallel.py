@@ -268,7 +268,7 @@ def _import_readers(paths: Iterable[Path], *, finds_causes: bool) -> None:
         import toolspan.reading.causes  # noqa: F401
         from toolspan.shell.exit_status import failing_programs
 
-        failing_programs("true")  # creates the shell parser
+        failing_programs("$(true)")  # creates the shell parser, which plain commands do not need
     for transcript_format in {format_of_path(path) for path in paths}:
         transcript_format.make_reader(BytesSource(b""), None)
 
