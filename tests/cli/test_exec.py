@@ -80,6 +80,17 @@ def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) 
     ]
 
 
+def test_a_call_needs_no_message_around_it(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path,
+        '{"type":"tool_use","id":"b","name":"Bash","input":{"command":"echo hi"}}',
+        '{"role":"assistant"}',
+    )
+
+    assert [(row["type"], row.get("content")) for row in rows[:1]] == [("result", "hi")]
+    assert '"content": [...]' in str(rows[1]["message"])
+
+
 @requirement("exec.lenient")
 def test_lone_surrogates_and_huge_numbers_cost_no_call_its_answer(tmp_path: Path) -> None:
     hello = {"command": "echo hi"}

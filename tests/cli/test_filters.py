@@ -30,7 +30,7 @@ def test_an_unknown_tool_is_an_error_with_near_names(command: str) -> None:
     result = toolspan(command, ARCHIVE, "--tool", "Bsh")
 
     assert result.returncode == 2
-    assert "no tool 'bsh' among " in result.stderr
+    assert "no tool 'Bsh' among " in result.stderr
     assert "did you mean Bash" in result.stderr
 
 

@@ -63,7 +63,7 @@ class CallFilter(NamedTuple):
     def accepts_tool(self, tool: str | None) -> bool:
         """Return whether a tool matches one of the names or globs, regardless of case."""
         name = (tool or "").casefold()
-        return any(fnmatchcase(name, pattern) for pattern in self.tool)
+        return any(fnmatchcase(name, pattern.casefold()) for pattern in self.tool)
 
     def accepts_file(self, file: str, info: SessionInfo) -> bool:
         """Return whether the filter accepts a file's session, regardless of its calls."""
@@ -106,8 +106,8 @@ def filter_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add the filter options to a command, which receives them as `call_filter`."""
 
     @wraps(command)
-    def with_filter(*args: Any, tool: tuple[str, ...], **values: Any) -> R:
-        fields = {name: values.pop(name) for name in CallFilter._fields[1:]}
-        return command(*args, call_filter=CallFilter(tuple(map(str.casefold, tool)), **fields), **values)
+    def with_filter(*args: Any, **values: Any) -> R:
+        fields = {name: values.pop(name) for name in CallFilter._fields}
+        return command(*args, call_filter=CallFilter(**fields), **values)
 
     return combine_options(*_FILTER_OPTIONS)(with_filter)

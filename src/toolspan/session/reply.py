@@ -157,6 +157,8 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
     else:
         raise BadCall(f"a reply must be an assistant message, not {type(reply).__name__}")
     check_message_shape(message)
+    if message.get("type") == "tool_use":
+        message = {"role": "assistant", "content": [message]}
     inner = message.get("message")
     if message.get("type") == "assistant" and isinstance(inner, Mapping):
         message = dict(inner)
@@ -166,7 +168,9 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list):
-        raise BadCall("the content of a reply must be a string or a list of blocks")
+        raise BadCall(
+            'a reply must be an assistant message, {"role": "assistant", "content": [...]}, or a tool_use block'
+        )
     for number, block in enumerate(content):
         if not isinstance(block, (dict, Mapping)) or not isinstance(block.get("type"), str):
             raise BadCall(f"block {number} of the reply is not an object with a type")
