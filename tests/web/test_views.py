@@ -39,6 +39,50 @@ def test_a_view_fits_a_phone(browser: Browser, path: str) -> None:
     browser.resize(1360, 900)
 
 
+def test_a_view_has_only_its_own_style_sheets(browser: Browser) -> None:
+    browser.open(f"/session/{SESSION}", ".session .item.call")
+    browser.click("nav a[href='/']")
+    browser.wait("document.querySelector('.overview .tiles')")
+    active = (
+        "[...document.querySelectorAll('link[data-view]')].filter((link) => !link.disabled).map(({ href }) => href)"
+    )
+    assert [address.rpartition("/")[2] for address in browser.run(f"return {active}")] == ["overview.css"]
+
+
+def test_escape_closes_a_dialog_and_a_key_takes_the_focus_from_the_navigation(browser: Browser) -> None:
+    browser.open("/sessions", "table.rows tbody tr.link")
+    browser.press("?")
+    browser.wait("document.querySelector('dialog[open]')")
+    browser.press("\ue00c")
+    browser.wait("!document.querySelector('dialog')")
+    browser.run("document.querySelector('nav a[href=\"/usage\"]').focus()")
+    browser.press("j", "\ue007")
+    browser.wait("location.pathname.startsWith('/session/')")
+
+
+def test_a_match_in_a_result_is_marked_where_it_is(tmp_path: Path, open_browser: Callable[[], Browser]) -> None:
+    builder = TranscriptBuilder(session_id=SESSION).prompt("Count")
+    call = builder.call("Bash", {"command": "seq 5000"})
+    builder.result(call, "\n".join(f"line {number}" for number in range(5000)) + "\nneedle")
+    builder.write(tmp_path / "s.jsonl")
+    with running(tmp_path / "run", tmp_path / "s.jsonl") as server:
+        browser = open_browser()
+        browser.sign_in(server)
+        browser.open("/sessions?q=needle", "tr.hit")
+        browser.click("tr.hit a.snippet")
+        browser.wait("CSS.highlights.get('hit')?.size")
+        browser.wait("document.querySelector('.panel .code.ansi')?.scrollTop > 1000")
+
+
+def test_errors_can_be_limited_to_a_period(browser: Browser) -> None:
+    browser.open("/errors", "table.rows tbody tr.link")
+    browser.click("[aria-label=Period] button:first-child")
+    browser.wait("location.search.includes('since=')")
+    browser.wait("document.querySelector('[aria-label=Period] button:first-child').ariaPressed === 'true'")
+    browser.click("[aria-label=Period] button:last-child")
+    browser.wait("!location.search.includes('since=') && document.querySelector('table.rows tbody tr.link')")
+
+
 def test_a_new_session_appears_without_a_reload(open_browser: Callable[[], Browser], tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     shutil.copytree(sample.archive(), archive)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, tzinfo
+from datetime import UTC, timedelta, tzinfo
 from pathlib import Path
 
 from msgspec import Struct
@@ -207,20 +207,21 @@ def _local_day(timestamp: str, zone: tzinfo | None) -> str:
 
 
 _TREND_FACTOR = 1.5
-"""A group rises or falls if one half of the period has this many times as many failures as the other."""
+"""A group rises or falls if one of two equal periods has this many times as many failures as the other."""
+_MAX_RECENT = timedelta(days=14)
 
 
 def _find_trend(times: Sequence[str], period: tuple[str, str] | None) -> str:
-    """Compare the two halves of the period in which any call failed."""
+    """Compare the last two weeks of the period in which any call failed with the two before, or its halves."""
     start, end = map(parse_timestamp, period) if period else (None, None)
     if start is None or end is None or end <= start:
         return "steady"
-    middle = start + (end - start) / 2
-    moments = [moment for at in times if (moment := parse_timestamp(at)) is not None]
-    later = sum(moment > middle for moment in moments)
-    earlier = len(moments) - later
-    if not earlier or not later:
+    recent = min((end - start) / 2, _MAX_RECENT)
+    ages = [end - moment for at in times if (moment := parse_timestamp(at)) is not None]
+    later = sum(age < recent for age in ages)
+    earlier = sum(recent <= age <= 2 * recent for age in ages)
+    if later in (0, len(ages)):
         return "new" if later else "gone"
-    if later >= earlier * _TREND_FACTOR:
+    if later >= max(2, earlier * _TREND_FACTOR):
         return "rising"
     return "falling" if earlier >= later * _TREND_FACTOR else "steady"

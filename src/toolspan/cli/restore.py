@@ -63,7 +63,7 @@ def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
     status = stat_path(path)
     if status is None and not path.parent.is_dir():
         folder = printable_path(str(path.parent))
-        raise CannotRestore(f"{folder}: no such folder; create it, or choose another place with --output")
+        raise CannotRestore(f"{folder}: no such folder; create it first")
     current = read_file(path) if status is not None else None
     data = None
     old_content: FileContent = decode_text(current.data).printable if current else ABSENT

@@ -130,7 +130,7 @@ def call_block(call: Call) -> dict[str, object]:
 
 _TARGET_ORDER = (
     "file_path", "command", "pattern", "notebook_path", "url", "query", "skill", "description",
-    "subject", "path", "task_id", "bash_id", "shell_id", "taskId", "prompt",
+    "subject", "path", "task_id", "bash_id", "shell_id", "taskId", "prompt", "sql", "selector",
 )  # fmt: skip
 _TARGET_KEYS = frozenset(_TARGET_ORDER)
 

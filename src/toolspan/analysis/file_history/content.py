@@ -334,8 +334,8 @@ class FileTimeline:
         if point.before is not None:
             if derivation is not None and not _same_content(derivation.content, point.before):
                 name = self.points[derivation.start].name
-                suspect = f"perhaps {derivation.doubts[-1]}" if derivation.doubts else "the cause is not recorded"
-                message = f"the file differed from the content derived from {name}: it was changed; {suspect}"
+                cause = derivation.doubts[-1] if derivation.doubts else "the cause is not recorded"
+                message = f"the file differed from the content derived from {name}; {cause}"
                 self._disagreements.append(Disagreement(call=point.call, words=message))
             derivation = _Derivation(point.before, n, seen=True)
         if point.after is not None:

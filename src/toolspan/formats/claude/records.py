@@ -133,6 +133,8 @@ class CallTarget(Struct, gc=False):
     shell_id: Any = None
     task: Any = field(default=None, name="taskId")
     prompt: Any = None
+    sql: Any = None
+    selector: Any = None
     subagent_type: Any = None
 
     def format_summary(self, limit: int = 160) -> str | None:

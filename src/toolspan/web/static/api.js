@@ -48,6 +48,13 @@ export async function post(path, body = {}) {
   return (await request(apiUrl(path), { method: "POST", headers, body: JSON.stringify(body) })).data;
 }
 
+// While an answer to another question loads, the page shows the last one, and styles can tell that it is old.
+let busy = 0;
+function addBusy(step) {
+  busy += step;
+  document.documentElement.toggleAttribute("data-busy", busy > 0);
+}
+
 // A hook: { data, error, loading, warnings, reload }. Data of the last answer stays while the next one loads.
 // A null path asks nothing. With { live: true }, it asks again when a transcript changes, while the page is visible, and
 // pauses three times as long as the answer took, so that an open page costs little while a session grows.
@@ -62,8 +69,10 @@ export function useApi(path, query = {}, { live = false } = {}) {
     const controller = new AbortController();
     const started = performance.now();
     const pause = () => { next.current = performance.now() + Math.min(MAX_PAUSE, PAUSE_FACTOR * (performance.now() - started)); };
+    const isChange = state.url !== null && state.url !== url;
+    if (isChange) addBusy(1);
     setState((old) => ({ ...old, loading: true }));
-    request(url, { signal: controller.signal }).then(
+    request(url, { signal: controller.signal }).finally(() => isChange && addBusy(-1)).then(
       ({ data, warnings }) => {
         pause();
         setState({ url, data, error: null, loading: false, warnings });

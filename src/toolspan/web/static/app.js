@@ -63,8 +63,11 @@ function View({ route, setTitle }) {
     let shown = true;
     import(`./views/${route.view}.js`).then(
       async (module) => {
-        await Promise.all((module.styles ?? []).map(loadStyle));
-        if (shown) setLoaded({ view: module.default });
+        const sheets = await Promise.all((module.styles ?? []).map(loadStyle));
+        if (!shown) return;
+        // Views use the same class names, so the style sheets of other views are switched off.
+        for (const link of document.querySelectorAll("link[data-view]")) link.disabled = !sheets.includes(link);
+        setLoaded({ view: module.default });
       },
       (error) => shown && setLoaded({ error }),
     );
@@ -76,12 +79,15 @@ function View({ route, setTitle }) {
   return html`<${loaded.view} params=${route.params} query=${route.query} setQuery=${setQuery} setTitle=${setTitle} />`;
 }
 
+// Return the <link> of a style sheet, once it is loaded.
 function loadStyle(name) {
   const address = new URL(name, import.meta.url).pathname;
-  if (document.querySelector(`link[href="${address}"]`)) return undefined;
+  const found = document.querySelector(`link[href="${address}"]`);
+  if (found) return found;
   const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: address });
+  link.dataset.view = "";
   return new Promise((done) => {
-    link.onload = link.onerror = done;
+    link.onload = link.onerror = () => done(link);
     document.head.append(link);
   });
 }
@@ -92,7 +98,8 @@ function ThemeButton() {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem("theme", theme);
   }, [theme]);
-  const next = { auto: "light", light: "dark", dark: "auto" }[theme];
+  const other = matchMedia("(prefers-color-scheme: dark)").matches ? "light" : "dark"; // than the system's: the first press changes something
+  const next = theme === "auto" ? other : theme === other ? (other === "dark" ? "light" : "dark") : "auto";
   const symbol = { auto: "◐", light: "☀", dark: "☾" }[theme];
   return html`<button type="button" class="quiet icon" aria-label=${`Theme: ${theme}; change to ${next}`} title=${`Theme: ${theme}`}
     onClick=${() => setTheme(next)}>${symbol}</button>`;
@@ -102,7 +109,7 @@ function Help({ onClose }) {
   const box = useRef(null);
   useEffect(() => box.current.showModal(), []);
   const keys = [...new Map(listKeys())];
-  return html`<dialog ref=${box} class="help" aria-labelledby="keys" onClose=${onClose}>
+  return html`<dialog ref=${box} class="help" aria-labelledby="keys" onClose=${onClose} onClick=${(event) => event.target === box.current && onClose()}>
     <h2 id="keys">Keys</h2>
     <dl>${keys.map(([key, label]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${label}</dd></div>`)}</dl>
     <form method="dialog"><button>Close</button></form>

@@ -27,6 +27,7 @@ function isTyping(target) {
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   if (isTyping(event.target) && event.key !== "Escape") return;
+  if (document.querySelector("dialog[open]") && event.key !== "?") return; // Escape closes the dialog
   const name = prefix ? `${prefix} ${event.key}` : event.key;
   prefix = "";
   const sets = [...active].reverse().map((ref) => ref.current);
@@ -34,6 +35,7 @@ addEventListener("keydown", (event) => {
   if (found) {
     if (name === "Enter" && event.target.closest?.("a, button, summary")) return;
     event.preventDefault();
+    event.target.closest?.("header.top")?.contains(document.activeElement) && document.activeElement.blur(); // Enter is for the view now
     found[name].run(event);
   } else if (sets.some((set) => Object.keys(set).some((key) => key.startsWith(`${name} `)))) {
     event.preventDefault();

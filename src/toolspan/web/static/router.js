@@ -7,7 +7,7 @@ export const ROUTES = [
   { pattern: "/sessions", view: "sessions", nav: "Sessions", key: "s" },
   { pattern: "/session/:id", view: "session", parent: "sessions" },
   { pattern: "/call/:id", view: "call", parent: "sessions" },
-  { pattern: "/calls", view: "calls", parent: "sessions" },
+  { pattern: "/calls", view: "calls", nav: "Calls", key: "a" },
   { pattern: "/errors", view: "errors", nav: "Errors", key: "e" },
   { pattern: "/usage", view: "usage", nav: "Usage", key: "u" },
   { pattern: "/files", view: "files", nav: "Files", key: "f" },

@@ -29,7 +29,7 @@ export const Badge = ({ tone = "muted", title, children }) =>
 const CLIENTS = { claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI" };
 export const clientName = (dialect) => CLIENTS[dialect] ?? dialect;
 
-const STATUS = { waiting: ["waiting for you", "warn"], running: ["running", "good"], idle: ["idle", "muted"], dead: ["dead", "bad"] };
+const STATUS = { waiting: ["waiting for you", "warn"], running: ["running", "good"], idle: ["idle", "muted"], dead: ["broke off", "bad"] };
 export function LiveBadge({ status }) {
   const [text, tone] = STATUS[status] ?? [status, "muted"];
   return html`<${Badge} tone=${tone}>${status === "running" ? html`<span class="pulse" aria-hidden="true"></span>` : null}${text}<//>`;

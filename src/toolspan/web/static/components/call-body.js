@@ -4,6 +4,7 @@ import { html, useState } from "../lib.js";
 import { Diff, pairDiff } from "./diff.js";
 import { number, plural } from "./format.js";
 import { Ansi, Code, Markdown } from "./rich.js";
+import { useRoute } from "../router.js";
 
 const LANGUAGES = {
   py: "python", pyi: "python", js: "javascript", mjs: "javascript", cjs: "javascript", jsx: "javascript", ts: "typescript", tsx: "typescript", rs: "rust", go: "go",
@@ -34,7 +35,8 @@ export const Field = ({ label, children }) => html`<div class="field"><dt>${labe
 
 // A long text with the rest behind a button.
 function Long({ value, children }) {
-  const [all, setAll] = useState(false);
+  const wanted = useRoute()?.query.q?.toLowerCase(); // the rest is shown if a search found something in it
+  const [all, setAll] = useState(() => Boolean(wanted) && value.toLowerCase().indexOf(wanted, MOST_CHARS) >= 0);
   const whole = all || value.length <= MOST_CHARS;
   return html`${children(whole ? value : value.slice(0, MOST_CHARS))}
     ${whole ? null : html`<button type="button" class="more" onClick=${() => setAll(true)}>Show ${number(value.length - MOST_CHARS)} more characters</button>`}`;

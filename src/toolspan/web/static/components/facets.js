@@ -70,7 +70,8 @@ function Menu({ facet, rows, facets, query, setQuery, values, label }) {
     for (const row of filterRows(rows, facets, query, facet.key)) {
       for (const value of new Set(facet.values(row))) map.set(value, (map.get(value) ?? 0) + 1);
     }
-    return [...map].sort((one, other) => other[1] - one[1]);
+    const place = facet.order ? ([value]) => facet.order.indexOf(value) : ([, count]) => -count;
+    return [...map].sort((one, other) => place(one) - place(other));
   }, [rows, choiceKey(facets, query)]);
   const shown = counts.filter(([value]) => `${label(value)} ${value}`.toLowerCase().includes(words.toLowerCase()));
   const toggle = (value) => setQuery({ [facet.key]: values.includes(value) ? values.filter((one) => one !== value) : [...values, value] });

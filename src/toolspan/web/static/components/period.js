@@ -3,7 +3,7 @@ import { html } from "../lib.js";
 import { dateTime, day } from "./format.js";
 
 export const DAY = 86_400_000;
-const CHOICES = [["1", "1 day"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["all", "All"]];
+const CHOICES = [["1", "Today"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["all", "All"]];
 
 // Local midnight `back` days before a time; days with a change of the clock count as days.
 export function midnight(time, back = 0) {
@@ -22,6 +22,14 @@ export function parseDay(text) {
 
 export const PeriodChoice = ({ value, onChange, choices = CHOICES }) => html`<div class="segments" role="group" aria-label="Period">
   ${choices.map(([key, title]) => html`<button key=${key} type="button" aria-pressed=${key === value} onClick=${() => onChange(key)}>${title}</button>`)}</div>`;
+
+// Choices for a list, and its exact period if that is another one.
+export function PeriodFilter({ query, setQuery }) {
+  const starts = new Map(CHOICES.map(([days]) => [periodStart(days, Date.now())?.toISOString(), days]));
+  const days = query.until ? undefined : starts.get(query.since);
+  return html`<${PeriodChoice} value=${days} onChange=${(value) => setQuery({ since: periodStart(value, Date.now())?.toISOString() ?? null, until: null })} />
+    ${days === undefined ? html`<${PeriodMark} query=${query} setQuery=${setQuery} />` : null}`;
+}
 
 const text = (time) => (time.getHours() || time.getMinutes() || time.getSeconds() ? dateTime(time) : day(time));
 

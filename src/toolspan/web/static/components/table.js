@@ -144,10 +144,10 @@ class Row extends Component {
 }
 
 function Head({ column, sort, onSort, className }) {
-  if (!column.value || !onSort) return html`<th role="columnheader" scope="col" class=${className}>${column.title}</th>`;
+  if (!column.value || !onSort) return html`<th role="columnheader" scope="col" class=${className} title=${column.hint}>${column.title}</th>`;
   const direction = sort === column.key ? "ascending" : sort === `-${column.key}` ? "descending" : "none";
   const next = direction === "descending" ? column.key : direction === "ascending" ? `-${column.key}` : column.align === "right" || column.newest ? `-${column.key}` : column.key;
-  return html`<th role="columnheader" scope="col" class=${className} aria-sort=${direction}>
+  return html`<th role="columnheader" scope="col" class=${className} title=${column.hint} aria-sort=${direction}>
     <button type="button" onClick=${() => onSort(next)}>${column.title}<span class="arrow" aria-hidden="true">${{ ascending: "▲", descending: "▼", none: "" }[direction]}</span></button>
   </th>`;
 }

@@ -8,7 +8,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { STATES } from "./badges.js";
 import { token } from "./chart.js";
-import { clock, dateTime, duration, number, short, words } from "./format.js";
+import { clock, dateTime, day, duration, number, short, words } from "./format.js";
 import { WRONG, hiddenAgents, marksOf } from "./timeline-model.js";
 
 const LANE = 12;
@@ -266,6 +266,7 @@ function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, rati
 }
 
 function drawAxis(g, { model, tracks, x, scale, label, width, colours }) {
+  let date = null; // shown where it changes
   for (const piece of scale.pieces) {
     const [from, to] = [x(piece.start), x(piece.end)];
     if (to < label || from > width) continue;
@@ -289,7 +290,10 @@ function drawAxis(g, { model, tracks, x, scale, label, width, colours }) {
       line(g, where, AXIS, where, tracks.height);
       if (to - where < 54) continue;
       g.fillStyle = colours.faint;
-      g.fillText(step < 1000 ? `+${duration(at)}` : clock(new Date(model.base + at)), where + 3, AXIS / 2);
+      const time = new Date(model.base + at);
+      const text = step < 60_000 ? clock(time) : clock(time).slice(0, 5);
+      g.fillText(step < 1000 ? `+${duration(at)}` : day(time) === date ? text : `${day(time).slice(5)} ${text}`, where + 3, AXIS / 2);
+      date = day(time);
     }
   }
 }

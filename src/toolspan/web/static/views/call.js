@@ -24,6 +24,7 @@ export default function Call({ params, query, setTitle }) {
   useKeys({
     j: { label: "next call", run: () => go(data?.after) },
     k: { label: "previous call", run: () => go(data?.before) },
+    Escape: { label: "up to the session", run: () => session && navigate(href("/session/:id", { id: session }, { call: params.id })) },
     u: { label: "up to the session", run: () => session && navigate(href("/session/:id", { id: session }, { call: params.id })) },
   });
   return html`<${Answer} of=${answer} what="the call">${(found) => html`<section class="page call-page">

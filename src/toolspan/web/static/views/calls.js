@@ -6,7 +6,7 @@ import { Facets, choiceKey, filterRows } from "../components/facets.js";
 import { Table } from "../components/table.js";
 import { Facts, StateBadge, isFailed } from "../components/badges.js";
 import { Answer, Empty } from "../components/messages.js";
-import { PeriodMark } from "../components/period.js";
+import { PeriodFilter } from "../components/period.js";
 import { baseName, clock, day, dateTime, duration, firstLine, number, parseTime, plural, shortId, words } from "../components/format.js";
 import { href } from "../router.js";
 
@@ -33,12 +33,13 @@ const COLUMNS = [
   { key: "tool", title: "Tool", width: "10rem", cell: (row) => html`<b title=${row.tool}>${row.tool ?? "?"}</b>`, value: (row) => row.tool },
   { key: "about", title: "About", cell: (row) => html`<a class="mono" href=${callHref(row)} title=${row.failed ? row.message : undefined}>${subject(row)}</a>`, value: (row) => row.target },
   { key: "message", title: "Error", width: "25%", hide: "narrow", cell: (row) => (row.failed ? html`<span class="tone-bad" title=${row.message}>${firstLine(row.error_text || row.message) || words(row.error_kind)}</span>` : ""), value: (row) => (row.failed ? row.error_text || row.message : null) },
-  { key: "took", title: "Took", width: "6rem", align: "right", cell: (row) => duration(row.duration_ms), value: (row) => row.duration_ms },
+  { key: "took", title: "Took", hint: "From the request to the result, which may include waiting for permission", width: "6rem", align: "right", cell: (row) => duration(row.duration_ms), value: (row) => row.duration_ms },
   { key: "session", title: "Session", width: "13%", hide: "narrow", cell: (row) => html`<a href=${href("/session/:id", { id: row.session }, { call: row.id })}>${row.title || shortId(row.session)}</a>`, value: (row) => row.title },
 ];
 
 const phoneRow = (row) => html`<a class="mono" href=${callHref(row)}><b>${row.tool ?? "?"}</b> ${subject(row)}</a>
-  <${Facts} className="faint" items=${[html`<${StateBadge} state=${row.state} />`, dateTime(row.start), duration(row.duration_ms)]} />`;
+  <${Facts} className="faint" items=${[html`<${StateBadge} state=${row.state} />`, dateTime(row.start), duration(row.duration_ms),
+    row.failed && html`<span class="tone-bad">${firstLine(row.error_text || row.message, 60) || words(row.error_kind)}</span>`]} />`;
 
 // A table of the calls that the query selects, with filters. `group` lists the calls of one group of errors.
 export function CallList({ query, setQuery, group, children }) {
@@ -61,9 +62,9 @@ export function CallList({ query, setQuery, group, children }) {
     ${children ? null : html`<div class="head"><h1>Calls</h1><${Facts} items=${[
       html`<span data-test="calls">${plural(calls.length, "call")}</span>`,
       html`<span data-test="failed" class=${calls.some(({ failed }) => failed) ? "tone-bad" : ""}>${number(calls.filter(({ failed }) => failed).length)} failed</span>`,
-      total > 0 && duration(total),
+      total > 0 && html`<span title="The sum over all calls: time in which several ran counts several times, waiting for permission counts, too">${duration(total)} in calls</span>`,
     ]} /></div>`}
-    <${Facets} rows=${rows} facets=${FACETS} query=${query} setQuery=${setQuery}><${PeriodMark} query=${query} setQuery=${setQuery} /><${SessionMark} query=${query} setQuery=${setQuery} names=${names} /><//>
+    <${Facets} rows=${rows} facets=${FACETS} query=${query} setQuery=${setQuery}><${PeriodFilter} query=${query} setQuery=${setQuery} /><${SessionMark} query=${query} setQuery=${setQuery} names=${names} /><//>
     ${shown.length ? html`<${Table} label="Calls" rows=${shown} columns=${COLUMNS} sort=${query.sort ?? "-time"} onSort=${(sort) => setQuery({ sort })}
         rowKey=${(row) => row.n} rowHref=${callHref} rowHeight=${30} phone=${phoneRow} />` : html`<${Empty}>${answer.warnings[0] ?? "No call matches these filters."}<//>`}`}<//>`;
 }

@@ -6,7 +6,7 @@ import { Bars, Sparkline } from "../components/bars.js";
 import { Badge, Facts } from "../components/badges.js";
 import { Facets, choiceKey, filterRows } from "../components/facets.js";
 import { Answer, Empty, Problem } from "../components/messages.js";
-import { DAY, PeriodMark, midnight, parseDay } from "../components/period.js";
+import { DAY, PeriodFilter, midnight, parseDay } from "../components/period.js";
 import { Table } from "../components/table.js";
 import { CallList } from "./calls.js";
 import { ago, dateTime, day, firstLine, number, parseTime, plural, toolName, words } from "../components/format.js";
@@ -17,7 +17,7 @@ export const styles = ["views/errors.css"];
 
 const SHOW = [["open", "Open"], ["muted", "Muted"], ["fixed", "Fixed"], ["all", "All"]];
 const TRENDS = { new: "warn", rising: "bad", falling: "good", steady: "muted", gone: "good" };
-const SPARK_BINS = 30;
+const [SHORT_SPARK, SPARK_BINS] = [7, 30];
 const FACETS = [
   { key: "kind", title: "Kind", values: (row) => [row.kind], label: words },
   { key: "tool", title: "Tool", values: (row) => [row.tool] },
@@ -52,14 +52,15 @@ function addMarks(groups, marks) {
   const to = groups.reduce((latest, { last }) => (last && last > latest ? last : latest), "");
   const from = groups.reduce((earliest, { first }) => (first && first < earliest ? first : earliest), to);
   const start = midnight(from ? new Date(from) : Date.now());
-  const days = Math.max(SPARK_BINS, Math.round((midnight(to ? new Date(to) : Date.now()) - start) / DAY) + 1);
+  const days = Math.max(SHORT_SPARK, Math.round((midnight(to ? new Date(to) : Date.now()) - start) / DAY) + 1);
+  const bins = Math.min(SPARK_BINS, days);
   return groups.map((group) => {
     const found = marks[group.id] ?? null;
     const returned = found?.status === "fixed" && group.last && new Date(group.last) > new Date(found.since);
-    const values = Array(SPARK_BINS).fill(0);
+    const values = Array(bins).fill(0);
     for (const [text, count] of Object.entries(group.per_day)) {
       const passed = Math.round((parseDay(text) - start) / DAY);
-      values[Math.max(0, Math.min(SPARK_BINS - 1, Math.floor((passed / days) * SPARK_BINS)))] += count;
+      values[Math.max(0, Math.min(bins - 1, Math.floor((passed / days) * bins)))] += count;
     }
     return { ...group, mark: found, returned, status: !found || returned ? "open" : found.status, values, who: group.program || toolName(group.tool), firstTime: parseTime(group.first), lastTime: parseTime(group.last) };
   });
@@ -96,17 +97,19 @@ function List({ groups, query, setQuery, warning }) {
   const columns = useMemo(() => columnsWith(query), [query.since, query.until]);
   const failures = shown.filter(({ kind }) => kind !== "orphan_result").reduce((sum, { count }) => sum + count, 0);
   const orphans = shown.filter(({ kind }) => kind === "orphan_result").reduce((sum, { count }) => sum + count, 0);
+  const later = shown.reduce((sum, { background }) => sum + background, 0);
   const counts = (name) => (name === "all" ? causes.length : causes.filter(({ status }) => status === name).length);
   return html`<section class="page fill errors">
     <div class="head"><h1>Errors</h1><${Facts} items=${[html`<span data-test="count">${plural(shown.length, "cause")}</span>`,
       html`<span class="tone-bad" data-test="failures">${plural(failures, "failed call")}</span>`,
+      later > 0 && html`<span title="The call itself succeeded">${number(later)} of them failed later, in the background</span>`,
       orphans > 0 && html`<span title="Their requests are in another file, or lost">${plural(orphans, "result")} without a call</span>`,
       `${number(shown.reduce((sum, { recovered }) => sum + (recovered ?? 0), 0))} recovered by later calls`,
       nothing > 0 && html`<a href=${href("/calls", {}, { error: "nothing_found", since: query.since, until: query.until })}>${plural(nothing, "search")} found nothing</a>`]} /></div>
     ${warning}
     <${Facets} rows=${visible} facets=${FACETS} query=${query} setQuery=${setQuery}>
       <div class="segments" role="group" aria-label="Show">${SHOW.map(([key, title]) => html`<button key=${key} type="button" aria-pressed=${show === key} onClick=${() => setQuery({ show: key === "open" ? null : key })}>${title} <span class="count">${number(counts(key))}</span></button>`)}</div>
-      <${PeriodMark} query=${query} setQuery=${setQuery} /><//>
+      <${PeriodFilter} query=${query} setQuery=${setQuery} /><//>
     ${shown.length ? html`<${Table} label="Errors" rows=${shown} columns=${columns} sort=${query.sort ?? "-count"} onSort=${(sort) => setQuery({ sort })}
       rowKey=${(row) => row.id} rowHref=${(row) => groupHref(row, query)} rowHeight=${54} rowClass=${() => "issue"} phone=${(row) => phoneRow(row, query)} />`
       : html`<${Empty}>${causes.length ? "No cause matches these filters." : "Nothing failed."}<//>`}
@@ -128,7 +131,7 @@ function Group({ group, query, setQuery, mark, warning }) {
       <span class="actions">
         ${group.mark ? html`<button type="button" data-test="unmark" onClick=${() => mark(group, null)}>${fixed ? "Not fixed" : "Unmute"}</button>` : null}
         ${group.mark?.status === "muted" ? null : html`<button type="button" data-test="mute" title="Hide this cause (m)" onClick=${() => mark(group, "muted")}>Mute</button>`}
-        ${fixed && !group.returned ? null : html`<button type="button" class="primary" data-test="fix" title="Hide this cause until it occurs again (f)" onClick=${() => mark(group, "fixed")}>Fixed now</button>`}
+        ${fixed && !group.returned ? null : html`<button type="button" data-test="fix" title="Hide this cause until it occurs again (f)" onClick=${() => mark(group, "fixed")}>Fixed now</button>`}
       </span></div>
     ${warning}
     ${group.text ? html`<p class="mono message">${firstLine(group.text, 400)}</p>` : null}

@@ -11,6 +11,7 @@ import { href } from "../router.js";
 export const styles = ["views/live.css"];
 
 const ORDER = ["waiting", "running", "idle", "dead"];
+const RESUME = { claude: "claude --resume", codex: "codex resume" };
 const RECENT = { limit: 4, fields: "id,tool,state,target,duration_ms,requested" };
 
 // The time, once a second while something runs and the page is visible.
@@ -143,5 +144,6 @@ function Session({ session, now, asks }) {
       <span class="clock">${duration(call.duration_ms)}</span></p>`)}
     <${Facts} className="faint" items=${[html`<span title=${session.cwd}>${baseName(session.cwd)}</span>`, `${clientName(session.dialect)} ${session.version ?? ""}`.trim(),
       session.status === "waiting" && !asks && "answer it in the client", ...session.evidence]} />
+    ${session.status === "dead" && RESUME[session.dialect] ? html`<p class="faint">It ended during a call. Continue it with <code>${RESUME[session.dialect]} ${session.id}</code></p>` : null}
   </article>`;
 }

@@ -71,13 +71,14 @@ function Tiles({ seen, stats, spent, filter }) {
   const tokens = spent?.reduce((sum, row) => sum + usageTokens(row), 0);
   const waiting = live?.filter(({ status }) => status === "waiting").length;
   const running = live?.filter(({ status }) => status === "running").length;
+  const dead = live?.filter(({ status }) => status === "dead").length;
   const tiles = [
     ["Calls", "overview-calls", number(calls), href("/calls", {}, filter)],
     ["Failed", "overview-failed", number(failed), href("/calls", {}, { ...filter, failed: "yes" }), calls ? `${((failed / calls) * 100).toFixed(1)}%` : "", failed ? "bad" : ""],
     ["Sessions", "sessions", number(stats?.sessions), href("/sessions", {}, filter)],
     ["Tokens", "overview-tokens", tokens === undefined ? undefined : short(tokens), href("/usage", {}, { ...filter, metric: "tokens" })],
     ["Cost", "overview-cost", spent ? cost(spent.reduce((sum, row) => sum + (row.cost_usd ?? 0), 0)) : undefined, href("/usage", {}, filter)],
-    ["Now", "overview-live", live === null ? undefined : waiting ? `${number(waiting)} waiting` : `${number(running)} running`, "/live", "", waiting ? "warn" : ""],
+    ["Now", "overview-live", live === null ? undefined : waiting ? `${number(waiting)} waiting` : `${number(running)} running`, "/live", dead ? `${number(dead)} broke off` : "", waiting ? "warn" : ""],
   ];
   return html`<div class="tiles">${tiles.map(([title, test, value, link, note, tone]) => html`<a key=${title} class="card tile" href=${link}>
     <span class="name">${title}</span><span class=${`figure ${tone ? `tone-${tone}` : ""}`} data-test=${test}>${value || html`<span class="faint">…</span>`}</span>${note ? html`<span class="note-small">${note}</span>` : null}</a>`)}</div>`;
@@ -149,7 +150,7 @@ function DayMap({ seen, period }) {
   return html`<div class="heat weeks" role="group" aria-label="Calls by day; arrow keys move" onKeyDown=${moveInMap}>
     <div class="week names" aria-hidden="true"><span class="axis"></span>${Array.from({ length: 7 }, (_, n) => html`<span key=${n} class="axis">${n % 2 ? "" : weekdays.format(midnight(monday, -n))}</span>`)}</div>
     ${shown.map((week, n) => html`<div class="week" key=${Number(week)}>
-      <span class="axis" aria-hidden="true">${n === 0 || week.getMonth() !== shown[n - 1].getMonth() ? monthTitle.format(week) : ""}</span>
+      <span class="axis" aria-hidden="true">${n === 0 && shown[2]?.getMonth() === week.getMonth() || n && week.getMonth() !== shown[n - 1].getMonth() ? monthTitle.format(week) : ""}</span>
       ${Array.from({ length: 7 }, (_, k) => {
         const at = midnight(week, -k);
         return html`<${Square} key=${k} row=${counts.get(Number(at))} at=${at} until=${midnight(at, -1)} top=${top} title=${day(at)} reach=${true} />`;
@@ -229,9 +230,9 @@ function Causes({ groups, period, filter }) {
     return { ...group, seen: entries.reduce((sum, [, count]) => sum + count, 0), values };
   }).filter(({ seen }) => seen).sort((one, other) => other.seen - one.seen), [groups, period]);
   if (!counted.length) return html`<${Empty}>Nothing failed.<//>`;
-  return html`<table class="plain mini causes"><tbody>${counted.slice(0, ROWS).map((group) => html`<tr key=${group.id}>
+  return html`<table class="plain mini causes"><tbody>${counted.slice(0, ROWS).map((group) => html`<tr key=${group.id} class="linked">
     <td class="right"><a class="tone-bad" href=${href("/errors", {}, { ...filter, group: group.id })} data-test="cause-count">${number(group.seen)}<span class="sr-only"> calls</span></a></td>
-    <td class="cut"><a href=${href("/errors", {}, { ...filter, group: group.id })}><b>${group.program || toolName(group.tool)}</b> ${words(group.kind)}</a> <span class="faint">${firstLine(group.text) || group.cause}</span></td>
+    <td class="cut"><a class="whole" href=${href("/errors", {}, { ...filter, group: group.id })}><b>${group.program || toolName(group.tool)}</b> ${words(group.kind)} <span class="faint">${firstLine(group.text) || group.cause}</span></a></td>
     <td class="right"><${Sparkline} values=${group.values} label=${`${group.seen} failures over time`} width=${90} /></td></tr>`)}</tbody></table>
     ${counted.length > ROWS ? html`<p class="legend"><a href=${href("/errors", {}, filter)}>${plural(counted.length - ROWS, "more cause")}</a></p>` : null}`;
 }
@@ -246,8 +247,8 @@ function Tools({ tools, filter }) {
 
 function Servers({ servers, filter }) {
   if (!servers.length) return html`<p class="faint">No MCP server was called.</p>`;
-  return html`<table class="plain mini"><thead><tr><th scope="col">Server</th><th scope="col">Health</th><th scope="col" class="right">Calls</th><th scope="col" class="right">Failed</th><th scope="col" class="right hide-phone">Timed out</th><th scope="col" class="right hide-phone">Lost</th><th scope="col" class="right hide-phone">Median</th><th scope="col" class="right">95%</th><th scope="col" class="hide-narrow">Errors</th></tr></thead>
-    <tbody>${servers.slice(0, 12).map((row) => {
+  return html`<table class="plain mini"><thead><tr><th scope="col">Server</th><th scope="col">Health</th><th scope="col" class="right">Calls</th><th scope="col" class="right">Failed</th><th scope="col" class="right hide-phone">Timed out</th><th scope="col" class="right hide-phone" title="The server did not answer">Lost</th><th scope="col" class="right hide-phone">Median</th><th scope="col" class="right">95%</th><th scope="col" class="hide-narrow">Errors</th></tr></thead>
+    <tbody>${servers.toSorted((one, other) => other.errors - one.errors || other.calls - one.calls).slice(0, 12).map((row) => {
       const share = row.errors / row.calls;
       const [tone, text] = share >= 0.25 ? ["bad", "failing"] : share >= 0.05 || row.lost ? ["warn", "unsteady"] : ["good", "healthy"];
       const link = (more) => href("/calls", {}, { ...filter, server: row.server, ...more });

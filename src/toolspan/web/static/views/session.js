@@ -6,6 +6,7 @@ import { get, onLive, useApi } from "../api.js";
 import { Badge, Facts, StateBadge, STATES, clientName, usageTokens } from "../components/badges.js";
 import { baseName, clock, cost, dateTime, duration, firstLine, number, parseTime, plural, short, shortId, words } from "../components/format.js";
 import { Answer, Empty, Loading } from "../components/messages.js";
+import { markHits } from "../components/hits.js";
 import { Markdown } from "../components/rich.js";
 import { FLAGS, WRONG, buildItems, buildModel, hiddenAgents, isResume, makeFilter, makeScale, matchCalls, overlaps, rowAtLine } from "../components/timeline-model.js";
 import { VirtualList } from "../components/virtual-list.js";
@@ -71,6 +72,8 @@ function useFollow(id, answer) {
 function SessionPage({ id, model, about, query, setQuery }) {
   const control = useRef(null);
   const chart = useRef(null);
+  const split = useRef(null);
+  useEffect(() => markHits(split.current, query.q, ".panel .call-detail"), [query.q, query.call]);
   const [opened, setOpened] = useState(new Set());
   const filterKey = JSON.stringify([query.state, query.tool, query.agent, query.find, query.range, query.text, query.thinking, query.closed]);
   const closed = useMemo(() => new Set(list(query.closed).flatMap((text) => text.split(",")).map(Number)), [query.closed]);
@@ -162,7 +165,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
       matches=${matches} onZoom=${(pair) => setQuery({ zoom: intervalText(pair) })} onRange=${(pair) => setQuery({ range: intervalText(pair) })} onSelect=${(call) => { select(call); control.current?.scrollTo(place(call), "center"); }} onToggle=${toggle} />` : null}
     <${Tools} model=${model} query=${query} setQuery=${setQuery} text=${text} scale=${scale} zoomBy=${zoomBy} zoom=${zoom} shown=${shown} step=${(way) => step(way, isWrong)} />
     ${range ? html`<${RangeBar} model=${model} range=${range} query=${query} setQuery=${setQuery} />` : null}
-    <div class="split">
+    <div class="split" ref=${split}>
       ${items.length ? html`<${VirtualList} items=${items} keyOf=${(item) => item.key} heightOf=${heightOf} render=${draw} label="Calls and messages" control=${control} onVisible=${onVisible} />`
         : html`<${Empty}>Nothing matches these filters.<//>`}
       ${query.call ? html`<aside class="panel" aria-label="Selected call" tabindex="0"><${CallPanel} id=${query.call} row=${selected} session=${id} actions=${html`

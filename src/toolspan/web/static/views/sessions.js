@@ -13,6 +13,8 @@ import { href, navigate } from "../router.js";
 
 export const styles = ["views/sessions.css"];
 
+const PERIODS = { today: 0, yesterday: 1, "7 days": 6, "30 days": 29, "90 days": 89 };
+const PERIOD_NAMES = Object.keys(PERIODS);
 const FACETS = [
   { key: "project", title: "Project", values: (row) => [row.project || "(none)"], label: (value) => baseName(value) || value },
   { key: "client", title: "Client", values: (row) => [row.dialect], label: clientName },
@@ -20,9 +22,8 @@ const FACETS = [
   { key: "tool", title: "Tool", values: (row) => row.toolNames },
   { key: "state", title: "State", values: (row) => row.stateNames, label: words },
   { key: "live", title: "Running", values: (row) => (row.live ? [row.live.status] : ["no"]) },
-  { key: "period", title: "Period", values: (row) => row.periods },
+  { key: "period", title: "Period", values: (row) => row.periods, order: PERIOD_NAMES },
 ];
-const PERIODS = { today: 0, yesterday: 1, "7 days": 6, "30 days": 29, "90 days": 89 };
 
 // Periods in local time that contain a time.
 function periodsOf(time) {
@@ -37,14 +38,13 @@ const sessionHref = (row) => href("/session/:id", { id: row.id });
 const compareHref = (row, mark) => (mark && mark !== row.id ? href("/compare", {}, { a: mark, b: row.id }) : href("/sessions", {}, { mark: row.id }));
 
 const columnsWith = (mark) => [
-  { key: "title", title: "Session", cell: (row) => html`<a href=${sessionHref(row)} class="title">${row.about || shortId(row.id)}</a>${
-      row.live ? html` <${LiveBadge} status=${row.live.status} />` : null}`, value: (row) => row.about.toLowerCase() },
+  { key: "title", title: "Session", cell: (row) => html`${row.live ? html`<${LiveBadge} status=${row.live.status} /> ` : null}<a href=${sessionHref(row)} class="title">${row.about || shortId(row.id)}</a>`, value: (row) => row.about.toLowerCase() },
   { key: "project", title: "Project", width: "10rem", hide: "phone", cell: (row) => html`<span title=${row.project}>${baseName(row.project)}</span>`, value: (row) => baseName(row.project) },
   { key: "client", title: "Client", width: "7rem", hide: "narrow", cell: (row) => clientName(row.dialect), value: (row) => row.dialect },
   { key: "ended", title: "Last active", width: "7.5rem", newest: true, cell: (row) => html`<span title=${dateTime(row.end)}>${ago(row.end)}</span>`, value: (row) => row.end?.getTime() },
-  { key: "duration", title: "Duration", width: "6.5rem", align: "right", hide: "phone", cell: (row) => duration(row.lasted), value: (row) => row.lasted },
+  { key: "duration", title: "Duration", hint: "From the first to the last record, idle time included", width: "6.5rem", align: "right", hide: "phone", cell: (row) => duration(row.lasted), value: (row) => row.lasted },
   { key: "calls", title: "Calls", width: "5rem", align: "right", cell: (row) => number(row.calls), value: (row) => row.calls },
-  { key: "wrong", title: "Failed", width: "5rem", align: "right", cell: (row) => (row.wrong ? html`<a class="tone-bad" href=${href("/calls", {}, { session: row.id, failed: "yes" })}>${number(row.wrong)}</a>` : html`<span class="faint">0</span>`), value: (row) => row.wrong },
+  { key: "wrong", title: "Failed", hint: "Calls that did not succeed: failed, denied, cancelled, interrupted and the like", width: "5rem", align: "right", cell: (row) => (row.wrong ? html`<a class="tone-bad" href=${href("/calls", {}, { session: row.id, failed: "yes" })}>${number(row.wrong)}</a>` : html`<span class="faint">0</span>`), value: (row) => row.wrong },
   { key: "agents", title: "Agents", width: "5rem", align: "right", hide: "narrow", cell: (row) => (row.agents ? number(row.agents) : ""), value: (row) => row.agents },
   { key: "tokens", title: "Tokens", width: "5.5rem", align: "right", hide: "narrow", cell: (row) => html`<span title=${number(row.total)}>${short(row.total)}</span>`, value: (row) => row.total },
   { key: "cost", title: "Cost", width: "5.5rem", align: "right", hide: "phone", cell: (row) => cost(row.cost), value: (row) => row.cost },
@@ -132,7 +132,7 @@ const HIT_FACETS = [
   { key: "tool", title: "Tool", values: (row) => (row.tool ? [row.tool] : []) },
   { key: "state", title: "State", values: (row) => (row.state ? [row.state] : []), label: words },
   { key: "kind", title: "Kind", values: (row) => [row.kind] },
-  { key: "period", title: "Period", values: (row) => row.periods },
+  { key: "period", title: "Period", values: (row) => row.periods, order: PERIOD_NAMES },
 ];
 
 // The session, at the hit.
