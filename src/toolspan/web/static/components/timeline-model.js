@@ -32,6 +32,7 @@ export function buildModel(data) {
     return call;
   });
   placeRequests(requests, calls);
+  groupOverlaps(calls);
   const m = data.messages;
   const messages = m.text.map((text, n) => ({
     kind: "message", n, text, agent: m.agent[n], voice: names[m.voice[n]], at: m.at[n], branch: BRANCHES[m.branch[n]],
@@ -71,6 +72,18 @@ function placeRequests(requests, calls) {
     const line = byAgent.get(request.agent);
     if (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.calls[line.next].request ??= request;
     while (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.next += 1;
+  }
+}
+
+// Set `overlap` of calls of one agent that ran at the same time, to an object with their number.
+function groupOverlaps(calls) {
+  const last = new Map();
+  for (const call of calls.filter(({ at, end }) => at !== null && end !== null).sort((one, other) => one.at - other.at)) {
+    let group = last.get(call.agent);
+    if (!group || call.at >= group.end) last.set(call.agent, group = { end: call.end, count: 0 });
+    group.end = Math.max(group.end, call.end);
+    group.count += 1;
+    call.overlap = group;
   }
 }
 

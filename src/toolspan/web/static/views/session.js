@@ -283,6 +283,7 @@ function CallRow({ row, item, session, model, selected, onSelect }) {
     <${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><${StateBadge} state=${row.state} text=${false} />
     <b class="tool">${row.tool}</b><span class="mono about">${row.target || row.id}</span>
     ${wrong && row.message ? html`<span class="why tone-${STATES[row.state]?.[1] ?? "muted"}">${row.error ? words(row.error) : words(row.state)}: ${row.message}</span>` : null}
+    ${row.overlap?.count > 1 ? html`<${Badge} title=${`${row.overlap.count} calls ran at the same time`}>∥ ${row.overlap.count}<//>` : null}
     ${FLAGS.map((flag, n) => (row.flags & (1 << n) ? html`<${Badge} key=${flag}>${flag}<//>` : null))}
     <span class="context faint" title=${row.request ? `request: ${number(row.request.context)} tokens of context, ${number(row.request.output)} out, ${number(row.request.read)} from the cache` : ""}>${row.request ? `${short(row.request.context)}${share}` : ""}</span>
     <span class="took">${duration(row.took)}</span></a>`;
