@@ -354,6 +354,9 @@ class Pairing(CallPairing[CallBuilder]):
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
         call_id = block.id or self._make_missing_id(at)
         builder = self._builders.get(call_id)
+        starts_agent = block.input and block.input.prompt is not None and tool_kind(block.name or "") == "agent"
+        if starts_agent and block.input and isinstance(block.input.subagent_type, str):
+            self.agent_types.setdefault(call_id, block.input.subagent_type)
         if builder is not None and builder.call.at:
             builder.copies += (DuplicateRecord("call", self._location_of(at)),)
             return
@@ -378,10 +381,8 @@ class Pairing(CallPairing[CallBuilder]):
             parent_call=previous.parent_call if starter == previous.parent_call else starter,
             body_store=self._body_store,
         )
-        if block.input and block.input.prompt is not None and tool_kind(call.tool) == "agent":
+        if starts_agent and block.input:
             self._inline_agents.add_prompt(call.id, block.input.prompt)
-            if isinstance(block.input.subagent_type, str):
-                self.agent_types[call.id] = block.input.subagent_type
         if builder is None:
             self._builders[call_id] = CallBuilder(call)
             return
