@@ -86,11 +86,18 @@ class Archive:
 
     @staticmethod
     def _add_call(builder: TranscriptBuilder, name: str, fate: str) -> None:
-        call = builder.call("Bash", {"command": name}, id=name, after_ms=700)
+        if fate == "wrote":
+            file = {"file_path": f"/w/{name}.txt", "content": "one\ntwo\n"}
+            call = builder.call("Write", file, id=name, after_ms=700)
+            builder.result(call, claude_results.written(file["file_path"], file["content"]), after_ms=300)
+            return
+        call = builder.call("Bash", {"command": f"grep {name} x"}, id=name, after_ms=700)
         if fate == "succeeded":
             builder.result(call, claude_results.ran("x"), after_ms=300)
         elif fate == "failed":
             builder.result(call, claude_results.failed("boom"), after_ms=300)
+        elif fate == "nothing":
+            builder.result(call, claude_results.exited(1), after_ms=300)
 
 
 def sums(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
@@ -133,9 +140,72 @@ def sums(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def disagreements(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
-    result = sums(folder, *text)
+def sums_in_filter(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
+    """Return what the commands that take a filter on calls count in it."""
+
+    def ask(*command: str | Path) -> list[dict[str, Any]]:
+        return rows(run(*command, *text, "--json", env=NO_CACHE))
+
+    if "--tool" in text and not any(
+        row["tool"] == "Bash" for row in rows(run("calls", folder, "--json", env=NO_CACHE))
+    ):
+        return {}
+    calls = [row for row in ask("calls", folder) if row["state"] != "orphan_result"]
+    if not calls:
+        return {}
+    (stats,), (time,), (compared,) = ask("stats", folder), ask("time", folder), ask("compare", folder, folder)
+    errors, changes = ask("errors", folder), ask("files", folder)
+    side = compared["a"]
+    failed = sum(row["state"] != "succeeded" and row["error_kind"] != "nothing_found" for row in calls)
+    largest = max(errors, key=lambda row: row["count"], default=None)
+    written = [row for row in calls if row["tool"] == "Write" and row["state"] == "succeeded"]
+    is_period = "--since" in text or "--until" in text  # for `files`, a change belongs to the time of its result
+    usage = (
+        [] if "--tool" in text else [ask("usage", folder, "--by", by) for by in ("day", "session", "model", "agent")]
+    )
+    return {
+        "calls": {
+            "calls": len(calls), "stats": stats["calls"], "time": time["calls"], "compare": side["calls"],
+            "tools": sum(row["calls"] for row in stats["tools"]), "compared tools": sum(side["tools"].values()),
+            "timed tools": sum(row["calls"] for row in time["tools"]),
+        },
+        "failed": {
+            "calls": failed, "stats": stats["errors"], "compare": side["failed"],
+            "errors": sum(row["count"] for row in errors if row["kind"] not in ("orphan_result", "nothing_found")),
+            "kinds": sum(side["failures"].values()),
+        },
+        "found nothing": {
+            "stats": stats["nothing_found"], "calls": sum(row["error_kind"] == "nothing_found" for row in calls),
+            "errors": sum(row["count"] for row in errors if row["kind"] == "nothing_found"),
+        },
+        "group": {} if largest is None else {
+            "errors": largest["count"], "calls": len(ask("calls", folder, "--group", largest["id"])),
+        },
+        "changes": {
+            "calls": len(written), "compare": sum(side["files"].values()),
+            "files": len(written) if is_period else sum(row["changes"] for row in changes),
+        },
+        "tokens": {
+            "stats": sum(stats["tokens"].values()), "compare": sum(side["tokens"].values()),
+            **{f"usage {n}": sum(row[field] for row in by for field in stats["tokens"]) for n, by in enumerate(usage)},
+        } if usage else {},
+        "requests": {
+            "compare": side["requests"],
+            **{f"usage {n}": sum(row["requests"] for row in by) for n, by in enumerate(usage)},
+        } if usage else {},
+    }  # fmt: skip
+
+
+def disagreements(result: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: numbers for name, numbers in result.items() if len({str(n) for n in numbers.values()}) > 1}
+
+
+FILTERS = (
+    (), ("--since", "2026-11-02T10:00:02Z"), ("--until", "2026-11-02T11:00:01Z"), ("--tool", "Bash"),
+    ("--since", "2026-11-02T10:00:01Z", "--until", "2026-11-02T11:00:02Z"), ("--tool", "Task", "--tool", "b*"),
+    ("--tool", "bash", "--since", "2026-11-02T10:00:01Z"),
+)  # fmt: skip
+"""Some of the periods begin or end within a session."""
 
 
 @requirement("history.one-truth")
@@ -143,14 +213,17 @@ def disagreements(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
 @given(
     st.lists(
         st.tuples(
-            Kinds, st.sampled_from(VERSIONS), st.lists(st.sampled_from(["succeeded", "failed", "open"]), max_size=3),
+            Kinds, st.sampled_from(VERSIONS),
+            st.lists(st.sampled_from(["succeeded", "failed", "open", "wrote", "nothing"]), max_size=3),
             st.integers(0, 2),
         ),
         min_size=1, max_size=4,
     ),
-    st.booleans(),
+    st.booleans(), st.sampled_from(FILTERS),
 )  # fmt: skip
-def test_totals_of_all_commands_agree(sessions: list[tuple[str, str, list[str], int]], others: bool) -> None:
+def test_totals_of_all_commands_agree(
+    sessions: list[tuple[str, str, list[str], int]], others: bool, text: tuple[str, ...]
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         archive = Archive(Path(name))
         for kind, version, fates, agents in sessions:
@@ -159,8 +232,11 @@ def test_totals_of_all_commands_agree(sessions: list[tuple[str, str, list[str], 
             (archive.folder / "empty.jsonl").touch()
             (archive.folder / "other.jsonl").write_bytes(OTHER_PROGRAM)
 
-        assert disagreements(archive.folder) == {}
-        assert disagreements(archive.folder, "--since", "2026-11-02T10:30:00Z") == {}  # between two sessions
+        assert disagreements(sums(archive.folder)) == {}
+        if text:
+            assert disagreements(sums_in_filter(archive.folder, *text)) == {}
+        else:
+            assert disagreements(sums(archive.folder, "--since", "2026-11-02T10:30:00Z")) == {}  # between two sessions
 
 
 @requirement("history.one-truth")
@@ -169,7 +245,22 @@ def test_totals_of_all_commands_agree_on_real_transcripts() -> None:
     projects = sorted((CORPUS / "claude/.claude/projects").iterdir())[::4]
     for folder in (*projects, CORPUS / "codex/.codex/sessions/2025"):
         # `usage` separates cached tokens, and `errors` leaves some kinds out.
-        assert disagreements(folder).keys() <= {"tokens", "failed"}, folder
+        assert disagreements(sums(folder)).keys() <= {"tokens", "failed"}, folder
+
+
+@requirement("history.one-truth")
+def test_commands_agree_on_the_requests_of_a_subagent(tmp_path: Path) -> None:
+    Archive(tmp_path).add("plain", "2.1.325", ["succeeded"], 1)
+    (agent,) = {row["agent"] for row in rows(run("calls", tmp_path, "--json")) if row["agent"]}
+
+    def ask(*command: str | Path) -> dict[str, Any]:
+        return one_row(run(*command, "--agent", agent, "--json", env=NO_CACHE))
+
+    usage, stats, compared = ask("usage", tmp_path), ask("stats", tmp_path), ask("compare", tmp_path, tmp_path)["a"]
+
+    assert usage["requests"] == compared["requests"] > 0
+    assert compared["tokens"] == stats["tokens"] == {name: usage[name] for name in stats["tokens"]}
+    assert compared["calls"] == stats["calls"] == 1
 
 
 @requirement("history.one-truth")

@@ -108,13 +108,14 @@ def summarize_side(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
+    agent: str | None = None,
     accepts_call: CallPredicate = lambda _: True,
 ) -> ComparedSide:
     """Sum the calls, times and requests of these files in a period, each counted once."""
     sheet = Timesheet.from_files([file.time for file in files], since=since, until=until)
     calls = [item.call for item in sheet.calls if accepts_call(item.call)]
     failures = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
-    requests = filter_requests(join_requests(file.usage for file in files), since, until)
+    requests = filter_requests(join_requests(file.usage for file in files), since, until, agent)
     usage = sum_usage(name, requests, prices)
     sessions = {session.id for session in sheet.sessions} | {request.session for request in requests}
     if since is None and until is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -84,7 +85,12 @@ def command(
     sessions that began alike, the output shows where they part.
     """
     table = load_prices(prices)
-    accepts_call = call_filter.without_file_filters().accepts_call
+    summarize = partial(
+        summarize_side,
+        prices=table,
+        agent=call_filter.agent,
+        accepts_call=call_filter.without_file_filters().accepts_call,
+    )
     if at is not None:
         if call_filter.since is not None and call_filter.since >= at:
             raise click.UsageError("--since must be earlier than --at")
@@ -93,18 +99,15 @@ def command(
         files = read_filtered_files(names, _JOB, call_filter, last=False)
         sides = [files]
         comparison = compare_sides(
-            summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
-            summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
+            summarize("before", files, since=call_filter.since, until=at),
+            summarize("after", files, since=at, until=call_filter.until),
         )
     elif len(names) < 2 or not all(to_path(folder).is_dir() for folder in names[2:]):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
         sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
         since, until = call_filter.since, call_filter.until
-        a, b = (
-            summarize_side(name, files, table, since=since, until=until, accepts_call=accepts_call)
-            for name, files in zip(names[:2], sides, strict=True)
-        )
+        a, b = (summarize(name, files, since=since, until=until) for name, files in zip(names[:2], sides, strict=True))
         comparison = compare_sides(a, b, _parting_of(*sides))
     if not comparison.a.calls and not comparison.b.calls:
         compared = [file.file for side in sides for file in side]
