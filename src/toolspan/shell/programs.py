@@ -254,8 +254,11 @@ class _ProgramFinder:
         else:
             if source == "=":
                 self.unclear.append("A word that begins with an equals sign")
+            unclear_count = len(self.unclear)
             builder.words.append(self._parse_word(node))
             builder.sources.append(source.replace("\\\n", ""))
+            if builder.words[0].text == "echo" and syntax.ARITHMETIC_WORD.fullmatch(source):
+                del self.unclear[unclear_count:]
 
     def _parse_word(self, node: Node) -> ShellWord:
         substitutions: list[CharRange] = []
@@ -423,7 +426,8 @@ class _ProgramFinder:
             self.uncertainties.append("a here-document is not understood")
         builder.has_stdin = True
         literal = syntax.QUOTE_OR_ESCAPE.search(self._text, self._start(start), self._end(start)) is not None
-        if not literal:
+        is_sed = bool(builder.words) and builder.words[0].text == "sed"  # the client searches its line for a backslash
+        if not literal or (is_sed and self._text[self._start(start)] == "\\"):
             self.unclear.append("A here-document with expansions")
         if not parts.keys() <= syntax.HEREDOC_NODES:
             self._visit_after_mark(children, builder)

@@ -119,9 +119,7 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         return
     if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"
-    elif re.search(r"[$`]|[<>]\(", source) and not any(
-        pattern.fullmatch(source) for pattern in (HOME_WORD, QUOTED_DOCUMENT, ARITHMETIC_WORD)
-    ):
+    elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
 
 

@@ -20,7 +20,7 @@ Fields of an entry:
 - `numbers`: `-5` is an option
 - `literals`: arguments that are patterns are not understood, although no file name is dangerous
 - `edits`: the mode `acceptEdits` covers the program
-- `bare`: the program is understood only without variables and wrappers before it
+- `bare`: the program is understood only without variables, redirects, wrappers and quotes before or around its name
 - `like`: an entry of the same file whose fields are the defaults and whose options are added
 - `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader below
 """
@@ -236,7 +236,7 @@ _TEXT_FORMS = {
     "format": re.compile(r"\+.*", re.DOTALL),
     "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
     "name": re.compile(r"[A-Za-z][\w.+-]*"),
-    "topic": re.compile(r"[^/~]+"),
+    "topic": re.compile(r"(?!\.)[^/~]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
 _VALUE_FORMS = {"count": re.compile(r"\d+\Z"), "format": re.compile(r".*%|(?:oneline|short|medium|full|fuller|raw)\Z")}
@@ -456,7 +456,7 @@ class _ArgumentReader:
             return words[0].text
         only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
         for at, word in enumerate(words):
-            if word.has_expansion and (_GLOB.search(word.text) or "$PWD" in word.text):
+            if word.has_substitution or (word.has_expansion and (_GLOB.search(word.text) or "$PWD" in word.text)):
                 return word.text
             if at and ((only_numbers and not _NUMBER.fullmatch(word.text)) or ("[" in word.text and "$" in word.text)):
                 return word.text

@@ -25,6 +25,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
+        "git log $((1))", "printf x $((1))", "which $((1))",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -39,7 +40,8 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
         "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
         "timeout 5 date", "echo $((1 + 2))", "[[ a && b ]]", "[[ -f x && (a || b < c) ]] && ls", '[ -z "" ]',
         "ls -la \\\n", "ls && ls \\\n", "git branch --sort=x --list", "git branch -r -l x", "git tag --contains x",
-        "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"",
+        "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"", "command -- ls",
+        "man 1 ls",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:

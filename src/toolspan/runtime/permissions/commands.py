@@ -287,7 +287,7 @@ class _CommandChecker:
         if inner is not program and not _is_understood_wrapper(program, inner):
             return False
         if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
-            return False
+            return False  # `[` is a word of the shell for the client
         if inner.name == "cd":
             return self._follow_cd(inner)
         arguments = inner.arguments
@@ -297,7 +297,10 @@ class _CommandChecker:
 
     def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
         """Check the files of a program whose arguments are understood."""
-        if spec.bare and (program.variables or not inner.text.startswith(inner.name)):
+        has_input = program.stdin_text is not None and inner.name == "hostname"
+        if spec.bare and (
+            program.variables or program.redirected_first or has_input or not inner.text.startswith(inner.name)
+        ):
             return False
         if inner.name in _REPOSITORY_PROGRAMS:
             if not self._is_in_own_repository():
@@ -305,6 +308,7 @@ class _CommandChecker:
             self._writes.append(program.text)  # a `cd` elsewhere in the line may come first
         changed = arguments.changed
         if not changed and "write*" in spec.roles:
+            self._writes.append(program.text)
             return spec.edits and self._allowed.edits
         if changed:
             self._writes.append(program.text)
@@ -598,7 +602,7 @@ def _is_understood_wrapper(program: Program, inner: Program) -> bool:
         return False
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
-    return {name, *rest} <= {"builtin", "command", "noglob", "-p"}
+    return {name, *rest} <= {"builtin", "command", "noglob", "-p", "--"}
 
 
 def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:

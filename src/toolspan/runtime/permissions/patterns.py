@@ -154,14 +154,17 @@ def matches_program(program: Program, pattern: str) -> bool:
     """
     if program.spelling and not pattern.endswith((":*", " *")):
         return matches_command(program.spelling, pattern, granting=True)
-    inner = strip_wrappers(program)
+    inner = strip_wrappers(program, through_xargs=False)
     if matches_command(program.text, pattern, granting=True) and (inner is program or not program.variables):
         return True
-    return (
-        inner is not program
-        and is_plainly_wrapped(program, inner)
-        and matches_command(inner.text, pattern, granting=True)
-    )
+    if inner is not program and not is_plainly_wrapped(program, inner):
+        return False
+    # Behind `xargs`, the client knows only prefixes, and no other wrapper.
+    is_prefix = "*" in pattern and "*" not in pattern[:-1]
+    behind_xargs = inner.text.removeprefix("xargs ")
+    if inner.name == "xargs" and is_prefix and matches_command(behind_xargs, pattern, granting=True):
+        return True
+    return inner is not program and matches_command(inner.text, pattern, granting=True)
 
 
 _EXACT_ONLY = frozenset({
