@@ -534,6 +534,8 @@ class _ArgumentReader:
             return name.text
         if any(word.has_expansion and (_GLOB.search(word.text) or name.text != "echo") for word in fixed):
             return name.text
+        if any(map(self._is_uncertain, fixed)):
+            return name.text
         self._add(name, "text")
         if any(word.text[:2] == "--" and "=" in word.text for word in fixed):
             return name.text
