@@ -35,8 +35,13 @@ def find_programs(line: str) -> LinePrograms:
     if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
-    if syntax.CONTINUED_END.search(line) and "|" not in line:  # the parser does not expect the end of the line there
-        return replace(find_programs(line.rstrip()[:-1]), text=line)
+    if "\\\n" in line:
+        if syntax.PIPE_BEFORE_BREAK.search(line):
+            unclear.append("A blank after a backslash")
+        if "|" not in line and syntax.CONTINUED_END.search(
+            line
+        ):  # the parser does not expect the end of the line there
+            return replace(find_programs(line.rstrip()[:-1]), text=line)
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
         return LinePrograms(line, tuple(plain_programs), unclear=tuple(unclear))

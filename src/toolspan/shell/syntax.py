@@ -79,13 +79,14 @@ NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
     ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
-    ("A blank after a backslash", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))|(?<!\|)\|&?[ \t]*\\\n")),
+    ("A blank after a backslash", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
 )
 """Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
 
 perf: The lookbehind follows the first character, so that the regex engine searches for that.
 """
+PIPE_BEFORE_BREAK = re.compile(r"(?<!\|)\|&?[ \t]*\\\n")
 CONTINUED_END = re.compile(r"[ \t]\\\n\s*\Z")
 TEST_OPERATOR = re.compile(
     r"""(?<!['"\\])(?:&&|\|\||(?<=\s)[<>](?=\s)|(?<=[\s(])\((?=[\s\w])|(?<=[\s\w)])\)(?=[\s)&|]))(?!['"])"""
