@@ -173,7 +173,8 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
         re.compile(
             r"phone|mobil|handy|born\b|fax|tel\b|cell\b|whatsapp|telefon|tél|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
             r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|sozialver|user\.name|steuer|street|avenue|road\b|boulevard|lane\b|terrace|drive\b|court\b|ave\b|blvd|straße|strasse|str\.|allee|platz|weg\b"
-            r"|gasse|number|personnummer|fiscale|nir\b|ein\b|imei|vin\b|pesel|bsn\b|curp\b|nif\b|sort\b|pan\b|account|konto|name\"|name\\"
+            r"|gasse|number|personnummer|fiscale|nir\b|ein\b|imei|vin\b|pesel|bsn\b|curp\b|nif\b|sort\b|pan\b|account|konto|full_?name|first_?name"
+            r"|last_?name|given_?name|family_?name|surname|middle_?name|maiden_?name"
             r"|latitude|longitude|lat\b|lng\b|lon\b|address"
         ),
     ),

@@ -291,7 +291,8 @@ _MANIFEST_DATA = re.compile(
 )
 _MAX_HEAD = 400
 _TABLE_HEAD = re.compile(r"\|?(?:[ ]*\"?\w[\w .#-]{0,40}\"?[ ]*[|,;\t]){1,40}[ ]*(?:\"?\w[\w .#-]{0,40}\"?[ ]*\|?)?")
-_COLUMN = re.compile(r"(?i)(?:password|passwd|passphrase|passwort|pwd|secret|token|api[_ ]?key)[\"']?[ ]*(?=[,;|\t\n])")
+_FIRST_LINES = 3
+_TABLE_RULE = re.compile(r"\n\|?[ ]?:?---*:?[ ]?\|")
 
 
 def find_named_values(text: str) -> Iterator[SecretMatch]:
@@ -326,21 +327,22 @@ def _find_in_manifests(text: str) -> Iterator[SecretMatch]:
 
 
 def _find_in_tables(text: str) -> Iterator[SecretMatch]:
-    """Yield the cells below the head of a column for passwords, in CSV and Markdown."""
-    end = 0
-    for head in _COLUMN.finditer(text):
-        if head.start() < end:
-            continue
-        start, end = text.rfind("\n", 0, head.start()) + 1, text.find("\n", head.end())
-        line = text[start:end] if end >= 0 else ""
+    """Yield the cells below the head of a column for passwords, in Markdown and in CSV at the beginning of a text."""
+    ends = [rule.start() for rule in _TABLE_RULE.finditer(text)] if "--" in text else []
+    at = -1
+    for _ in range(_FIRST_LINES):
+        if (at := text.find("\n", at + 1)) < 0:
+            break
+        ends.append(at)
+    for end in ends:
+        line = text[text.rfind("\n", 0, end) + 1 : end]
         separator = next((mark for mark in "|\t;," if mark in line), None)
         if separator is None or len(line) > _MAX_HEAD or not _TABLE_HEAD.fullmatch(line):
-            end = head.end()
             continue
         names = [cell.strip(" \"'") for cell in line.split(separator)]
         columns = [n for n, name in enumerate(names) if name_strength(name) >= NameStrength.STRONG]
         while columns and end >= 0:
-            start, end = end + 1, text.find("\n", end + 1)
+            start, end = end + 1, text.find("\n", end + 1)  # noqa: PLW2901
             row = text[start : end if end >= 0 else len(text)]
             cells = row.split(separator)
             if len(cells) != len(names):
@@ -348,6 +350,5 @@ def _find_in_tables(text: str) -> Iterator[SecretMatch]:
             for column in columns:
                 value = cells[column].strip(" \"'\r")
                 if looks_like_password(value):
-                    at = start + sum(map(len, cells[:column])) + column + cells[column].index(value)
-                    yield SecretMatch(at, at + len(value), "secret", "table")
-        end = len(text) if end < 0 else start
+                    place = start + sum(map(len, cells[:column])) + column + cells[column].index(value)
+                    yield SecretMatch(place, place + len(value), "secret", "table")
