@@ -7,8 +7,10 @@ The files of one call to `merge_facts` must include every file that shares a key
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Sequence
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -19,17 +21,20 @@ from msgspec.structs import asdict
 from toolspan.analysis.errors import is_unsuccessful, recovery_by_call
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.timesheet import Timesheet
+from toolspan.analysis.timing import TimeSplit
 from toolspan.analysis.usage import join_requests
 from toolspan.formats.registry import foreign_file_problem, format_of_path, parse_file_name
 from toolspan.reading.history import CallTable
 from toolspan.reading.rows import CallRow
 from toolspan.tables.facts import CallPlace, FileFacts, make_summary, make_time, make_usage
 from toolspan.tables.schema import TABLES
-from toolspan.types.session import RequestUsage
+from toolspan.types.session import Finding, RequestUsage
 from toolspan.types.span import parse_timestamp
 
-Row = dict[str, Any]
+Columns = dict[str, Sequence[Any]]
+"""perf: the values of each column. A dict per row would take twice the time."""
 UNKNOWN_DAY = "unknown"
+_USUAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT(?!24)\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 T = TypeVar("T")
 
 
@@ -64,136 +69,158 @@ def decode_blob(data: bytes, kind: type[T]) -> T:
     return msgspec.msgpack.decode(data, type=kind)
 
 
-def merge_facts(files: Sequence[FileFacts]) -> dict[str, list[Row]]:
-    """Return the rows of each table, with the partition columns."""
+def merge_facts(files: Sequence[FileFacts]) -> dict[str, Columns]:
+    """Return the columns of each table, with the partition columns. Columns that are missing are empty."""
     files = sorted(files, key=lambda file: file.head.file)
     transcripts = [file for file in files if file.head.problem != foreign_file_problem(file.head.file)]
     call_table = CallTable([make_summary(file.head, file.summary.calls, file.requests) for file in transcripts])
-    rows = {
-        "calls": list(_call_rows(transcripts, call_table)),
-        "sessions": list(_session_rows(transcripts, call_table)),
-        "requests": list(_request_rows(transcripts)),
-        "file_changes": list(_change_rows(transcripts, call_table)),
-        "findings": [row for file in files for row in _finding_rows(file)],
-        "files": [_file_row(file) for file in files],
+    columns = {
+        "calls": _call_columns(transcripts, call_table),
+        "sessions": _session_columns(transcripts, call_table),
+        "requests": _request_columns(transcripts),
+        "file_changes": _change_columns(transcripts, call_table),
+        "findings": _finding_columns(files),
+        "files": _file_columns(files),
     }
-    assert rows.keys() == TABLES.keys()
-    return rows
+    assert columns.keys() == TABLES.keys()
+    return columns
 
 
-def _partition(dialect: str, *times: str | None) -> Row:
-    time = next((time for at in times if at and (time := parse_timestamp(at))), None)
-    return {"dialect": dialect, "day": UNKNOWN_DAY if time is None else f"{time.astimezone(UTC):%Y-%m-%d}"}
+def _fields(table: str, items: Sequence[Struct]) -> Columns:
+    """Return the columns of a table that are fields of structs."""
+    fields = items[0].__struct_fields__ if items else ()
+    return {column.name: _values(items, column.name) for column in TABLES[table] if column.name in fields}
 
 
-def _time_columns(name: str, text: str | None) -> Row:
-    """Return a time in UTC, and the recorded text if it cannot be made from it."""
+def _values(items: Iterable[object], name: str) -> list[Any]:
+    return list(map(attrgetter(name), items))
+
+
+def _days(times: Iterable[str | None]) -> list[str]:
+    return [_day(text) for text in times]
+
+
+def _day(text: str | None) -> str:
     time = parse_timestamp(text)
     if text is None or time is None:
-        return {name: None, f"{name}_text": text}
-    utc = time.astimezone(UTC).replace(tzinfo=None)
-    return {name: utc, f"{name}_text": None if text == format_timestamp(utc) else text}
+        return UNKNOWN_DAY
+    return text[:10] if _USUAL_TIME.fullmatch(text) else f"{time.astimezone(UTC):%Y-%m-%d}"
 
 
-def format_timestamp(time: datetime) -> str:
-    """Return a time in UTC as most clients write it."""
-    return time.isoformat(timespec="milliseconds") + "Z"
+def _times(name: str, texts: Sequence[str | None]) -> Columns:
+    """Return times in UTC, and the recorded texts that cannot be made from them."""
+    times: list[datetime | None] = []
+    unusual: list[str | None] = []
+    for text in texts:
+        time = parse_timestamp(text)
+        times.append(time and time.astimezone(UTC).replace(tzinfo=None))
+        unusual.append(None if text is None or (time and _USUAL_TIME.fullmatch(text)) else text)
+    return {name: times, f"{name}_text": unusual}
 
 
-def _call_rows(files: Sequence[FileFacts], call_table: CallTable) -> Iterator[Row]:
+def _call_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
+    rows, group_of = call_table.calls, call_table.lineages.group_of
     by_file = {file.head.file: file for file in files}
+    groups = {file.head.file: group_of(file.head.file) for file in files}
     copies: dict[tuple[str, Hashable], list[CallCopy]] = {}
     for file in files:
-        group = call_table.lineages.group_of(file.head.file)
+        group = groups[file.head.file]
         for position, row in enumerate(file.summary.calls):
             copies.setdefault((row.id, group), []).append(CallCopy(row, position, file.places.get(row.id)))
-    endings = recovery_by_call([ending for file in files for ending in file.endings])
-    for row in call_table.calls:
-        file = by_file[row.file]
-        own = copies[row.id, call_table.lineages.group_of(row.file)]
-        copy = next(copy for copy in own if copy.row.file == row.file)
-        yield _call_row(row, copy, own, file, endings.get((row.id, row.batch)) if row.error_group else None)
-
-
-def _call_row(row: CallRow, copy: CallCopy, copies: Sequence[CallCopy], file: FileFacts, ending: Any) -> Row:
-    place, (request, result) = copy.place, (row.request_bytes, row.result_bytes)
-    own = request or result or (None, None)
-    given, text = file.contents.get(row.id, (None, None))
-    values = {
-        **asdict(row),
-        **_partition(row.dialect, row.requested or row.finished),
-        **_time_columns("requested", row.requested),
-        **_time_columns("finished", row.finished),
-        "uri": row.file,
-        "position": copy.position,
-        "offset": own[0],
-        "length": own[1],
-        "result_offset": result[0] if result else None,
-        "result_length": result[1] if result else None,
-        "mcp_server": _mcp_server(row.tool),
-        "project": file.head.info.cwd,
-        "recovered": ending.recovered if ending else False if row.error_group else None,
-        "recovered_by": ending.by if ending else None,
-        "hooks": [asdict(hook) for hook in row.hooks],
-        "evidence": [{"rule": rule, "text": text} for rule, text in row.evidence],
-        "other_files": len({copy.row.file for copy in copies}) - 1,
-        "input": given,
-        "result": text,
+    all_copies = [copies[row.id, groups[row.file]] for row in rows]
+    chosen = [
+        next(copy for copy in own if copy.row.file == row.file) for row, own in zip(rows, all_copies, strict=True)
+    ]
+    places = [copy.place for copy in chosen]
+    by_call = recovery_by_call([ending for file in files for ending in file.endings])
+    endings = [by_call.get((row.id, row.batch)) if row.error_group else None for row in rows]
+    contents = [by_file[row.file].contents.get(row.id, (None, None)) for row in rows]
+    requests, results = _values(rows, "request_bytes"), _values(rows, "result_bytes")
+    own_bytes = [request or result or (None, None) for request, result in zip(requests, results, strict=True)]
+    is_storable = _is_storable(rows)
+    return {
+        **_fields("calls", rows),
+        **_times("requested", _values(rows, "requested")),
+        **_times("finished", _values(rows, "finished")),
+        "dialect": _values(rows, "dialect"),
+        "day": _days(row.requested or row.finished for row in rows),
+        "uri": _values(rows, "file"),
+        "position": _values(chosen, "position"),
+        "offset": [offset for offset, _ in own_bytes],
+        "length": [length for _, length in own_bytes],
+        "result_offset": [result and result[0] for result in results],
+        "result_length": [result and result[1] for result in results],
+        "mcp_server": [_mcp_server(row.tool) for row in rows],
+        "project": [by_file[row.file].head.info.cwd for row in rows],
+        "recovered": [
+            ending.recovered if ending else False if row.error_group else None
+            for row, ending in zip(rows, endings, strict=True)
+        ],
+        "recovered_by": [ending and ending.by for ending in endings],
+        "hooks": [[asdict(hook) for hook in row.hooks] if row.hooks else () for row in rows],
+        "other_files": [len({copy.row.file for copy in own}) - 1 if len(own) > 1 else 0 for own in all_copies],
+        "input": [given for given, _ in contents],
+        "result": [text for _, text in contents],
+        "wait_ms": [place and place.wait_ms for place in places],
+        "wait_certainty": [place and place.certainty for place in places],
+        "run_ms": [place and place.run_ms for place in places],
+        "hooks_ms": [place and place.hooks_ms for place in places],
+        "took_ms": [place and place.took_ms for place in places],
+        "_place": [place and msgspec.msgpack.encode((place.agent, place.position, place.pauses)) for place in places],
+        "_copies": [
+            encode_blob(own)
+            if len(own) > 1 or copy.row != row or not (is_storable or _is_storable(row))
+            else None
+            for row, copy, own in zip(rows, chosen, all_copies, strict=True)
+        ],
     }
-    if place is not None:
-        values |= {
-            "wait_ms": place.wait_ms,
-            "wait_certainty": place.certainty,
-            "run_ms": place.run_ms,
-            "hooks_ms": place.hooks_ms,
-            "took_ms": place.took_ms,
-            "_place": msgspec.msgpack.encode((place.agent, place.position, place.pauses)),
-        }
-    if len(copies) > 1 or copy.row != row or not _is_storable(row):
-        values["_copies"] = encode_blob(copies)
-    return values
 
 
-def _is_storable(row: Struct) -> bool:
+def _is_storable(value: object) -> bool:
     try:
-        msgspec.msgpack.encode(row)
+        msgspec.msgpack.encode(value)
     except (UnicodeEncodeError, OverflowError):
         return False
     return True
 
 
 def _mcp_server(tool: str | None) -> str | None:
-    prefix, _, rest = (tool or "").partition("__")
-    server, separator, _ = rest.partition("__")
-    return server if prefix == "mcp" and separator else None
+    if tool is None or not tool.startswith("mcp__"):
+        return None
+    server, separator, _ = tool.removeprefix("mcp__").partition("__")
+    return server if separator else None
 
 
-def _session_rows(files: Sequence[FileFacts], call_table: CallTable) -> Iterator[Row]:
+def _session_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
     times = [make_time(file.head, file.agents, file.summary.calls, file.places) for file in files]
-    sheets = {sheet.id: sheet for sheet in Timesheet.from_files(times).sessions}
-    for session in call_table.sessions:
-        info, calls = session.file.info, call_table.calls_by_session[session.id]
-        split = asdict(sheets[session.id].main.split) if session.id in sheets else {}
-        yield {
-            **asdict(info),
-            **_partition(info.dialect, session.started_at),
-            **_time_columns("started", session.started_at),
-            **_time_columns("ended", session.ended_at),
-            **asdict(call_table.tokens_by_session[session.id]),
-            **split,
-            "uri": session.file.file,
-            "position": 0,
-            "id": session.id,
-            "project": session.cwd or parse_file_name(PurePath(session.file.file)).project,
-            "calls": sum(row.state != "orphan_result" for row in calls),
-            "failed": sum(map(is_unsuccessful, calls)),
-            "agents": len(session.agents),
-            "malformed": sum(file.counts.malformed for file in session.files),
-            "files": [file.file for file in session.files],
-        }
+    sheets = {sheet.id: sheet.main.split for sheet in Timesheet.from_files(times).sessions}
+    sessions = call_table.sessions
+    infos = [session.file.info for session in sessions]
+    calls = [call_table.calls_by_session[session.id] for session in sessions]
+    splits = [sheets.get(session.id) for session in sessions]
+    return {
+        **_fields("sessions", infos),
+        **_times("started", _values(sessions, "started_at")),
+        **_times("ended", _values(sessions, "ended_at")),
+        **_fields("sessions", [call_table.tokens_by_session[session.id] for session in sessions]),
+        **{name: [split and getattr(split, name) for split in splits] for name in TimeSplit.__struct_fields__},
+        "dialect": _values(infos, "dialect"),
+        "day": _days(_values(sessions, "started_at")),
+        "uri": [session.file.file for session in sessions],
+        "position": [0] * len(sessions),
+        "id": _values(sessions, "id"),
+        "project": [
+            session.cwd or parse_file_name(PurePath(session.file.file)).project for session in sessions
+        ],
+        "calls": [sum(row.state != "orphan_result" for row in rows) for rows in calls],
+        "failed": [sum(map(is_unsuccessful, rows)) for rows in calls],
+        "agents": [len(session.agents) for session in sessions],
+        "malformed": [sum(file.counts.malformed for file in session.files) for session in sessions],
+        "files": [[file.file for file in session.files] for session in sessions],
+    }
 
 
-def _request_rows(files: Sequence[FileFacts]) -> Iterator[Row]:
+def _request_columns(files: Sequence[FileFacts]) -> Columns:
     usages = [make_usage(file.head, file.requests) for file in files]
     recorded = {(request.file, request.id): request.tokens for request in join_requests(usages, as_recorded=True)}
     copies: dict[tuple[str, str], list[RequestCopy]] = {}
@@ -202,94 +229,108 @@ def _request_rows(files: Sequence[FileFacts]) -> Iterator[Row]:
             key = (file.head.file if name.startswith("#") else "", name)
             copies.setdefault(key, []).append(RequestCopy(file.head.file, position, usage))
     cost = load_prices().cost
-    for request in join_requests(usages):
-        own = copies[request.file if request.id.startswith("#") else "", request.id]
-        copy = next(copy for copy in own if copy.uri == request.file)
-        tokens = recorded[request.file, request.id]
-        yield {
-            **{name: getattr(request, name) for name in _REQUEST_FIELDS},
-            **_partition(request.dialect, copy.usage.at),
-            **_time_columns("at", copy.usage.at),
-            **asdict(request.tokens),
-            "uri": request.file,
-            "position": copy.position,
-            "recorded_input_tokens": tokens.input_tokens,
-            "cost_usd": cost(
-                request.model, request.at, request.tokens, cache_write_1h=request.cache_write_1h, fast=request.fast
-            ),
-            "sidechain": copy.usage.sidechain,
-            "recorded_model": copy.usage.model,
-            "_copies": encode_blob(own) if len(own) > 1 or not _is_storable(copy.usage) else None,
-        }
+    requests = list(join_requests(usages))
+    all_copies = [copies[request.file if request.id.startswith("#") else "", request.id] for request in requests]
+    chosen = [
+        next(copy for copy in own if copy.uri == request.file)
+        for request, own in zip(requests, all_copies, strict=True)
+    ]
+    at = [copy.usage.at for copy in chosen]
+    is_storable = _is_storable([copy.usage for copy in chosen])
+    return {
+        **_fields("requests", requests),
+        **_fields("requests", _values(requests, "tokens")),
+        **_times("at", at),
+        "dialect": _values(requests, "dialect"),
+        "day": _days(at),
+        "uri": _values(requests, "file"),
+        "position": _values(chosen, "position"),
+        "recorded_input_tokens": [recorded[request.file, request.id].input_tokens for request in requests],
+        "cost_usd": [
+            cost(request.model, request.at, request.tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
+            for request in requests
+        ],
+        "sidechain": [copy.usage.sidechain for copy in chosen],
+        "recorded_model": [copy.usage.model for copy in chosen],
+        "_copies": [
+            encode_blob(own) if len(own) > 1 or not (is_storable or _is_storable(copy.usage)) else None
+            for copy, own in zip(chosen, all_copies, strict=True)
+        ],
+    }
 
 
-_REQUEST_FIELDS = ("id", "model", "cache_write_1h", "fast", "session", "project", "agent", "agent_id")
-
-
-def _change_rows(files: Sequence[FileFacts], call_table: CallTable) -> Iterator[Row]:
+def _change_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
     counted = {(row.file, row.id): row for row in call_table.calls}
-    for file in files:
-        for position, change in enumerate(file.changes):
-            row = counted.get((file.head.file, change.call))
-            if row is not None:
-                yield {
-                    **asdict(change),
-                    **_partition(row.dialect, change.at),
-                    **_time_columns("at", change.at),
-                    "uri": file.head.file,
-                    "position": position,
-                    "session": row.session,
-                    "project": file.head.info.cwd,
-                }
+    items = [
+        (file, position, change, row)
+        for file in files
+        for position, change in enumerate(file.changes)
+        if (row := counted.get((file.head.file, change.call))) is not None
+    ]
+    at = [change.at for _, _, change, _ in items]
+    return {
+        **_fields("file_changes", [change for _, _, change, _ in items]),
+        **_times("at", at),
+        "dialect": [row.dialect for _, _, _, row in items],
+        "day": _days(at),
+        "uri": [file.head.file for file, _, _, _ in items],
+        "position": [position for _, position, _, _ in items],
+        "session": [row.session for _, _, _, row in items],
+        "project": [file.head.info.cwd for file, _, _, _ in items],
+    }
 
 
-def _finding_rows(file: FileFacts) -> Iterator[Row]:
-    head = file.head
-    shared = {**_partition(_dialect_of(file), head.info.started_at), "uri": head.file}
-    if head.problem is not None:
-        is_foreign = head.problem == foreign_file_problem(head.file)
-        yield {
-            **shared,
-            "position": 0,
-            "code": "no_transcript" if is_foreign else "unreadable",
-            "severity": "error",
-            "explanation": head.problem,
-            "client": "unknown",
-            "count": 1,
-        }
-    for position, finding in enumerate(file.summary.findings):
-        place = finding.place
-        yield {
-            **shared,
-            **asdict(finding),
-            "position": position,
-            "line": place.line if place else None,
-            "offset": place.offset if place else None,
-            "length": place.length if place else None,
-        }
+def _finding_columns(files: Sequence[FileFacts]) -> Columns:
+    items = [
+        (file, position, finding)
+        for file in files
+        for position, finding in (*_problem_of(file), *enumerate(file.summary.findings))
+    ]
+    findings = [finding for _, _, finding in items]
+    places = [finding.place for finding in findings]
+    return {
+        **_fields("findings", findings),
+        "dialect": [_dialect_of(file) for file, _, _ in items],
+        "day": _days(file.head.info.started_at for file, _, _ in items),
+        "uri": [file.head.file for file, _, _ in items],
+        "position": [position for _, position, _ in items],
+        "line": [place and place.line for place in places],
+        "offset": [place and place.offset for place in places],
+        "length": [place and place.length for place in places],
+    }
+
+
+def _problem_of(file: FileFacts) -> Iterable[tuple[int, Finding]]:
+    problem = file.head.problem
+    if problem is not None:
+        is_foreign = problem == foreign_file_problem(file.head.file)
+        code = "no_transcript" if is_foreign else "unreadable"
+        yield 0, Finding(code=code, severity="error", explanation=problem, client="unknown", count=1, place=None)
 
 
 def _dialect_of(file: FileFacts) -> str:
     return file.head.info.dialect if file.head.problem is None else format_of_path(file.head.file).name
 
 
-def _file_row(file: FileFacts) -> Row:
-    head, info = file.head, file.head.info
+def _file_columns(files: Sequence[FileFacts]) -> Columns:
+    heads = [file.head for file in files]
+    infos = _values(heads, "info")
     return {
-        **_partition(_dialect_of(file), info.started_at),
-        **_time_columns("started", info.started_at),
-        **_time_columns("ended", info.ended_at),
-        "uri": head.file,
-        "position": 0,
-        "session": info.session_id,
-        "agent_id": info.agent_id,
-        "project": info.cwd,
-        "lines": head.counts.lines,
-        "malformed": head.counts.malformed,
-        "calls": len(file.summary.calls),
-        "requests": len(file.requests),
-        "problem": head.problem,
-        "_head": encode_blob(head),
-        "_time": encode_blob(file.agents) if file.agents else None,
-        "_endings": encode_blob(file.endings) if file.endings else None,
+        **_times("started", _values(infos, "started_at")),
+        **_times("ended", _values(infos, "ended_at")),
+        "dialect": list(map(_dialect_of, files)),
+        "day": _days(_values(infos, "started_at")),
+        "uri": _values(heads, "file"),
+        "position": [0] * len(files),
+        "session": _values(infos, "session_id"),
+        "agent_id": _values(infos, "agent_id"),
+        "project": _values(infos, "cwd"),
+        "lines": [head.counts.lines for head in heads],
+        "malformed": [head.counts.malformed for head in heads],
+        "calls": [len(file.summary.calls) for file in files],
+        "requests": [len(file.requests) for file in files],
+        "problem": _values(heads, "problem"),
+        "_head": list(map(encode_blob, heads)),
+        "_time": [encode_blob(file.agents) if file.agents else None for file in files],
+        "_endings": [encode_blob(file.endings) if file.endings else None for file in files],
     }

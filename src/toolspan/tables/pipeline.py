@@ -59,7 +59,6 @@ from toolspan.tables.steps import (
     merge_batch,
     open_arrow,
     read_batch,
-    write_arrow,
     write_batch,
     write_off,
 )
@@ -67,15 +66,18 @@ from toolspan.tables.steps import (
 _READ_BATCH_BYTES = 8 << 20
 _FILE_WEIGHT = 1 << 13
 """The cost of a file, in bytes."""
-_MERGE_BATCH_BYTES = 2 << 20
+_MERGE_BATCH_BYTES = 1 << 20
 """Compressed facts per merge task."""
-_WRITE_BATCH_ROWS = 20_000
-_PARTITION_WEIGHT = 200
-"""The cost of a partition, in rows."""
+_WRITE_BATCH_BYTES = 16 << 20
+"""Rows per write task, without compression."""
+_PARTITION_WEIGHT = 1 << 16
+"""The cost of a partition, in bytes."""
+_COMPRESSION = 6
+"""About how much smaller rows are in a partition."""
 _BATCHES_PER_JOB = 4
 _MAX_BATCHES = 4_096
 """More tasks than this would only give the driver more to remember."""
-_LINK_BATCH_KEYS = 1 << 22
+_LINK_BATCH_KEYS = 1 << 19
 _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
 _JOINED_KEYS = f"{STATE_FOLDER}/joined-"
@@ -293,8 +295,6 @@ class _Run:
     def _link(self, objects: Sequence[SourceObject], engine: Engine, *, is_all: bool) -> list[SourceObject]:
         """Return the objects with the groups that they belong to now."""
         paths = [str(self._folder / name) for name in self._state.key_files]
-        count = max(1, -(-sum(open_arrow(path).num_rows for path in paths) // _LINK_BATCH_KEYS))
-        bounds = [(_KEY_SPACE * n // count, _KEY_SPACE * (n + 1) // count) for n in range(count)]
         numbers = None if is_all else frozenset(item.number for item in objects)
         job = partial(link_range, paths=paths, numbers=numbers)
         parents = {item.number: item.number for item in objects}
@@ -304,7 +304,7 @@ class _Run:
                 parents[number] = number = parents[parents[number]]
             return number
 
-        for item, pairs in _run_tasks(engine, job, bounds) if paths else ():
+        for item, pairs in _run_tasks(engine, job, _split_keys(paths)) if paths else ():
             for a, b in job(item) if pairs is None else pairs:
                 if a in parents and b in parents:  # not of a version that is gone
                     first, second = sorted((find_root(a), find_root(b)))
@@ -339,11 +339,11 @@ class _Run:
         job = partial(write_batch, folder=str(self._folder), dropped=str(path))
 
         def weigh(task: WriteTask) -> int:
-            rows = sum(part.rows for part in task.slices) + (old[task.key].rows if task.old else 0)
-            return _PARTITION_WEIGHT + rows
+            size = sum(part.bytes for part in task.slices) + (old[task.key].bytes * _COMPRESSION if task.old else 0)
+            return _PARTITION_WEIGHT + size
 
         partitions = {key: partition for key, partition in old.items() if key not in keys}
-        for batch, written in _run_tasks(engine, job, _split(tasks, weigh, _WRITE_BATCH_ROWS, engine.jobs)):
+        for batch, written in _run_tasks(engine, job, _split(tasks, weigh, _WRITE_BATCH_BYTES, engine.jobs)):
             partitions |= {partition.key: partition for partition in (job(batch) if written is None else written)}
         self._written = sum(old.get(key) != partition for key, partition in partitions.items())
         return partitions
@@ -354,9 +354,9 @@ class _Run:
         used = {keys_file(item.pack) for item in objects}
         key_files = [name for name in self._state.key_files if name in used or name.startswith(_JOINED_KEYS)]
         if len(key_files) > _MAX_KEY_FILES:
-            table = join_keys([self._folder / name for name in key_files], [item.number for item in objects])
+            paths = [self._folder / name for name in key_files]
             key_files = [f"{_JOINED_KEYS}{self._state.next_number}"]
-            write_arrow(self._folder / key_files[0], table)
+            join_keys(self._folder / key_files[0], paths, [item.number for item in objects], _split_keys(paths))
         data = zstandard.compress(encode_blob(replace(self._state, objects=objects, key_files=key_files)))
         state = f"{STATE_FOLDER}/objects-{hashlib.sha256(data).hexdigest()[:24]}"
         write_file(self._folder / state, data)
@@ -400,6 +400,12 @@ def _load_state(folder: Path, manifest: Manifest | None) -> State | None:
         return decode_blob(data, State)
     except (OSError, ValueError, zstandard.ZstdError):
         return None  # damaged: read everything again
+
+
+def _split_keys(paths: Sequence[Path | str]) -> list[tuple[int, int]]:
+    """Return ranges of keys, each with about as many keys as fit into the memory of one task."""
+    count = max(1, -(-sum(open_arrow(path).num_rows for path in paths) // _LINK_BATCH_KEYS))
+    return [(_KEY_SPACE * n // count, _KEY_SPACE * (n + 1) // count) for n in range(count)]
 
 
 def _split(items: Sequence[T], weigh: Callable[[T], int], limit: int, jobs: int) -> list[tuple[T, ...]]:

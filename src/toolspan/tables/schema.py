@@ -5,7 +5,7 @@ Every table also has the partition columns `dialect` and `day`, which are in the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -246,22 +246,22 @@ def arrow_schema(table: str, *, partitions: bool = False) -> pa.Schema:
     return pa.schema(fields, metadata={"toolspan.table": table, "toolspan.schema_version": str(SCHEMA_VERSION)})
 
 
-def make_arrow_table(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows as an Arrow table with partition columns, sorted by partition, file and position.
+def make_arrow_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """Return columns as an Arrow table with partition columns, sorted by partition, file and position.
 
     Text that is not valid Unicode and numbers over 64 bits cannot be stored; they are replaced and left out.
     """
     pa = import_pyarrow()
     schema = arrow_schema(table, partitions=True)
-    ordered = sorted(rows, key=lambda row: (row["dialect"], row["day"], row["uri"], row["position"]))
     arrays = []
     for field in schema:
-        values = [row.get(field.name) for row in ordered]
+        values = columns.get(field.name)
         try:
-            arrays.append(pa.array(values, field.type))
+            arrays.append(pa.nulls(len(columns["uri"]), field.type) if values is None else pa.array(values, field.type))
         except (UnicodeEncodeError, OverflowError, pa.ArrowInvalid):
-            arrays.append(pa.array([storable(value) for value in values], field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
+            arrays.append(pa.array(map(storable, values), field.type))
+    order = [(name, "ascending") for name in ("dialect", "day", "uri", "position")]
+    return pa.Table.from_arrays(arrays, schema=schema).sort_by(order)
 
 
 _INT64 = 1 << 63
@@ -275,4 +275,4 @@ def storable(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return {name: storable(item) for name, item in value.items()}
-    return [storable(item) for item in value] if isinstance(value, list | tuple) else value
+    return type(value)(map(storable, value)) if isinstance(value, list | tuple) else value

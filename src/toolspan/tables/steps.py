@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -171,6 +172,8 @@ class RowSlice(NamedTuple):
     path: str
     start: int
     rows: int
+    bytes: int
+    """About the size of the rows."""
 
 
 class MergedRows(NamedTuple):
@@ -186,20 +189,21 @@ def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -
     name = min(item.number for item in objects)
     slices: list[RowSlice] = []
     partitions: dict[str, set[PartitionKey]] = {}
-    for table, rows in merge_facts(load_facts(objects, Path(folder))).items():
-        if not rows:
+    for table, columns in merge_facts(load_facts(objects, Path(folder))).items():
+        if not columns["uri"]:
             continue
         path = Path(scratch) / f"{name}-{table}.arrow"
-        arrow = make_arrow_table(table, rows)
+        arrow = make_arrow_table(table, columns)
         write_arrow(path, arrow)
-        start = 0
+        start, row_bytes = 0, arrow.nbytes // arrow.num_rows
         pairs = zip(arrow["dialect"].to_pylist(), arrow["day"].to_pylist(), strict=True)
         for (dialect, day), own in groupby(pairs):
             count = len(list(own))
-            slices.append(RowSlice(PartitionKey(table, dialect, day), str(path), start, count))
+            key = PartitionKey(table, dialect, day)
+            slices.append(RowSlice(key, str(path), start, count, count * row_bytes))
             start += count
-        for row in rows:
-            partitions.setdefault(row["uri"], set()).add(PartitionKey(table, row["dialect"], row["day"]))
+        for uri, dialect, day in set(zip(columns["uri"], columns["dialect"], columns["day"], strict=True)):
+            partitions.setdefault(uri, set()).add(PartitionKey(table, dialect, day))
     return MergedRows(slices, partitions)
 
 
@@ -215,37 +219,58 @@ class WriteTask(NamedTuple):
 
 
 def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> list[Partition]:
-    """Write partitions without the old rows of the files that `dropped` lists. Empty ones are left out."""
+    """Write partitions without the old rows of the files that `dropped` lists. Empty ones are left out.
+
+    perf: the rows of all partitions of a table are sorted at once, because each step costs the same for few rows.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     uris = pa.array(decode_blob(Path(dropped).read_bytes(), list[str]), pa.string())
-    opened: dict[str, pa.Table] = {}
     partitions: list[Partition] = []
-    for task in tasks:
-        schema = arrow_schema(task.key.table)
-        parts = []
-        for part in task.slices:
-            if part.path not in opened:
-                opened[part.path] = open_arrow(part.path)
-            parts.append(opened[part.path].slice(part.start, part.rows).select(schema.names))
-        if task.old is not None:
-            old = pq.ParquetFile(Path(folder) / task.old).read()
-            parts.append(old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris))))
-        rows = pa.concat_tables([part if part.schema.equals(schema) else part.cast(schema) for part in parts])
-        rows = rows.replace_schema_metadata(schema.metadata)
-        if rows.num_rows:
-            rows = rows.take(pc.sort_indices(rows, [("uri", "ascending"), ("position", "ascending")]))
-            partitions.append(write_partition(Path(folder), task.key, rows.combine_chunks()))
+    for table, group in groupby(tasks, lambda task: task.key.table):
+        schema = arrow_schema(table)
+        opened: dict[str, pa.Table] = {}
+        keys: list[PartitionKey] = []
+        parts: list[pa.Table] = []
+        numbers: list[int] = []
+        for task in group:
+            own = [_open_rows(part, schema.names, opened) for part in task.slices]
+            if task.old is not None:
+                old = pq.ParquetFile(Path(folder) / task.old).read(use_threads=False)
+                own.append(old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris))).cast(schema))
+            numbers += [len(keys)] * sum(part.num_rows for part in own)
+            keys.append(task.key)
+            parts += own
+        rows = pa.concat_tables(parts)
+        rows = rows.append_column("_partition", pa.array(numbers, pa.int32()))
+        rows = rows.sort_by([(name, "ascending") for name in ("_partition", "uri", "position")]).combine_chunks()
+        rows = rows.select(schema.names).replace_schema_metadata(schema.metadata)
+        start = 0
+        for number, count in sorted(Counter(numbers).items()):
+            partitions.append(write_partition(Path(folder), keys[number], rows.slice(start, count)))
+            start += count
     return partitions
 
 
-def join_keys(paths: Iterable[Path], numbers: Iterable[int]) -> pa.Table:
-    """Return the keys of several files as one table, only of the given file numbers."""
+def _open_rows(part: RowSlice, columns: list[str], opened: dict[str, pa.Table]) -> pa.Table:
+    if part.path not in opened:
+        opened[part.path] = open_arrow(part.path).select(columns)
+    return opened[part.path].slice(part.start, part.rows)
+
+
+def join_keys(out: Path, paths: Sequence[Path], numbers: Iterable[int], ranges: Iterable[tuple[int, int]]) -> None:
+    """Write the keys of several files to one, only of the given file numbers, a range of keys at a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = pa.concat_tables([open_arrow(path) for path in paths])
-    table = table.filter(pc.is_in(table["number"], value_set=pa.array(sorted(numbers), pa.int64())))
-    return table.sort_by([("key", "ascending"), ("number", "ascending")])
+    tables = [open_arrow(path) for path in paths]
+    listed = pa.array(sorted(numbers), pa.int64())
+    temporary = out.with_name(f".{out.name}.new")
+    with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
+        for bounds in ranges:
+            table = pa.concat_tables([_keys_between(table, *bounds) for table in tables])
+            table = table.filter(pc.is_in(table["number"], value_set=listed))
+            writer.write_table(table.sort_by([("key", "ascending"), ("number", "ascending")]))
+    temporary.replace(out)
