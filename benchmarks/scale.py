@@ -1,8 +1,9 @@
 """Measure `toolspan tables` on a large archive: both engines, a second run, sizes, memory, and answers from tables.
 
-Generates the archive with the corpus generator, or uses `--archive`. Every step is one process tree, whose wall time,
-CPU time and largest resident process are measured. Targets are about wall times, so run it on a machine that does
-nothing else. Prints Markdown, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed.
+Uses `--archive`, or an archive in the scratch folder, which is made once: 500 MB by the corpus generator, then copies
+of them with other ids and days (`--prepare` makes it and stops). Every step is one process tree, whose wall time, CPU
+time and largest resident process are measured. Targets are about wall times, so run it on a machine that does nothing
+else. Prints Markdown, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed.
 Start at `main`.
 """
 
@@ -11,16 +12,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
+import string
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from itertools import repeat
 from pathlib import Path
+from random import Random
 
 import psutil
 
@@ -31,6 +37,14 @@ TOOLSPAN = Path(sys.executable).with_name("toolspan")
 SAMPLE_SECONDS = 0.2
 RAY_FACTOR, INCREMENTAL_FACTOR, MEMORY_FACTOR = 1.25, 0.03, 1.3
 PART_MEGABYTES = 500
+DONE = "expected-totals.json"
+"""The generator writes this file last."""
+UUID_END = re.compile(rb"(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-)([0-9a-f]{12})(?![0-9a-f])")
+NAMES = [  # a lookbehind in front would make the search three times as slow
+    re.compile(rb"(%b)(?<![0-9A-Za-z_]%b)([0-9A-Za-z_-]{6,})" % (name, name))
+    for name in (b"toolu_", b"call_", b"msg_", b"req_", b"chatcmpl-")
+]
+DATE = re.compile(rb"20\d\d-\d\d-\d\d(?=T\d\d[:-]\d\d)")
 
 
 @dataclass(frozen=True)
@@ -95,19 +109,50 @@ def measure(name: str, megabytes: float, command: Sequence[str | Path], env: dic
 
 
 def generate(out: Path, size: int, seed: int, generator: Path) -> Path:
-    """Generate an archive of a number of megabytes unless it is there: in parts, as many at once as there are cores."""
+    """Generate an archive of a number of megabytes unless it is there.
 
-    def generate_part(number: int) -> None:
-        part = out / f"part-{number}"
-        if not (part / "expected-totals.json").exists():
-            shutil.rmtree(part, ignore_errors=True)
-            amount = min(PART_MEGABYTES, size - number * PART_MEGABYTES)
-            command = [sys.executable, generator, "--out", part, "--size", f"{amount}MB", "--seed", str(seed + number)]
-            subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(generate_part, range(-(-size // PART_MEGABYTES))))
+    The generator makes the first part. The others repeat it with other ids, in other sessions, on other days, so that
+    nothing in them is a copy of a call.
+    """
+    first = out / "part-0"
+    if not (first / DONE).exists():
+        shutil.rmtree(first, ignore_errors=True)
+        command = [sys.executable, generator, "--out", first, "--size", f"{min(PART_MEGABYTES, size)}MB"]
+        subprocess.run([*map(str, command), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(vary_part, repeat(first), [out / f"part-{n}" for n in range(1, -(-size // PART_MEGABYTES))]))
     return out
+
+
+def vary_part(first: Path, part: Path) -> None:
+    """Write the transcripts of a part with other ids and dates, unless they are there."""
+    if (part / DONE).exists():
+        return
+    shutil.rmtree(part, ignore_errors=True)
+    random = Random(part.name)
+    mask, days = random.getrandbits(48), timedelta(days=7 * int(part.name.rpartition("-")[2]))
+    alphabets = [string.digits, string.ascii_lowercase, string.ascii_uppercase]
+    shuffled = "".join("".join(random.sample(letters, len(letters))) for letters in alphabets)
+    letters = bytes.maketrans("".join(alphabets).encode(), shuffled.encode())
+    dates: dict[bytes, bytes] = {}
+
+    def vary_date(match: re.Match[bytes]) -> bytes:
+        if match[0] not in dates:
+            dates[match[0]] = str(date.fromisoformat(match[0].decode()) + days).encode()
+        return dates[match[0]]
+
+    def vary(data: bytes) -> bytes:
+        data = UUID_END.sub(lambda match: match[1] + b"%012x" % (int(match[2], 16) ^ mask), data)
+        for pattern in NAMES:
+            data = pattern.sub(lambda match: match[1] + match[2].translate(letters), data)
+        return DATE.sub(vary_date, data)
+
+    for path in sorted(first.rglob("*")):
+        if path.is_file() and path.name != DONE:
+            target = part / vary(str(path.relative_to(first)).encode()).decode()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(vary(path.read_bytes()))
+    (part / DONE).write_bytes((first / DONE).read_bytes())
 
 
 def megabytes(folder: Path) -> float:
@@ -131,6 +176,7 @@ def main() -> int:
     parser.add_argument("--new", type=Path, help="an archive of about 1 %% of its size, for the second run")
     parser.add_argument("--generator", type=Path, default=ROOT.parent / "shared" / "corpus" / "generate.py")
     parser.add_argument("--scratch", type=Path, default=ROOT / ".scratch" / "scale")
+    parser.add_argument("--prepare", action="store_true", help="only make the archive")
     parser.add_argument("--no-ray", action="store_true", help="leave Ray out")
     parser.add_argument("--json", type=Path, metavar="OUT")
     parser.add_argument("--enforce", action="store_true")
@@ -139,10 +185,12 @@ def main() -> int:
     archive = options.archive or generate(scratch / f"archive-{options.size}", options.size, 7, options.generator)
     percent = max(1, round(megabytes(archive) / 100))
     new = options.new or generate(scratch / f"new-{percent}", percent, 999, options.generator)
+    if options.prepare:
+        return 0
     runs, targets, facts = measure_all(archive, new, scratch, with_ray=not options.no_ray)
     print(f"\n{megabytes(archive):,.0f} MB of transcripts, {machine()}\n")
-    rows = ([r.name, f"{r.wall:.1f}", f"{r.speed:.1f}", f"{r.cpu:.1f}", f"{r.peak_mb:.0f}"] for r in runs)
-    print("\n".join(table(["step", "seconds", "MB/s", "CPU seconds", "peak MB"], rows)), "\n")
+    rows = ([r.name, f"{r.wall:.1f}", f"{r.cpu:.1f}", f"{r.megabytes / r.cpu:.1f}", f"{r.peak_mb:.0f}"] for r in runs)
+    print("\n".join(table(["step", "seconds", "CPU seconds", "MB/s per core", "peak MB per process"], rows)), "\n")
     print("\n".join(table(["fact", "value"], facts.items())), "\n")
     print("\n".join(target_table(targets)))
     write_json(
@@ -207,8 +255,6 @@ def measure_all(
         Target("equal tables from every engine", "1", str(len(digests)), len(digests) == 1),
     ]
     facts |= {
-        "MB/s per core, errors": f"{size / runs['errors, all cores'].cpu:.1f}",
-        "MB/s per core, tables": f"{size / local.cpu:.1f}",
         "CPU time of Ray with 1 worker": f"{ray.cpu / local.cpu:.2f} × of 1 process" if ray else "not measured",
         "CPU time of the second run": f"{again.cpu / local.cpu:.2%} of the first",
     }

@@ -19,7 +19,7 @@ from toolspan.formats import json_repair
 from toolspan.formats.base import SessionFacts, TranscriptContent
 from toolspan.formats.checks import make_finding
 from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
-from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines, split_document
+from toolspan.formats.jsonl import JsonLine, LineChunk, read_chunks, read_lines, split_document
 from toolspan.formats.pairing import Branches, CallPairing
 from toolspan.formats.registry import get_format, narrow_foreign_input
 from toolspan.formats.source import Source
@@ -128,22 +128,33 @@ class TranscriptReader(ABC, Generic[T]):
         if self._document_key is not None:
             self._document_pieces.append(memoryview(chunk.data)[start : chunk.end].tobytes())
             return
-        small = chunk.end - start <= chunk.limit and not chunk.skipped_length
-        whole_chunk = self.decoder.decode_many(chunk.data, start, chunk.end) if small else None
+        number = self._next_number
+        whole_chunk = self._decode_chunk(chunk, number)
         if whole_chunk is None:
-            for line in chunk.iter_lines(self._next_number):
+            for line in chunk.iter_lines(number):
                 self.add_line(line)
                 self._next_number = line.number + 1
             return
+        decoded, places = whole_chunk
+        self._process(decoded, places, number)
+        self._line_count += len(decoded)
+        self._next_number += len(decoded)
+
+    def _decode_chunk(self, chunk: LineChunk, number: int) -> tuple[list[T], list[int]] | None:
+        """Decode lines at once, with their packed locations, or return None if any is damaged or unusual."""
+        start = chunk.start
+        if chunk.end - start > chunk.limit or chunk.skipped_length:
+            return None
+        whole_chunk = self.decoder.decode_many(chunk.data, start, chunk.end)
+        if whole_chunk is None:
+            return None
         decoded, ends = whole_chunk
-        number, before = self._next_number, chunk.offset - start + 1
+        before = chunk.offset - start + 1
         places = [
             n << LINE_BIT | before + last << OFFSET_BIT | end - last - 1
             for n, last, end in zip(count(number), [start - 1, *ends], ends, strict=False)
         ]
-        self._process(decoded, places, number)
-        self._line_count += len(decoded)
-        self._next_number += len(decoded)
+        return decoded, places
 
     def add_line(self, line: JsonLine) -> None:
         """Read the next line."""
@@ -196,13 +207,30 @@ class TranscriptReader(ABC, Generic[T]):
         """Reread all records with their locations, including those recovered from damaged lines."""
         begun = False
         try:
+            if self.excerpt is None and self._document_key is None:
+                number = 1
+                for chunk in read_chunks(self.source):
+                    begun = True
+                    whole_chunk = self._decode_chunk(chunk, number)
+                    if whole_chunk is not None:
+                        for record, place in zip(*whole_chunk, strict=True):
+                            yield record, SourceLocation.unpack(self._file, place)
+                        number += len(whole_chunk[0])
+                        continue
+                    for line in chunk.iter_lines(number):
+                        yield from self._line_records(line)
+                        number = line.number + 1
+                return
             for line in self.lines():
                 begun = True
-                for record, offset, length in self._decode_documents(line):
-                    yield record, SourceLocation(self._file, line.number, line.offset + offset, length)
+                yield from self._line_records(line)
         except SourceError:
             if not begun:
                 raise
+
+    def _line_records(self, line: JsonLine) -> Iterator[tuple[T, SourceLocation]]:
+        for record, offset, length in self._decode_documents(line):
+            yield record, SourceLocation(self._file, line.number, line.offset + offset, length)
 
     def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[T]:
         """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""

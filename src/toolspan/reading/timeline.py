@@ -374,8 +374,8 @@ def _run_starts(spans: Sequence[Span]) -> RunStarts:
     starts: dict[CallId, datetime | None] = {}
     for n, span in enumerate(spans):
         starts[span.id] = start = span.requested
-        if start is None or span.finished is None or span.call.dialect != "claude":
-            continue
+        if n == 0 or start is None or span.finished is None or span.call.dialect != "claude":
+            continue  # perf: most batches have one call, and telling whether a command runs alone means parsing it
         is_alone = _runs_alone(span)
         ends = [other.finished for other in spans[:n] if other.finished and (is_alone or _runs_alone(other))]
         latest = max(ends, default=start)
@@ -405,6 +405,8 @@ def _call_intervals(spans: Sequence[Span], starts: RunStarts) -> list[tuple[date
 
 
 def _group_overlapping(spans: Sequence[Span], starts: RunStarts) -> list[list[Span]]:
+    if len(spans) == 1:
+        return [[*spans]]
     groups: list[list[int]] = [[n] for n, span in enumerate(spans) if span.requested is None]
     latest_end: datetime | None = None
     for start, n, end in _call_intervals(spans, starts):
@@ -421,6 +423,8 @@ def _assign_lanes(spans: Sequence[Span], starts: RunStarts) -> list[int]:
     """Assign each span in a group to the first lane that is free when the span begins."""
     lanes = [0] * len(spans)
     free: list[datetime] = []
+    if len(spans) == 1:
+        return lanes
     for start, n, end in _call_intervals(spans, starts):
         lanes[n] = next((lane for lane, time in enumerate(free) if time <= start), len(free))
         free[lanes[n] : lanes[n] + 1] = [end]

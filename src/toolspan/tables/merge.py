@@ -168,9 +168,7 @@ def _call_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
         "took_ms": [place and place.took_ms for place in places],
         "_place": [place and msgspec.msgpack.encode((place.agent, place.position, place.pauses)) for place in places],
         "_copies": [
-            encode_blob(own)
-            if len(own) > 1 or copy.row != row or not (is_storable or _is_storable(row))
-            else None
+            encode_blob(own) if len(own) > 1 or copy.row != row or not (is_storable or _is_storable(row)) else None
             for row, copy, own in zip(rows, chosen, all_copies, strict=True)
         ],
     }
@@ -209,9 +207,7 @@ def _session_columns(files: Sequence[FileFacts], call_table: CallTable) -> Colum
         "uri": [session.file.file for session in sessions],
         "position": [0] * len(sessions),
         "id": _values(sessions, "id"),
-        "project": [
-            session.cwd or parse_file_name(PurePath(session.file.file)).project for session in sessions
-        ],
+        "project": [session.cwd or parse_file_name(PurePath(session.file.file)).project for session in sessions],
         "calls": [sum(row.state != "orphan_result" for row in rows) for rows in calls],
         "failed": [sum(map(is_unsuccessful, rows)) for rows in calls],
         "agents": [len(session.agents) for session in sessions],
