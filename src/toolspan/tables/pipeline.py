@@ -332,8 +332,12 @@ class _Run:
             for rows in part.slices:
                 new.setdefault(rows.key, []).append(rows)
         old = self._partitions
-        keys = {*new, *(key for item in dropped for key in item.partitions if key in old)}
-        tasks = [WriteTask(key, tuple(new.get(key, ())), old[key].path if key in old else None) for key in sorted(keys)]
+        smaller = {key for item in dropped for key in item.partitions if key in old}
+        keys = {*new, *smaller}
+        tasks = [
+            WriteTask(key, tuple(new.get(key, ())), old[key].path if key in old else None, key in smaller)
+            for key in sorted(keys)
+        ]
         path = self._scratch / "dropped"
         path.write_bytes(encode_blob(sorted(item.uri for item in dropped)))
         job = partial(write_batch, folder=str(self._folder), dropped=str(path))

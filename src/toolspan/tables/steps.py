@@ -216,6 +216,8 @@ class WriteTask(NamedTuple):
     key: PartitionKey
     slices: tuple[RowSlice, ...]
     old: str | None
+    drops_rows: bool
+    """True if the old file may contain rows that do not stay."""
 
 
 def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> list[Partition]:
@@ -239,7 +241,9 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
             own = [_open_rows(part, schema.names, opened) for part in task.slices]
             if task.old is not None:
                 old = pq.ParquetFile(Path(folder) / task.old).read(use_threads=False)
-                own.append(old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris))).cast(schema))
+                if task.drops_rows:
+                    old = old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris)))
+                own.append(old.cast(schema))
             numbers += [len(keys)] * sum(part.num_rows for part in own)
             keys.append(task.key)
             parts += own
