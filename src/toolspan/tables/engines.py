@@ -140,7 +140,7 @@ class RayEngine:
             try:
                 ray.init(**options, include_dashboard=None if address else False, log_to_driver=False,
                          logging_level="error")  # fmt: skip
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except Exception as error:  # Ray raises just that if a node starts too slowly
                 raise ToolspanError(f"cannot connect to Ray at {address or 'this machine'}: {error}") from error
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._limit = self.jobs if jobs and address else self.jobs * _QUEUED_PER_WORKER

@@ -255,9 +255,9 @@ def make_arrow_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Tab
     schema = arrow_schema(table, partitions=True)
     arrays = []
     for field in schema:
-        values = columns.get(field.name)
+        values = columns.get(field.name) or [None] * len(columns["uri"])
         try:
-            arrays.append(pa.nulls(len(columns["uri"]), field.type) if values is None else pa.array(values, field.type))
+            arrays.append(pa.array(values, field.type))
         except (UnicodeEncodeError, OverflowError, pa.ArrowInvalid):
             arrays.append(pa.array(map(storable, values), field.type))
     order = [(name, "ascending") for name in ("dialect", "day", "uri", "position")]
