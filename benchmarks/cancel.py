@@ -64,22 +64,22 @@ class Times:
     target_ms: float | None
 
 
-class Ups:
+class UpCounter:
     """Detects that all parts of a command are running."""
 
     def __init__(self, times: int) -> None:
         self._left = times
         self.all = anyio.Event()
 
-    def hear(self, data: bytes) -> None:
+    def read_output(self, data: bytes) -> None:
         self._left -= data.count(b"up\n")
         if self._left <= 0:
             self.all.set()
 
 
-async def cancelled(case: Case, custody: ProcessSupervisor, mark: str) -> float:
+async def cancelled(case: Case, supervisor: ProcessSupervisor, mark: str) -> float:
     """Return the seconds from the cancel until no process holds the pipe and the caller continues."""
-    ups = Ups(case.ups)
+    ups = UpCounter(case.ups)
     held, theirs = os.pipe()
     command = Command(
         argv=["/bin/sh", "-c", case.script],
@@ -87,12 +87,12 @@ async def cancelled(case: Case, custody: ProcessSupervisor, mark: str) -> float:
         env=dict(os.environ),
         tag=mark,
         merge_streams=True,
-        on_output=ups.hear,
+        on_output=ups.read_output,
         pass_fds=(theirs,),
     )
 
     async def run() -> None:
-        async with custody.running(command, case.grace) as child:
+        async with supervisor.running(command, case.grace) as child:
             os.close(theirs)
             await child.wait()
 
@@ -101,18 +101,18 @@ async def cancelled(case: Case, custody: ProcessSupervisor, mark: str) -> float:
         await ups.all.wait()
         begin = time.perf_counter()
         group.cancel_scope.cancel()
-    took = time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
     readable, _, _ = select.select([held], [], [], 0)
     os.close(held)
     if not readable:
         raise SystemExit(f"{case.name}: something was left behind: {find_survivors(mark)}")
-    return took - case.grace if case.ignores else took
+    return seconds - case.grace if case.ignores else seconds
 
 
 async def measure(case: Case, rounds: int) -> Times:
-    async with ProcessSupervisor() as custody:
-        took = [await cancelled(case, custody, f"cancel-{number}") for number in range(rounds)]
-    took_ms = sorted(seconds * 1000 for seconds in took)
+    async with ProcessSupervisor() as supervisor:
+        durations = [await cancelled(case, supervisor, f"cancel-{number}") for number in range(rounds)]
+    took_ms = sorted(seconds * 1000 for seconds in durations)
     return Times(
         name=case.name,
         rounds=rounds,
@@ -135,10 +135,10 @@ class Starts:
 async def starting(rounds: int) -> Starts:
     ours, theirs = [], []
     command = Command(argv=["true"], cwd=Path("/"), env=dict(os.environ), tag="start")
-    async with ProcessSupervisor() as custody:
+    async with ProcessSupervisor() as supervisor:
         for _ in range(rounds):
             begin = time.perf_counter()
-            await (await custody.start(command)).wait()
+            await (await supervisor.start(command)).wait()
             between = time.perf_counter()
             subprocess.run(["true"], capture_output=True, stdin=subprocess.DEVNULL, check=True)
             ours.append(between - begin)
@@ -153,9 +153,9 @@ async def main(rounds: int) -> tuple[list[Times], Starts]:
 
 def table(times: list[Times], starts: Starts) -> str:
     lines = ["| cancel of | p50 ms | p99 ms | max ms | target p99 ms |", "|---|---|---|---|---|"]
-    for one in times:
-        target = "" if one.target_ms is None else f"{one.target_ms:g}"
-        lines.append(f"| {one.name} | {one.p50_ms} | {one.p99_ms} | {one.max_ms} | {target} |")
+    for row in times:
+        target = "" if row.target_ms is None else f"{row.target_ms:g}"
+        lines.append(f"| {row.name} | {row.p50_ms} | {row.p99_ms} | {row.max_ms} | {target} |")
     lines.append("")
     lines.append(
         f"Start and wait for `true`: {starts.custody_ms} ms, "
@@ -172,14 +172,14 @@ if __name__ == "__main__":
     options = parser.parse_args()
     times, starts = anyio.run(main, options.rounds)
     print(table(times, starts))
-    told = {
+    numbers = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
-        "cancel": [asdict(one) for one in times],
+        "cancel": [asdict(row) for row in times],
         "start": asdict(starts),
     }
-    write_json(told, options.json)
-    missed = [one.name for one in times if one.target_ms and one.p99_ms > one.target_ms]
+    write_json(numbers, options.json)
+    missed = [row.name for row in times if row.target_ms and row.p99_ms > row.target_ms]
     if options.enforce and missed:
         print(f"missed: {', '.join(missed)}", file=sys.stderr)
         sys.exit(1)

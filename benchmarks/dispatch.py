@@ -172,7 +172,7 @@ async def pydantic_ai(_: Path) -> AsyncIterator[Lane]:
 
     def make(number: int, size: int) -> object:
         ids = [f"call_{number}_{n}" for n in range(size)]
-        return [ToolCallPart("noop", {"text": "hi"}, tool_call_id=one) for one in ids]
+        return [ToolCallPart("noop", {"text": "hi"}, tool_call_id=call_id) for call_id in ids]
 
     async def run(calls: object) -> int:
         assert isinstance(calls, list)
@@ -240,8 +240,8 @@ async def langgraph(_: Path) -> AsyncIterator[Lane]:
         return {"messages": [AIMessage("", tool_calls=calls)]}
 
     async def run(state: object) -> int:
-        told = await node.ainvoke(state, config)
-        return sum(message.content == "hi" for message in told["messages"])
+        result = await node.ainvoke(state, config)
+        return sum(message.content == "hi" for message in result["messages"])
 
     yield Lane(make, run)
 
@@ -261,7 +261,7 @@ async def fastmcp_server(_: Path) -> AsyncIterator[Lane]:
 
     async def run(names: object) -> int:
         assert isinstance(names, list)
-        results = await asyncio.gather(*(server.call_tool(one, {"text": "hi"}) for one in names))
+        results = await asyncio.gather(*(server.call_tool(name, {"text": "hi"}) for name in names))
         return sum(result.content[0].text == "hi" for result in results)
 
     yield Lane(make_names, run)
@@ -279,7 +279,7 @@ async def fastmcp_client(_: Path) -> AsyncIterator[Lane]:
 
         async def run(names: object) -> int:
             assert isinstance(names, list)
-            calls = (client.call_tool(one, {"text": "hi"}) for one in names)
+            calls = (client.call_tool(name, {"text": "hi"}) for name in names)
             return sum(result.data == "hi" for result in await asyncio.gather(*calls))
 
         yield Lane(make_names, run)
@@ -342,7 +342,7 @@ class Row:
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
-    def told(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         return {
             "name": self.name,
             "batch": self.size,
@@ -386,16 +386,16 @@ async def measure(contestant: Contestant, row: Row, calls: int) -> None:
 
 async def compare(chosen: Sequence[Contestant], rounds: int, calls: int) -> list[Row]:
     """Run all contestants once per round with each batch size, after a warm-up round."""
-    rows = {(one.name, size): Row(one.name, size) for one in chosen for size in SIZES}
-    for one in chosen:
-        await measure(one, Row(one.name, 1), 50)
+    rows = {(contestant.name, size): Row(contestant.name, size) for contestant in chosen for size in SIZES}
+    for contestant in chosen:
+        await measure(contestant, Row(contestant.name, 1), 50)
     gc.collect()
     gc.freeze()  # objects from one contestant's imports must not slow down the others
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        for one in chosen:
+        for contestant in chosen:
             for size in SIZES:
-                await measure(one, rows[one.name, size], calls)
+                await measure(contestant, rows[contestant.name, size], calls)
     return list(rows.values())
 
 
@@ -429,7 +429,7 @@ async def durability(folder: Path, times: int) -> Durable:
                 calls.append(between - begin)
     finally:
         os.close(file)
-    call_ms, fsync_ms = (statistics.median(one) * 1e3 for one in (calls, syncs))
+    call_ms, fsync_ms = (statistics.median(samples) * 1e3 for samples in (calls, syncs))
     return Durable(round(call_ms, 3), round(fsync_ms, 3))
 
 
@@ -484,9 +484,9 @@ def cancelling(rounds: int) -> dict[str, object] | None:
         out = Path(folder) / "cancel.json"
         script = Path(__file__).with_name("cancel.py")
         command = [sys.executable, str(script), "--rounds", str(rounds), "--json", str(out)]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        told = json.loads(out.read_bytes()) if out.exists() and done.returncode == 0 else None
-    return told if isinstance(told, dict) else None
+        completed = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        report = json.loads(out.read_bytes()) if out.exists() and completed.returncode == 0 else None
+    return report if isinstance(report, dict) else None
 
 
 # Comparing
@@ -542,20 +542,20 @@ def decision_targets() -> list[Target]:
 def row_table(rows: Sequence[Row]) -> Iterator[str]:
     head = ("", "batch", "CPU min µs", "CPU median µs", "wall min µs", "wall median µs")
     keys = ("name", "batch", "cpu_min_us", "cpu_median_us", "wall_min_us", "wall_median_us")
-    told = [row.told() for row in rows if row.cpu]
-    return table(head, [[one[key] for key in keys] for one in told])
+    reports = [row.summary() for row in rows if row.cpu]
+    return table(head, [[report[key] for key in keys] for report in reports])
 
 
 def packages() -> dict[str, str]:
     """Return the versions of the packages."""
-    names = {"toolspan", "anyio", *(one.package for one in CONTESTANTS if one.package)}
-    found = {}
+    names = {"toolspan", "anyio", *(contestant.package for contestant in CONTESTANTS if contestant.package)}
+    versions = {}
     for name in sorted(names):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def go_to(prefix: Path) -> None:
@@ -584,27 +584,27 @@ def arguments() -> argparse.Namespace:
 
 
 async def main(options: argparse.Namespace) -> int:
-    wanted = set(options.only.split(",")) if options.only else None
-    chosen = [one for one in CONTESTANTS if wanted is None or one.name in wanted]
-    chosen = [one for one in chosen if is_installed(one)]
+    names = set(options.only.split(",")) if options.only else None
+    chosen = [contestant for contestant in CONTESTANTS if names is None or contestant.name in names]
+    chosen = [contestant for contestant in chosen if is_installed(contestant)]
     rows = await compare(chosen, options.rounds, options.calls)
     with tempfile.TemporaryDirectory() as folder:
         synced = await durability(Path(folder), 100)
-        many = await crowd(Path(folder), options.crowd)
+        crowded = await crowd(Path(folder), options.crowd)
     cancel = cancelling(options.cancels) if options.cancels else None
     targets = ratio_targets(rows) + other_targets(synced, cancel) + decision_targets()
     print("\n".join([*row_table(rows), "", *target_table(targets), ""]))
-    print(f"{many.calls} calls at once, recorded: {many.wall_us} µs each, +{many.grown_mb} MB")
+    print(f"{crowded.calls} calls at once, recorded: {crowded.wall_us} µs each, +{crowded.grown_mb} MB")
     report: dict[str, object] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "packages": packages(),
-        "about": {one.name: one.about for one in chosen},
-        "rows": [row.told() for row in rows],
+        "about": {contestant.name: contestant.about for contestant in chosen},
+        "rows": [row.summary() for row in rows],
         "durable": asdict(synced),
-        "crowd": asdict(many),
+        "crowd": asdict(crowded),
         "cancel": cancel,
-        "targets": [asdict(one) for one in targets],
+        "targets": [asdict(target) for target in targets],
     }
     write_json(report, options.json)
     return int(options.enforce and missed(targets))

@@ -166,10 +166,10 @@ def program_of(peer: Peer, bench: Bench) -> str:
     return str(program)
 
 
-def camel_tokens(said: Mapping[str, int]) -> dict[str, int]:
+def camel_tokens(totals: Mapping[str, int]) -> dict[str, int]:
     """Return the totals of ccusage or agentsview under toolspan's names."""
     names = ("inputTokens", "outputTokens", "cacheCreationTokens", "cacheReadTokens")
-    return {ours: said[theirs] for ours, theirs in zip(TOKEN_FIELDS, names, strict=True)}
+    return {ours: totals[theirs] for ours, theirs in zip(TOKEN_FIELDS, names, strict=True)}
 
 
 def scalar(database: sqlite3.Connection, query: str) -> int:

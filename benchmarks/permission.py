@@ -68,7 +68,7 @@ _LONG = [
 
 def everyday() -> list[str]:
     """Return lines like those that agents write, without repetitions."""
-    names = [f"{one}{two}" for one, two in product(("app", "core", "web", "docs"), range(6))]
+    names = [f"{area}{number}" for area, number in product(("app", "core", "web", "docs"), range(6))]
     shapes = (*_SHORT, *_MEDIUM, *_LONG)
     return list(dict.fromkeys(shape.format(name) for name in names for shape in shapes))
 
@@ -89,19 +89,24 @@ def _commands(line: str) -> Iterator[str]:
     content = message.get("content") if isinstance(message, dict) else None
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("name") == "Bash":
-            given = block.get("input")
-            text = given.get("command") if isinstance(given, dict) else None
+            tool_input = block.get("input")
+            text = tool_input.get("command") if isinstance(tool_input, dict) else None
             if isinstance(text, str):
                 yield text
 
 
-def asked(line: str) -> PermissionRequest:
+def permission_request(line: str) -> PermissionRequest:
     """Return the permission request for a line."""
-    given = {"command": line}
+    tool_input = {"command": line}
     call = Call(
-        id=CallId(f"c{next(_IDS)}"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(given)
+        id=CallId(f"c{next(_IDS)}"),
+        tool="Bash",
+        at=0,
+        requested_at=None,
+        target=None,
+        body_store=LiveBodyStore(tool_input),
     )
-    return PermissionRequest(call=call, input=given, cwd=HERE, project=HERE)
+    return PermissionRequest(call=call, input=tool_input, cwd=HERE, project=HERE)
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ class Cost:
 
 def measured(lines: Iterable[str], rounds: int) -> list[Cost]:
     """Return the cost of each line."""
-    policies = {name: (*one.policies, one.fallback) for name, one in PERMISSIONS.items()}
+    policies = {name: (*permissions.policies, permissions.fallback) for name, permissions in PERMISSIONS.items()}
     never = 10**12
     costs = {line: Cost(len(_bytes(line)), never, dict.fromkeys(policies, never), never) for line in lines}
     for _ in range(rounds):
@@ -125,11 +130,11 @@ def measured(lines: Iterable[str], rounds: int) -> list[Cost]:
             begun = time.perf_counter_ns()
             bash_parser().parse(data)
             cost.parse = min(cost.parse, time.perf_counter_ns() - begun)
-            for name, mine in policies.items():
+            for name, policy_list in policies.items():
                 for cache in _CACHES:
                     cache.cache_clear()
-                cost.cold[name] = min(cost.cold[name], _decided(mine, asked(line)))
-            cost.again = min(cost.again, _decided(mine, asked(line)))
+                cost.cold[name] = min(cost.cold[name], _decided(policy_list, permission_request(line)))
+            cost.again = min(cost.again, _decided(policy_list, permission_request(line)))
     return list(costs.values())
 
 
@@ -152,14 +157,14 @@ def ratios(costs: Sequence[Cost], rules: str) -> list[float]:
 
 def classes(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
     """Group the lines by length; empty classes are left out."""
-    found = {name: [cost for cost in costs if low <= cost.size <= high] for name, (low, high) in CLASSES.items()}
-    return {name: some for name, some in found.items() if some}
+    by_class = {name: [cost for cost in costs if low <= cost.size <= high] for name, (low, high) in CLASSES.items()}
+    return {name: some for name, some in by_class.items() if some}
 
 
 def summary(rounds: int = 5) -> dict[str, float]:
     """Return the median number of parses per decision with command rules, for each class of everyday lines."""
-    found = classes(measured(everyday(), rounds))
-    return {name: statistics.median(ratios(costs, "9 rules")) for name, costs in found.items()}
+    by_class = classes(measured(everyday(), rounds))
+    return {name: statistics.median(ratios(costs, "9 rules")) for name, costs in by_class.items()}
 
 
 def table(costs: Sequence[Cost]) -> Iterator[str]:
@@ -168,15 +173,15 @@ def table(costs: Sequence[Cost]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     for name, some in classes(costs).items():
         parse = statistics.median(cost.parse for cost in some) / 1e3
-        again = statistics.median(cost.again / cost.parse for cost in some)
+        repeated = statistics.median(cost.again / cost.parse for cost in some)
         for rules in PERMISSIONS:
-            found = ratios(some, rules)
-            took = statistics.median(cost.cold[rules] for cost in some) / 1e3
-            within = sum(ratio <= TARGET for ratio in found) / len(found)
+            parses = ratios(some, rules)
+            microseconds = statistics.median(cost.cold[rules] for cost in some) / 1e3
+            within = sum(ratio <= TARGET for ratio in parses) / len(parses)
             yield (
-                f"| {name}, {len(some)} | {parse:.0f} µs | {rules} | {took:.0f} µs "
-                f"| {statistics.median(found):.1f} | {found[int(0.9 * len(found))]:.1f} "
-                f"| {within:.0%} | {again:.1f} |"
+                f"| {name}, {len(some)} | {parse:.0f} µs | {rules} | {microseconds:.0f} µs "
+                f"| {statistics.median(parses):.1f} | {parses[int(0.9 * len(parses))]:.1f} "
+                f"| {within:.0%} | {repeated:.1f} |"
             )
 
 

@@ -47,9 +47,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[s
 
 def target_table(targets: Iterable[Target]) -> Iterator[str]:
     """Yield a table of targets met and missed."""
-    words = {True: "yes", False: "**no**", None: "not measured"}
+    labels = {True: "yes", False: "**no**", None: "not measured"}
     header = ["target", "limit", "measured", "met"]
-    return table(header, ([t.what, t.limit, t.measured, words[t.met]] for t in targets))
+    return table(header, ([t.what, t.limit, t.measured, labels[t.met]] for t in targets))
 
 
 def machine() -> str:
@@ -57,11 +57,11 @@ def machine() -> str:
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def write_json(said: Mapping[str, object], out: Path | None) -> None:
+def write_json(numbers: Mapping[str, object], out: Path | None) -> None:
     """Write all numbers as JSON to a file, or to stdout for `-`."""
     if out is None:
         return
-    text = json.dumps(said, indent=1)
+    text = json.dumps(numbers, indent=1)
     if str(out) == "-":
         print(text)
     else:

@@ -54,24 +54,24 @@ def errors_again_job(bench: Bench, _: Path) -> Job:
 def agentsview_again_job(bench: Bench, run_dir: Path) -> Job:
     """Run `agentsview sync` again on the same archive."""
     job = agentsview_job(bench, run_dir)
-    kept = bench.scratch / "agentsview"
-    kept.mkdir(exist_ok=True)
-    return replace(job, env={**job.env, "AGENTSVIEW_DATA_DIR": str(kept)}, answer=lambda _: Answer())
+    data_folder = bench.scratch / "agentsview"
+    data_folder.mkdir(exist_ok=True)
+    return replace(job, env={**job.env, "AGENTSVIEW_DATA_DIR": str(data_folder)}, answer=lambda _: Answer())
 
 
-def search_job(word: str, place: Path) -> Maker:
+def search_job(word: str, path: Path) -> Maker:
     """Return the job for `toolspan search`, as users run it."""
 
     def job(_: Bench, run_dir: Path) -> Job:
         env = {"XDG_CACHE_HOME": str(run_dir / "cache")}
-        return Job([toolspan(), "search", word, f"{place}/"], env=env)
+        return Job([toolspan(), "search", word, f"{path}/"], env=env)
 
     return job
 
 
-def ripgrep_job(word: str, place: Path) -> Maker:
+def ripgrep_job(word: str, path: Path) -> Maker:
     """Return the job for ripgrep with the same literal in the same files; its output is kept."""
-    return lambda _, __: Job([*ripgrep_command(word), place])
+    return lambda _, __: Job([*ripgrep_command(word), path])
 
 
 def ripgrep_command(word: str, *options: str) -> list[str]:
@@ -110,10 +110,10 @@ def contestants(bench: Bench, searches: Sequence[Search]) -> Iterator[tuple[str,
     yield "errors, second", "the same, archive unchanged", errors_again_job, False
     if peers:
         yield "agentsview, second", "`sync`, archive unchanged", agentsview_again_job, False
-    for one in searches:
-        word, place = one.word, one.place
-        yield one.ours, f"`toolspan search '{word}'`{one.suffix}", search_job(word, place), False
-        yield one.floor, f"`rg -F '{word}'`{one.suffix}", ripgrep_job(word, place), False
+    for search in searches:
+        word, place = search.word, search.place
+        yield search.ours, f"`toolspan search '{word}'`{search.suffix}", search_job(word, place), False
+        yield search.floor, f"`rg -F '{word}'`{search.suffix}", ripgrep_job(word, place), False
 
 
 def run_all(bench: Bench, searches: Sequence[Search], repeats: int) -> list[Row]:
@@ -139,7 +139,7 @@ def targets(rows: Mapping[str, Row], searches: Sequence[Search]) -> list[Target]
         return rows[name].wall if name in rows and rows[name].ran else None
 
     first, second = "errors, first", "errors, second"
-    found = [
+    result = [
         ratio_target("ccusage / errors, first", 2, (wall("ccusage"), wall(first)), at_most=False),
         ratio_target("agentsview / errors, first", 20,
                      (wall("agentsview, first"), wall(first)), at_most=False),
@@ -148,19 +148,19 @@ def targets(rows: Mapping[str, Row], searches: Sequence[Search]) -> list[Target]
     ]  # fmt: skip
     notes = {run.answer.note for name in (first, second) for run in rows[name].runs}
     said = f"{len(notes)} different"
-    found.append(Target("all answers of errors", "equal", said, met=len(notes) == 1))
-    for one in searches:
-        ours, floor = wall(one.ours), wall(one.floor)
+    result.append(Target("all answers of errors", "equal", said, met=len(notes) == 1))
+    for search in searches:
+        ours, floor = wall(search.ours), wall(search.floor)
         limit = f"≤ rg + {SLACK:g} s"
         if ours is None or floor is None:
-            found.append(Target(one.ours, limit, "not measured", None))
+            result.append(Target(search.ours, limit, "not measured", None))
         else:
             measured = f"{ours:.3f} s, rg {floor:.3f} s: + {ours - floor:.3f} s"
-            found.append(Target(one.ours, limit, measured, ours <= floor + SLACK))
-    found += [
+            result.append(Target(search.ours, limit, measured, ours <= floor + SLACK))
+    result += [
         Target(f"{row.name} runs", "exit 0", row.failure, met=False) for row in rows.values() if row.failure is not None
     ]
-    return found
+    return result
 
 
 def agreement(bench: Bench, word: str) -> tuple[str, int, int, int]:

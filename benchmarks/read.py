@@ -127,9 +127,9 @@ class Contestant:
 # Child processes: the two loops that are compared line by line.
 
 
-def transcripts(place: Path) -> list[Path]:
+def transcripts(path: Path) -> list[Path]:
     """Return the transcripts below a folder, or the one file."""
-    return [place] if place.is_file() else sorted(place.rglob("*.jsonl"))
+    return [path] if path.is_file() else sorted(path.rglob("*.jsonl"))
 
 
 def orjson_loop(paths: Iterable[Path]) -> dict[str, object]:
@@ -172,22 +172,22 @@ def toolspan_loop(paths: Iterable[Path]) -> dict[str, object]:
 LOOPS = {"orjson": orjson_loop, "read": toolspan_loop}
 
 
-def child(name: str, place: Path) -> None:
+def child(name: str, path: Path) -> None:
     """Run one loop over the transcripts and print its result and time."""
-    paths = transcripts(place)
+    paths = transcripts(path)
     __import__({"orjson": "orjson", "read": "toolspan.reading.transcript"}[name])
     begin = time.perf_counter()
-    found = LOOPS[name](paths)
-    json.dump(found | {"loop": time.perf_counter() - begin}, sys.stdout)
+    result = LOOPS[name](paths)
+    json.dump(result | {"loop": time.perf_counter() - begin}, sys.stdout)
 
 
 # Contestants: their command lines, and the locations of their answers.
 
 
-def child_job(name: str, place: Path) -> Job:
+def child_job(name: str, path: Path) -> Job:
     """Return the job that runs one of the loops in a separate process."""
     return Job(
-        [sys.executable, __file__, "--child", name, str(place)],
+        [sys.executable, __file__, "--child", name, str(path)],
         answer=lambda stdout: Answer(**json.loads(stdout.read_bytes())),
     )
 
@@ -198,13 +198,13 @@ def toolspan_job(command: str, bench: Bench) -> Job:
 
     def answer(stdout: Path) -> Answer:
         try:
-            said = json.loads(stdout.read_bytes())
+            output = json.loads(stdout.read_bytes())
         except json.JSONDecodeError:  # JSON lines: rows, no totals
             return Answer()
-        if not isinstance(said, dict):
+        if not isinstance(output, dict):
             return Answer()
-        tokens = said.get("tokens")
-        calls = said.get("calls")
+        tokens = output.get("tokens")
+        calls = output.get("calls")
         return Answer(
             calls=calls if isinstance(calls, int) else None,
             tokens={name: tokens[name] for name in TOKEN_FIELDS} if tokens else None,
@@ -328,32 +328,34 @@ def run_into(row: Row, bench: Bench, job: Callable[[Bench, Path], Job]) -> None:
 
 def run_all(chosen: Sequence[Contestant], bench: Bench, repeats: int) -> list[Row]:
     """Run all contestants once per round; slow ones only in the first round."""
-    rows = [Row(one.name, one.about) for one in chosen]
+    rows = [Row(contestant.name, contestant.about) for contestant in chosen]
     for number in range(repeats):
-        for one, row in zip(chosen, rows, strict=True):
-            if row.failure is None and not (one.slow and number > 0):
-                run_into(row, bench, one.job)
+        for contestant, row in zip(chosen, rows, strict=True):
+            if row.failure is None and not (contestant.slow and number > 0):
+                run_into(row, bench, contestant.job)
     return rows
 
 
 # Comparing
 
 
-def verdict(said: object, expected: object) -> str:
+def verdict(actual: object, expected: object) -> str:
     """Return whether a number is the expected one, as text."""
-    if said is None:
+    if actual is None:
         return "not reported"
-    return "equal" if said == expected else f"differs: {said} vs {expected}"
+    return "equal" if actual == expected else f"differs: {actual} vs {expected}"
 
 
-def token_verdict(said: Mapping[str, int] | None, expected: Mapping[str, int]) -> str:
+def token_verdict(actual: Mapping[str, int] | None, expected: Mapping[str, int]) -> str:
     """Compare all four token counts with the expected ones; only differences are shown."""
-    if said is None:
+    if actual is None:
         return "not reported"
-    wrong = [name for name in TOKEN_FIELDS if said[name] != expected[name]]
+    wrong = [name for name in TOKEN_FIELDS if actual[name] != expected[name]]
     if not wrong:
         return "equal"
-    return "differs: " + ", ".join(f"{name.removesuffix('_tokens')} {said[name]} vs {expected[name]}" for name in wrong)
+    return "differs: " + ", ".join(
+        f"{name.removesuffix('_tokens')} {actual[name]} vs {expected[name]}" for name in wrong
+    )
 
 
 def verdicts(answer: Answer, expected: Mapping[str, object]) -> dict[str, str]:
@@ -387,10 +389,10 @@ def archive_targets(rows: Mapping[str, Row], expected: Mapping[str, object]) -> 
                      at_most=False),
     ]  # fmt: skip
     if "stats" in rows and rows["stats"].ran:
-        said = verdicts(rows["stats"].best.answer, expected)
+        comparison = verdicts(rows["stats"].best.answer, expected)
         for kind in ("calls", "tokens"):
-            right = said[kind] == "equal"
-            targets.append(Target(f"stats: right {kind}", "equal", said[kind], right))
+            right = comparison[kind] == "equal"
+            targets.append(Target(f"stats: right {kind}", "equal", comparison[kind], right))
     targets += [
         Target(f"{row.name} runs", "exit 0", row.failure, met=False) for row in rows.values() if row.failure is not None
     ]
@@ -424,9 +426,9 @@ def giant(path: Path) -> Giant:
 
 def run_giant(kind: str, path: Path, bench: Bench) -> tuple[list[Row], Target]:
     """Run both loops over one giant file; return the rows and the memory target."""
-    found = giant(path)
-    limit = 150 * MB if kind == "file" else 3 * found.longest
-    size = f"{found.size / MB:.0f} MB, longest line {found.longest / MB:.1f} MB"
+    file = giant(path)
+    limit = 150 * MB if kind == "file" else 3 * file.longest
+    size = f"{file.size / MB:.0f} MB, longest line {file.longest / MB:.1f} MB"
     rows = []
     for name in LOOPS:
         row = Row(f"{name}, giant {kind}", size)
@@ -437,7 +439,7 @@ def run_giant(kind: str, path: Path, bench: Bench) -> tuple[list[Row], Target]:
     what = f"peak memory, giant {kind} ({size})"
     if not ours.ran:
         return rows, Target(what, f"≤ {limit / MB:.0f} MB", ours.failure or "", met=False)
-    measured = f"{ours.peak / MB:.0f} MB = {ours.peak / found.longest:.2f} × longest line"
+    measured = f"{ours.peak / MB:.0f} MB = {ours.peak / file.longest:.2f} × longest line"
     return rows, Target(what, f"≤ {limit / MB:.0f} MB", measured, ours.peak <= limit)
 
 
@@ -485,8 +487,8 @@ def ratio_table(rows: Sequence[Row]) -> Iterator[str]:
 def answer_table(rows: Sequence[Row], expected: Mapping[str, object]) -> Iterator[str]:
     """Yield the table of answers compared with the expected ones."""
     kinds = ("calls", "tokens", "lines", "messages", "note")
-    found = [(row.name, verdicts(row.best.answer, expected)) for row in rows if row.ran]
-    return table(["who", *kinds], ([name, *(said[kind] for kind in kinds)] for name, said in found))
+    comparisons = [(row.name, verdicts(row.best.answer, expected)) for row in rows if row.ran]
+    return table(["who", *kinds], ([name, *(comparison[kind] for kind in kinds)] for name, comparison in comparisons))
 
 
 def row_json(row: Row) -> dict[str, object]:
@@ -494,7 +496,7 @@ def row_json(row: Row) -> dict[str, object]:
     return {"name": row.name, "about": row.about, "failure": row.failure, "runs": [asdict(run) for run in row.runs]}
 
 
-def told(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, object]:
+def numbers_json(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, object]:
     """Return all numbers as JSON."""
     return {"rows": [row_json(row) for row in rows], "targets": [asdict(target) for target in targets]}
 
@@ -504,8 +506,8 @@ def told(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, object]:
 
 def fingerprint(archive: Path) -> frozenset[tuple[str, int, int]]:
     """Return every file with size and time, to detect writes to the archive."""
-    found = ((path, path.stat()) for path in archive.rglob("*") if path.is_file())
-    return frozenset((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found)
+    files = ((path, path.stat()) for path in archive.rglob("*") if path.is_file())
+    return frozenset((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in files)
 
 
 def warm(archive: Path) -> None:
@@ -567,14 +569,14 @@ def print_queries(
     here = f"{machine()}, load {os.getloadavg()[0]:.1f}"
     print(f"{here}\n\nArchive: {archive['files']} files, {archive['bytes'] / 1e6:.0f} MB, warm\n")
     print("\n".join([*measured_table(rows), "", *target_table(targets), "", *more]))
-    write_json({"machine": here, **told(rows, targets)}, arguments.json)
+    write_json({"machine": here, **numbers_json(rows, targets)}, arguments.json)
     return int(arguments.enforce and missed(targets))
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = ", ".join(one.name for one in CONTESTANTS)
+    names = ", ".join(contestant.name for contestant in CONTESTANTS)
     parser.add_argument("--archive", type=Path, help="directory with expected-totals.json")
     parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
     parser.add_argument("--only", help=f"names, separated by commas: {names}")
@@ -590,7 +592,7 @@ def parse_arguments() -> argparse.Namespace:
     if not (arguments.archive or arguments.giant_file or arguments.giant_line):
         parser.error("nothing to do; use --archive, --giant-file or --giant-line")
     if arguments.only:
-        unknown = set(arguments.only.split(",")) - {one.name for one in CONTESTANTS}
+        unknown = set(arguments.only.split(",")) - {contestant.name for contestant in CONTESTANTS}
         if unknown:
             parser.error(f"--only: unknown contestants ({names} are available): {', '.join(sorted(unknown))}")
     return arguments
@@ -600,11 +602,11 @@ def choose(arguments: argparse.Namespace) -> list[Contestant]:
     """Return the selected contestants."""
     only = set(arguments.only.split(",")) if arguments.only else None
     return [
-        one
-        for one in CONTESTANTS
-        if (only is None or one.name in only)
-        and not (one.peer and arguments.peers is None and only is None)
-        and not (arguments.skip_slow and one.peer is CLAUDE_CODE_LOG)
+        contestant
+        for contestant in CONTESTANTS
+        if (only is None or contestant.name in only)
+        and not (contestant.peer and arguments.peers is None and only is None)
+        and not (arguments.skip_slow and contestant.peer is CLAUDE_CODE_LOG)
     ]
 
 
@@ -655,8 +657,8 @@ def main() -> int:
                 targets.append(target)
     lines += target_table(targets)
     print("\n".join(lines))
-    said = {"machine": machine(), "network": network, **told(rows, targets)}
-    write_json(said, arguments.json)
+    numbers = {"machine": machine(), "network": network, **numbers_json(rows, targets)}
+    write_json(numbers, arguments.json)
     return int(arguments.enforce and missed(targets))
 
 

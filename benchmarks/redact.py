@@ -143,11 +143,11 @@ def time_exports(archive: Path, repeats: int) -> None:
         export(cache, archive, "--format", "csv")
         print("| format | plain CPU s | redacted CPU s | ratio | plain s | redacted s | ratio |")
         print("|---|---|---|---|---|---|---|")
-        for form, place in (("json", archive), ("csv", archive), ("html", largest)):
+        for form, source in (("json", archive), ("csv", archive), ("html", largest)):
             plain, redacted = [], []
             for _ in range(repeats):
-                plain.append(export(cache, place, "--format", form))
-                redacted.append(export(cache, place, "--format", form, "--redact"))
+                plain.append(export(cache, source, "--format", form))
+                redacted.append(export(cache, source, "--format", form, "--redact"))
             cells = []
             for index in (0, 1):
                 least = min(run[index] for run in plain), min(run[index] for run in redacted)
@@ -172,10 +172,10 @@ def main() -> None:
     share = 1 - len(missed) / len(items)
     print(f"planted: {len(items)} items of {len(classes)} classes, {share:.1%} gone (target: 98 %)")
     files = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("src/**/*.py")]
-    words = replaced = 0
+    word_count = replaced = 0
     for path in files:
         text = path.read_text(encoding="utf-8")
-        words += len(text.split())
+        word_count += len(text.split())
         redactor = SecretRedactor(keep_report=True)
         for number, line in enumerate(text.split("\n"), start=1):
             redacted = redactor.redact_text(line)
@@ -183,7 +183,7 @@ def main() -> None:
                 print(f"{path.relative_to(ROOT)}:{number}: {redacted.strip()[:150]}")
         replaced += len(redactor.replacements)
     print(
-        f"own documentation and source: {words:,} words, {replaced} replacements, {replaced / words * 10_000:.2f} per 10,000"  # noqa: E501
+        f"own documentation and source: {word_count:,} words, {replaced} replacements, {replaced / word_count * 10_000:.2f} per 10,000"  # noqa: E501
     )
 
 

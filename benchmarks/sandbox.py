@@ -136,7 +136,7 @@ def _proportional_kb(pid: int) -> int:
 async def measure_cancel(folder: Path, sandbox: ActiveSandbox, rounds: int) -> list[float]:
     """Return the sorted milliseconds until no process of a command is left, for a tree with a daemon."""
     script = "for i in 1 2 3 4; do (echo up; exec sleep 1000) & done; setsid sh -c 'echo up; exec sleep 1000' & wait"
-    took = []
+    durations = []
     async with ProcessSupervisor() as supervisor:
         for number in range(rounds):
             tag = f"cancel-{number}"
@@ -145,10 +145,10 @@ async def measure_cancel(folder: Path, sandbox: ActiveSandbox, rounds: int) -> l
                 await anyio.sleep(0.005)
             begin = time.perf_counter()
             await child.terminate()
-            took.append((time.perf_counter() - begin) * 1e3)
+            durations.append((time.perf_counter() - begin) * 1e3)
             if survivors := find_survivors(tag):
                 raise SystemExit(f"round {number}: still running: {survivors}")
-    return sorted(took)
+    return sorted(durations)
 
 
 async def count_questions(archive: Path) -> dict[str, float]:
@@ -166,9 +166,9 @@ async def count_questions(archive: Path) -> dict[str, float]:
                     span.call, {"command": command}, Path(project), Path(project), known_as="Bash"
                 )
                 decision = await decide(context.policies, request)
-                asked = decision or await decide([context.fallback], request)
+                final_decision = decision or await decide([context.fallback], request)
                 counts["commands"] += 1
-                if not isinstance(asked, Ask):
+                if not isinstance(final_decision, Ask):
                     continue
                 counts["asked"] += 1
                 free = is_freed_by_sandbox(request, decision, context)
@@ -182,8 +182,8 @@ async def count_questions(archive: Path) -> dict[str, float]:
 
 def _needs_network(command: str) -> bool:
     for program in find_programs(command).programs:
-        words = {word.text for word in program.words[1:]}
-        if program.name in NETWORK_PROGRAMS or words & NETWORK_WORDS.get(program.name, set()):
+        arguments = {word.text for word in program.words[1:]}
+        if program.name in NETWORK_PROGRAMS or arguments & NETWORK_WORDS.get(program.name, set()):
             return True
     return False
 

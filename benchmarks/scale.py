@@ -80,12 +80,12 @@ def measure(name: str, megabytes: float, command: Sequence[str | Path], env: dic
     process = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL)
     peak = 0
     spent: dict[int, float] = {}
-    done = threading.Event()
+    finished = threading.Event()
 
     def sample() -> None:
         nonlocal peak
         root = psutil.Process(process.pid)
-        while not done.wait(SAMPLE_SECONDS):
+        while not finished.wait(SAMPLE_SECONDS):
             with suppress(psutil.Error):
                 for child in root.children(recursive=True):
                     with suppress(psutil.Error):
@@ -99,7 +99,7 @@ def measure(name: str, megabytes: float, command: Sequence[str | Path], env: dic
     sampler.start()
     code = process.wait()
     wall = time.monotonic() - start
-    done.set()
+    finished.set()
     sampler.join()
     if code:
         raise SystemExit(f"{name}: {' '.join(map(str, command))} exited with {code}")
@@ -237,7 +237,7 @@ def measure_all(
     added = archive / "new"
     shutil.copytree(new, added)
     try:
-        again = step(
+        second_run = step(
             "second run, 1 % new", "tables", archive, "-o", scratch / "local", "--jobs", "1", of=megabytes(new)
         )
     finally:
@@ -251,13 +251,13 @@ def measure_all(
     ray = runs.get("tables, Ray, 1 worker")
     targets = [
         ratio_target("Ray with 1 worker to 1 process", RAY_FACTOR, (ray and ray.wall, local.wall), at_most=True),
-        ratio_target("second run to the first", INCREMENTAL_FACTOR, (again.wall, local.wall), at_most=True),
+        ratio_target("second run to the first", INCREMENTAL_FACTOR, (second_run.wall, local.wall), at_most=True),
         ratio_target("memory for all to one part", MEMORY_FACTOR, (local.peak_mb, small.peak_mb), at_most=True),
         Target("equal tables from every engine", "1", str(len(digests)), len(digests) == 1),
     ]
     facts |= {
         "CPU time of Ray with 1 worker": f"{ray.cpu / local.cpu:.2f} × of 1 process" if ray else "not measured",
-        "CPU time of the second run": f"{again.cpu / local.cpu:.2%} of the first",
+        "CPU time of the second run": f"{second_run.cpu / local.cpu:.2%} of the first",
     }
     return [*runs.values()], targets, facts
 

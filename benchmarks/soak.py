@@ -1,10 +1,9 @@
-"""Very many calls in one session: does it hold on to anything?
+"""Run very many calls in one session and measure what it keeps.
 
-In: how many calls. Out: a table on stdout, JSON with `--json`; exit 1 with `--enforce` when memory
-grows faster than it may, or something is left behind. A real `Session` with a transcript runs
-batches of everything that happens to calls: read, edited, refused, failed, cancelled, timed out,
-interrupted, and commands with real processes. As every conversation must that goes on so long, it
-is cut from time to time (`Session.compact`). Read `Soak.turn` first.
+Prints a table, or JSON with `--json`; with `--enforce`, exits with code 1 if memory grows too fast or
+anything is left behind. A real `Session` with a transcript runs batches of all kinds of calls:
+successful, denied, failed, cancelled, timed out, interrupted, and commands with real processes. The
+conversation is compacted from time to time, as any long one. Read `Soak.run_turn` first.
 """
 
 from __future__ import annotations
@@ -37,29 +36,29 @@ from toolspan.types.events import Finished, LiveEvent
 from toolspan.types.state import OPEN_STATES
 
 SLOPE_KB = 256.0
-"""How much memory may grow with a thousand calls. What is meant to grow are the ids of the calls:
-some hundred bytes each, so that no call is ever run twice."""
+"""Permitted growth of memory per thousand calls. The session keeps the ids of its calls, some hundred
+bytes each, so that no call runs twice."""
 BATCH, SAMPLE, CUT = 20, 1_000, 2_000
 WARM = 0.3
-"""The share of the calls after which memory counts."""
+"""Share of the calls after which memory is measured."""
 FILES = 8
 
 
 @dataclass(frozen=True)
-class Soaked:
-    """What a run came to."""
+class SoakResult:
+    """The measurements of a run."""
 
     calls: int
     seconds: float
     states: dict[str, int]
     slope_kb: float
-    """Growth of the resident memory per thousand calls, after the beginning."""
+    """Growth of the resident memory per thousand calls, after the warm-up."""
     first_mb: float
     last_mb: float
     processes: int
-    """Left when the session is closed."""
+    """Processes that remain after the session is closed."""
     descriptors: int
-    """More than before."""
+    """Descriptors that remain."""
     tasks: int
     threads: int
     settled: int
@@ -69,7 +68,7 @@ class Soaked:
 
 
 class Soak:
-    """A session, and the calls for it."""
+    """A session and its calls."""
 
     def __init__(self, folder: Path) -> None:
         self.files = [folder / f"file{n}.txt" for n in range(FILES)]
@@ -83,7 +82,7 @@ class Soak:
             direct=[self._count],
             transcript=folder / "soak.jsonl",
         )
-        self._made = 0
+        self._calls = 0
 
     def _count(self, event: LiveEvent) -> None:
         if isinstance(event, Finished):
@@ -92,38 +91,38 @@ class Soak:
     def _odd_tools(self) -> list[Tool]:
         @tool(concurrent=True)
         async def hold(ctx: ToolContext) -> str:
-            """Is cancelled."""
+            """Wait until cancelled."""
             self.session.runner.cancel(ctx.call.id)
             await anyio.sleep_forever()
             return ""
 
         @tool(concurrent=True, timeout=0.001)
         async def slow() -> str:
-            """Has no time."""
+            """Time out."""
             await anyio.sleep_forever()
             return ""
 
         @tool
         async def stop() -> str:
-            """Ends the turn, with all that waits behind it."""
+            """Interrupt the turn and all waiting calls."""
             self.session.interrupt()
             await anyio.sleep_forever()
             return ""
 
         @tool
         async def secret() -> str:
-            """Is denied."""
+            """Return nothing; a policy denies it."""
             return ""
 
         @tool(concurrent=True)
         async def breaks() -> str:
-            """Raises."""
-            raise RuntimeError("as it must")
+            """Raise an exception."""
+            raise RuntimeError("expected")
 
         return [hold, slow, stop, secret, breaks]
 
-    async def turn(self, number: int) -> None:
-        """A prompt, one batch with something of everything, and the model's last word."""
+    async def run_turn(self, number: int) -> None:
+        """Run a prompt, one batch of all kinds of calls, and a final reply."""
         self.session.say(f"Turn {number}.")
         file = str(self.files[number % FILES])
         before, after = ("one", "two") if number // FILES % 2 == 0 else ("two", "one")
@@ -146,18 +145,18 @@ class Soak:
         if number % 25 == 0:
             calls.append(("stop", {}))
         calls += [("Read", {"file_path": file, "limit": 1})] * (BATCH - len(calls))
-        blocks = [self._block(name, given) for name, given in calls]
+        blocks = [self._block(name, tool_input) for name, tool_input in calls]
         reply = {"role": "assistant", "model": "soak", "content": blocks, "stop_reason": "tool_use"}
         if await self.session.run(reply):
-            done = [{"type": "text", "text": "Done."}]
-            await self.session.run({"role": "assistant", "model": "soak", "content": done, "stop_reason": "end_turn"})
+            text = [{"type": "text", "text": "Done."}]
+            await self.session.run({"role": "assistant", "model": "soak", "content": text, "stop_reason": "end_turn"})
 
-    def _block(self, name: str, given: dict[str, object]) -> dict[str, object]:
-        self._made += 1
-        return {"type": "tool_use", "id": f"toolu_01{self._made:022}", "name": name, "input": given}
+    def _block(self, name: str, tool_input: dict[str, object]) -> dict[str, object]:
+        self._calls += 1
+        return {"type": "tool_use", "id": f"toolu_01{self._calls:022}", "name": name, "input": tool_input}
 
-    async def cut(self) -> None:
-        """The conversation goes on from a summary."""
+    async def compact(self) -> None:
+        """Replace the conversation with a summary."""
         summary = Compaction(summary="So far so good.", trigger="auto", tokens_before=0, duration_ms=0)
         await self.session.compact(summary)
 
@@ -166,33 +165,33 @@ def _deny(question: PermissionRequest) -> Deny | None:
     return Deny("not this one") if question.tool == "secret" else None
 
 
-async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
+async def run_soak(folder: Path, calls: int, report: Callable[[str], None]) -> SoakResult:
     await _warm_up(folder)
     descriptors, threads = _descriptors(), threading.active_count()
     samples: list[tuple[int, float]] = []
     began = time.monotonic()
-    one = Soak(folder)
+    soak = Soak(folder)
     tasks = len(asyncio.all_tasks())
-    async with one.session:
+    async with soak.session:
         inside = len(asyncio.all_tasks())
         for number in range(calls // BATCH):
-            await one.turn(number)
+            await soak.run_turn(number)
             ran = (number + 1) * BATCH
             if ran % CUT == 0:
-                await one.cut()
+                await soak.compact()
             if ran % SAMPLE == 0:
                 samples.append((ran, _memory_kb()))
             if ran % (10 * SAMPLE) == 0:
-                told(f"{ran:,} calls, {samples[-1][1] / 1024:.1f} MB")
-        more_tasks = await _tasks_left(inside)
-    more_tasks += await _tasks_left(tasks)
+                report(f"{ran:,} calls, {samples[-1][1] / 1024:.1f} MB")
+        more_tasks = await _remaining_tasks(inside)
+    more_tasks += await _remaining_tasks(tasks)
     seconds = time.monotonic() - began
     path = folder / "soak.jsonl"
     spans = toolspan.read(path).spans
-    result = Soaked(
+    result = SoakResult(
         calls=calls // BATCH * BATCH,
         seconds=round(seconds, 1),
-        states=dict(one.states),
+        states=dict(soak.states),
         slope_kb=round(slope(samples[int(len(samples) * WARM) :]) * 1_000, 1),
         first_mb=round(samples[int(len(samples) * WARM)][1] / 1024, 1),
         last_mb=round(samples[-1][1] / 1024, 1),
@@ -204,15 +203,15 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
         transcript_mb=round(path.stat().st_size / (1 << 20), 1),
         problems=(),
     )
-    return Soaked(**{**asdict(result), "problems": tuple(_problems(result))})
+    return SoakResult(**{**asdict(result), "problems": tuple(_problems(result))})
 
 
 _IDLE_THREADS = 40
-"""The loop's worker threads, which it keeps for later."""
+"""Worker threads that the event loop keeps."""
 
 
-async def _tasks_left(before: int) -> int:
-    """Return how many more tasks than before do not end within ten seconds."""
+async def _remaining_tasks(before: int) -> int:
+    """Return the number of new tasks that do not end within ten seconds."""
     with anyio.move_on_after(10):
         while len(asyncio.all_tasks()) > before:
             await anyio.sleep(0.05)
@@ -220,33 +219,33 @@ async def _tasks_left(before: int) -> int:
 
 
 async def _warm_up(folder: Path) -> None:
-    """What opens once and stays open is opened: libraries, the loop's threads."""
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        one = Soak(Path(place))
-        async with one.session:
+    """Load libraries and start the loop's threads, which stay open."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        soak = Soak(Path(scratch))
+        async with soak.session:
             for number in range(3):
-                await one.turn(number)
+                await soak.run_turn(number)
 
 
-def _problems(found: Soaked) -> list[str]:
-    states, turns = Counter(found.states), found.calls // BATCH
+def _problems(result: SoakResult) -> list[str]:
+    states, turns = Counter(result.states), result.calls // BATCH
     checks = {
-        f"memory grows by {found.slope_kb} KB per 1,000 calls": found.slope_kb > SLOPE_KB,
-        f"{found.processes} processes are left": found.processes > 0,
-        f"{found.descriptors} descriptors are left": found.descriptors > 0,
-        f"{found.tasks} tasks are left": found.tasks > 0,
-        f"{found.threads} threads are left": found.threads > 0,
-        f"{found.settled} of {found.calls} calls are settled": found.settled != found.calls,
-        f"{states.total()} calls ended": states.total() != found.calls,
+        f"memory grows by {result.slope_kb} KB per 1,000 calls": result.slope_kb > SLOPE_KB,
+        f"{result.processes} processes are left": result.processes > 0,
+        f"{result.descriptors} descriptors are left": result.descriptors > 0,
+        f"{result.tasks} tasks are left": result.tasks > 0,
+        f"{result.threads} threads are left": result.threads > 0,
+        f"{result.settled} of {result.calls} calls are settled": result.settled != result.calls,
+        f"{states.total()} calls ended": states.total() != result.calls,
         f"{states['denied']} calls were denied": states["denied"] != turns,
         f"{states['timed_out']} calls ran out of time": states["timed_out"] != turns,
         "not everything happened": not {"succeeded", "failed", "cancelled", "interrupted"} <= set(states),
     }
-    return [words for words, wrong in checks.items() if wrong]
+    return [message for message, is_problem in checks.items() if is_problem]
 
 
 def slope(points: list[tuple[int, float]]) -> float:
-    """The rise of the line that fits best; of a few points, none."""
+    """Return the slope of the regression line; 0 for fewer than 20 points."""
     if len(points) < 20:
         return 0.0
     mean_x = sum(x for x, _ in points) / len(points)
@@ -265,33 +264,33 @@ def _descriptors() -> int:
 
 
 def _children() -> list[str]:
-    found = []
+    pids = []
     for thread in Path("/proc/self/task").iterdir():
-        found += (thread / "children").read_text().split()
-    return found
+        pids += (thread / "children").read_text().split()
+    return pids
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--json", metavar="OUT", help="write the numbers there; - for stdout")
-    parser.add_argument("--enforce", action="store_true", help="exit 1 when something is wrong")
-    parser.add_argument("--scratch", type=Path, help="where the files go")
-    asked = parser.parse_args()
+    parser.add_argument("--json", metavar="OUT", help="write the numbers to this file; - for stdout")
+    parser.add_argument("--enforce", action="store_true", help="exit 1 if there is a problem")
+    parser.add_argument("--scratch", type=Path, help="folder for temporary files")
+    options = parser.parse_args()
     if not Path("/proc/self/statm").exists():
         print("soak.py needs Linux: it reads /proc", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(dir=asked.scratch) as place:
-        found = asyncio.run(soak(Path(place), asked.calls, lambda t: print(t, file=sys.stderr)))
-    text = json.dumps(asdict(found), indent=1)
-    if asked.json == "-":
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        result = asyncio.run(run_soak(Path(scratch), options.calls, lambda t: print(t, file=sys.stderr)))
+    text = json.dumps(asdict(result), indent=1)
+    if options.json == "-":
         print(text)
     else:
-        for name, value in asdict(found).items():
+        for name, value in asdict(result).items():
             print(f"{name:<14} {value}")
-    if asked.json not in (None, "-"):
-        Path(asked.json).write_text(text + "\n")
-    return 1 if asked.enforce and found.problems else 0
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(text + "\n")
+    return 1 if options.enforce and result.problems else 0
 
 
 if __name__ == "__main__":

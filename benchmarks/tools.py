@@ -92,12 +92,13 @@ class Bench:
 
     async def calls(self, tool: str, inputs: list[dict[str, object]]) -> list[Finished]:
         blocks = [
-            {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": given} for given in inputs
+            {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": tool_input}
+            for tool_input in inputs
         ]
         finished = await self.runner.finish(blocks)
-        for one in finished:
-            if one.span.state != "succeeded":
-                raise SystemExit(f"{tool} failed: {one.content}")
+        for event in finished:
+            if event.span.state != "succeeded":
+                raise SystemExit(f"{tool} failed: {event.content}")
         return finished
 
 
@@ -200,10 +201,10 @@ def file_cases(bench: Bench, folder: Path, sizes: tuple[int, int], rounds: int) 
         await bench.call("Read", file_path=str(large), offset=sizes[1] // 200, limit=20)
 
     def read_floor() -> int:
-        seen, lines = hashlib.blake2b(digest_size=16), 0
+        digest, lines = hashlib.blake2b(digest_size=16), 0
         with large.open("rb", buffering=0) as file:
             while piece := file.read(MB):
-                seen.update(piece)
+                digest.update(piece)
                 lines += piece.decode().count("\n")
         return lines
 
@@ -215,15 +216,15 @@ def file_cases(bench: Bench, folder: Path, sizes: tuple[int, int], rounds: int) 
 
 def background_case(bench: Bench, number: int) -> Case:
     async def ours() -> None:
-        given = [{"command": f"echo {nth}; exec sleep 600", "run_in_background": True} for nth in range(number)]
-        await bench.calls("Bash", given)
+        inputs = [{"command": f"echo {nth}; exec sleep 600", "run_in_background": True} for nth in range(number)]
+        await bench.calls("Bash", inputs)
         running = [task for task in bench.workspace.tasks if task.status == "running"]
         if len(running) < number:
             raise SystemExit(f"{number - len(running)} background commands ended by themselves")
         await bench.workspace.tasks.end()
-        left = [task for task in running if find_survivors(task.call_id)]
-        if left:
-            raise SystemExit(f"{len(left)} background commands were not stopped")
+        remaining = [task for task in running if find_survivors(task.call_id)]
+        if remaining:
+            raise SystemExit(f"{len(remaining)} background commands were not stopped")
 
     def floor() -> None:
         commands = [
@@ -273,29 +274,29 @@ async def measured(case: Case) -> Measured:
     )
 
 
-async def run(wishes: argparse.Namespace, scratch: Path) -> list[Measured]:
+async def run(options: argparse.Namespace, scratch: Path) -> list[Measured]:
     tree = scratch / "tree"
     tree.mkdir()
     bench = Bench(scratch)
     cases: list[Case] = []
     async with bench.runner:
-        if "search" in wishes.only:
-            make_tree(tree, wishes.files)
-            cases += search_cases(bench, tree, wishes.rounds)
-        if "files" in wishes.only:
-            cases += file_cases(bench, scratch, (10 * MB, wishes.read_mb * MB), 5)
-        if "background" in wishes.only:
-            cases.append(background_case(bench, wishes.commands))
+        if "search" in options.only:
+            make_tree(tree, options.files)
+            cases += search_cases(bench, tree, options.rounds)
+        if "files" in options.only:
+            cases += file_cases(bench, scratch, (10 * MB, options.read_mb * MB), 5)
+        if "background" in options.only:
+            cases.append(background_case(bench, options.commands))
         return [await measured(case) for case in cases]
 
 
-def show(found: list[Measured]) -> None:
+def show(cases: list[Measured]) -> None:
     print(f"{'case':32} {'ours ms':>9} {'floor ms':>9} {'ratio':>6} {'limit ms':>9} {'MB':>6}")
-    for one in found:
-        mark = "" if one.ok else "  MISSED"
+    for case in cases:
+        mark = "" if case.ok else "  MISSED"
         print(
-            f"{one.name:32} {one.ours_ms:9.1f} {one.floor_ms:9.1f} {one.ratio:6.2f}"
-            f" {one.limit_ms:9.1f} {one.memory_mb:6.1f}{mark}"
+            f"{case.name:32} {case.ours_ms:9.1f} {case.floor_ms:9.1f} {case.ratio:6.2f}"
+            f" {case.limit_ms:9.1f} {case.memory_mb:6.1f}{mark}"
         )
 
 
@@ -309,13 +310,13 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, help="scratch folder")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--enforce", action="store_true")
-    wishes = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=wishes.scratch) as scratch:
-        found = anyio.run(run, wishes, Path(scratch).resolve())
-    show(found)
-    facts = {"python": platform.python_version(), "cases": [asdict(one) for one in found]}
-    write_json(facts, wishes.json)
-    return 1 if wishes.enforce and not all(one.ok for one in found) else 0
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        cases = anyio.run(run, options, Path(scratch).resolve())
+    show(cases)
+    facts = {"python": platform.python_version(), "cases": [asdict(case) for case in cases]}
+    write_json(facts, options.json)
+    return 1 if options.enforce and not all(case.ok for case in cases) else 0
 
 
 if __name__ == "__main__":

@@ -194,12 +194,12 @@ def build_projects(archive: Path, projects: Path, sessions: int, calls: int) -> 
     folder = projects / "-home-user-many"
     folder.mkdir()
     for number in range(max(0, sessions - count - 1)):
-        story = TranscriptBuilder(session_id=f"{number:08x}-aaaa-4bbb-8ccc-dddddddddddd", cwd="/home/user/many")
-        story.prompt(f"Task {number}: make it work")
+        builder = TranscriptBuilder(session_id=f"{number:08x}-aaaa-4bbb-8ccc-dddddddddddd", cwd="/home/user/many")
+        builder.prompt(f"Task {number}: make it work")
         for step in range(3):
-            call = story.call("Bash", {"command": f"make step{step}"})
-            story.result(call, f"done {step}", after_ms=200)
-        story.text("It works.").write(folder / f"{story.session_id}.jsonl")
+            call = builder.call("Bash", {"command": f"make step{step}"})
+            builder.result(call, f"done {step}", after_ms=200)
+        builder.text("It works.").write(folder / f"{builder.session_id}.jsonl")
     long = TranscriptBuilder(session_id=LONG_SESSION, cwd="/home/user/long").prompt("A long day")
     for number in range(calls):
         call = long.call("Read", {"file_path": f"/home/user/long/file{number % 997}.py"}, after_ms=1500)
@@ -370,9 +370,9 @@ def measure(result: Measured, driver: Any, base: str, views: Sequence[View], run
                 result.add(f"{view.name}: first paint", times["paint"])
                 result.add(f"{view.name}: data shown", times["data"])
                 if view.scrolls:
-                    found = driver.execute_async_script(SCROLL % SCROLL_MS)
-                    result.add(f"{view.name}: scroll p50", found["p50"])
-                    result.add(f"{view.name}: scroll p99", found["p99"])
+                    scrolled = driver.execute_async_script(SCROLL % SCROLL_MS)
+                    result.add(f"{view.name}: scroll p50", scrolled["p50"])
+                    result.add(f"{view.name}: scroll p99", scrolled["p99"])
                 for name, action in view.actions.items():
                     result.add(f"{view.name}: {name}", _act(result, driver, view, action))
         except Exception as problem:  # noqa: BLE001 - one view that fails must not end the run
@@ -442,26 +442,35 @@ def _limit_target(what: str, value: float | None, limit: float, unit: str) -> Ta
 def report(contestants: Sequence[Measured], about: str) -> Iterator[str]:
     """Yield the tables: each number is the median of the runs, in ms, with all runs in brackets."""
     yield f"{machine()}, load {os.getloadavg()[0]:.1f}; {about}\n"
-    names = list(dict.fromkeys(name for one in contestants for name in one.numbers))
+    names = list(dict.fromkeys(name for contestant in contestants for name in contestant.numbers))
 
-    def cell(one: Measured, name: str) -> str:
-        values = one.numbers.get(name)
+    def cell(contestant: Measured, name: str) -> str:
+        values = contestant.numbers.get(name)
         runs = f" ({' '.join(f'{value:,.0f}' for value in values)})" if values else ""
-        return f"{one.median(name):,.1f}{runs}" if values else "–"
+        return f"{contestant.median(name):,.1f}{runs}" if values else "–"
 
-    rows = [[name, *(cell(one, name) for one in contestants)] for name in names]
-    rows.append(["start, seconds", *(f"{one.start:.2f}" if one.start is not None else "–" for one in contestants)])
-    rows.append(["server memory, MB", *(f"{one.memory:.0f}" if one.memory else "–" for one in contestants)])
+    rows = [[name, *(cell(contestant, name) for contestant in contestants)] for name in names]
+    rows.append(
+        [
+            "start, seconds",
+            *(f"{contestant.start:.2f}" if contestant.start is not None else "–" for contestant in contestants),
+        ]
+    )
+    rows.append(
+        ["server memory, MB", *(f"{contestant.memory:.0f}" if contestant.memory else "–" for contestant in contestants)]
+    )
     rows.append(
         [
             "idle server, ms of CPU in 10 s",
-            *("–" if one.idle_cpu is None else f"{one.idle_cpu:.0f}" for one in contestants),
+            *("–" if contestant.idle_cpu is None else f"{contestant.idle_cpu:.0f}" for contestant in contestants),
         ]
     )
-    yield from table(["ms, median (runs)", *(f"{one.name} {one.version}" for one in contestants)], rows)
-    for one in contestants:
-        for note in dict.fromkeys(one.notes):
-            yield f"\n{one.name}: {note}"
+    yield from table(
+        ["ms, median (runs)", *(f"{contestant.name} {contestant.version}" for contestant in contestants)], rows
+    )
+    for contestant in contestants:
+        for note in dict.fromkeys(contestant.notes):
+            yield f"\n{contestant.name}: {note}"
 
 
 def main() -> int:
@@ -511,14 +520,14 @@ def main() -> int:
             "archive": about,
             "contestants": [
                 {
-                    "name": one.name,
-                    "start": one.start,
-                    "memory": one.memory,
-                    "idle_cpu": one.idle_cpu,
-                    "ms": one.numbers,
-                    "notes": one.notes,
+                    "name": contestant.name,
+                    "start": contestant.start,
+                    "memory": contestant.memory,
+                    "idle_cpu": contestant.idle_cpu,
+                    "ms": contestant.numbers,
+                    "notes": contestant.notes,
                 }
-                for one in contestants
+                for contestant in contestants
             ],
         },
         arguments.json,

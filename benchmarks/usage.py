@@ -69,7 +69,7 @@ def targets(rows: Mapping[str, Row], expected: Mapping[str, int]) -> list[Target
     def best(name: str, measure: str) -> float | None:
         return min((getattr(run, measure) for run in rows[name].runs), default=None)
 
-    found = [
+    result = [
         ratio_target(
             f"ccusage / {name}, {measure}", factor, (best("ccusage", measure), best(name, measure)), at_most=False
         )
@@ -78,12 +78,12 @@ def targets(rows: Mapping[str, Row], expected: Mapping[str, int]) -> list[Target
     ]
     for name, row in rows.items():
         if row.failure is not None:
-            found.append(Target(f"{name} runs", "exit 0", row.failure, met=False))
+            result.append(Target(f"{name} runs", "exit 0", row.failure, met=False))
         elif name != "ccusage":
             sums = [run.answer.tokens for run in row.runs]
             met = all(tokens == {field: expected[field] for field in TOKEN_FIELDS} for tokens in sums)
-            found.append(Target(f"totals of {name}", "as expected", "equal" if met else "differ", met))
-    return found
+            result.append(Target(f"totals of {name}", "as expected", "equal" if met else "differ", met))
+    return result
 
 
 def totals_table(rows: Mapping[str, Row], expected: Mapping[str, int]) -> list[str]:

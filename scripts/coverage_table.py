@@ -79,8 +79,8 @@ def measured(name: str, files: Mapping[str, File]) -> Package | None:
     counted = [file["summary"] for path, file in files.items() if is_in_package(path, name)]
     if not counted:
         return None
-    branches = (Share(one["covered_branches"], one["num_branches"]) for one in counted)
-    lines = (Share(one["covered_lines"], one["num_statements"]) for one in counted)
+    branches = (Share(summary["covered_branches"], summary["num_branches"]) for summary in counted)
+    lines = (Share(summary["covered_lines"], summary["num_statements"]) for summary in counted)
     return Package(sum(branches, Share(0, 0)), sum(lines, Share(0, 0)))
 
 

@@ -139,11 +139,11 @@ def seeds() -> str:
         "\n".join(f"- **{name}**: {meaning}" for name, meaning in VERDICTS.items()) + "\n",
     ]
     for document in data["document"]:
-        own = [row for row in rows if _document_of(row, data["document"]) == document["name"]]
+        own_rows = [row for row in rows if _document_of(row, data["document"]) == document["name"]]
         parts += [
             f"## {document['name']}: {document['title']}\n",
             f"{document['about'].strip()}\n",
-            _table("| | it says | verdict | shown by | proved by |", map(_statement_row, own)) + "\n",
+            _table("| | it says | verdict | shown by | proved by |", map(_statement_row, own_rows)) + "\n",
         ]
     parts += [
         "## Their words and ours\n",
@@ -188,8 +188,8 @@ def _statement_row(row: dict[str, Any]) -> str:
     proofs = []
     for proof in row["proof"]:
         file, _, name = proof.partition("::")
-        words = name.removeprefix("test_").replace("_", " ")
-        proofs.append(f"[{words}](../{file})")
+        sentence = name.removeprefix("test_").replace("_", " ")
+        proofs.append(f"[{sentence}](../{file})")
     return f"| {row['id']} | {_cell(row['says'])} | {_cell(verdict)} | `{row['show']}` | {', '.join(proofs)} |"
 
 
@@ -220,8 +220,8 @@ def compatibility() -> str:
     ]
     purposes = tomllib.loads((folder / "on_purpose.toml").read_text(encoding="utf-8"))["difference"]
     reasons = [
-        f"| {_cell(one['tool'].replace(chr(92), ''))} | {', '.join(one['versions'])} | {_cell(one['reason'])} |"
-        for one in purposes
+        f"| {_cell(item['tool'].replace(chr(92), ''))} | {', '.join(item['versions'])} | {_cell(item['reason'])} |"
+        for item in purposes
     ]
     return _page(
         "Compatibility",
@@ -234,7 +234,7 @@ def compatibility() -> str:
         "Equal calls of all calls, without those that differ on purpose; `MCP` are the tools of a test server.",
         _table("| tool | " + " | ".join(versions) + " |", by_tool),
         "## Different on purpose",
-        "What toolspan does otherwise, and why. Nothing of it lets a call run that the client refuses.",
+        "Intended differences and their reasons. None of them lets a call run that the client refuses.",
         _table("| tool | versions | reason |", reasons),
         "## Measure again",
         "For a new version of the client, with a seed that was not used before:",

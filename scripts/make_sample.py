@@ -52,7 +52,7 @@ FAILED: Ending = ("failed", "command_failed")
 
 
 @dataclass
-class Desk:
+class SampleSession:
     """A session under construction: its transcript, the project's files, and the intended state of each call."""
 
     transcript: TranscriptBuilder
@@ -60,7 +60,7 @@ class Desk:
     cwd: str
     files: dict[str, str]
     intended: dict[str, Ending] = field(default_factory=dict)
-    agents: list[Desk] = field(default_factory=list)
+    agents: list[SampleSession] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.begun = self.transcript.now
@@ -113,34 +113,36 @@ class Desk:
         self.files[name] = text
         return self.do("Write", {"file_path": self.path(name), "content": text}, body, 27)
 
-    def agent(self, call_id: str, kind: str, description: str, prompt: str) -> Desk:
+    def agent(self, call_id: str, kind: str, description: str, prompt: str) -> SampleSession:
         """Return the session of a subagent, which begins with the prompt."""
         child = self.transcript.agent(call_id, kind=kind, description=description)
         child.prompt(prompt, after_ms=20)
-        desk = Desk(child, self.version, self.cwd, self.files)
+        session = SampleSession(child, self.version, self.cwd, self.files)
         if not child.agent_id:
-            desk.intended = self.intended
-        self.agents.append(desk)
-        return desk
+            session.intended = self.intended
+        self.agents.append(session)
+        return session
 
-    def report(self, call_id: str, desk: Desk, prompt: str, text: str) -> Self:
+    def report(self, call_id: str, session: SampleSession, prompt: str, text: str) -> Self:
         """Add a subagent's final report, and the result of the call that started it."""
-        desk.transcript.text(text, after_ms=2_100)
-        self.transcript.until(desk.transcript)
-        took = round((desk.transcript.now - desk.begun).total_seconds() * 1000)
-        calls = 2 if desk.intended is self.intended else len(desk.intended)
-        body = reported(desk.transcript.agent_id, text, prompt=prompt, calls=calls, took_ms=took, version=self.version)
+        session.transcript.text(text, after_ms=2_100)
+        self.transcript.until(session.transcript)
+        duration_ms = round((session.transcript.now - session.begun).total_seconds() * 1000)
+        calls = 2 if session.intended is self.intended else len(session.intended)
+        body = reported(
+            session.transcript.agent_id, text, prompt=prompt, calls=calls, took_ms=duration_ms, version=self.version
+        )
         self.transcript.result(call_id, body, after_ms=15)
         return self
 
-    def endings(self) -> dict[str, dict[str, Ending]]:
+    def intended_states(self) -> dict[str, dict[str, Ending]]:
         """Return the intended states of the calls by file name in the project's folder."""
-        found = {f"{self.transcript.session_id}.jsonl": self.intended}
+        states = {f"{self.transcript.session_id}.jsonl": self.intended}
         names = self.transcript.files()
-        for desk in self.agents:
-            own = f"agent-{desk.transcript.agent_id}.jsonl"
-            found |= {name: desk.intended for name in names if name.endswith(own)}
-        return found
+        for session in self.agents:
+            suffix = f"agent-{session.transcript.agent_id}.jsonl"
+            states |= {name: session.intended for name in names if name.endswith(suffix)}
+        return states
 
 
 def at(day: int, hour: int, minute: int) -> datetime:
@@ -148,11 +150,13 @@ def at(day: int, hour: int, minute: int) -> datetime:
     return datetime(2026, 11, day, hour, minute, tzinfo=UTC)
 
 
-def desk(project: str, session_id: str, version: str, start: datetime, files: Mapping[str, str]) -> Desk:
+def start_session(
+    project: str, session_id: str, version: str, start: datetime, files: Mapping[str, str]
+) -> SampleSession:
     """Return a new, empty session."""
     cwd = f"{HOME}/{project}"
     transcript = TranscriptBuilder(session_id=session_id, version=version, cwd=cwd, start=start)
-    return Desk(transcript, version, cwd, dict(files))
+    return SampleSession(transcript, version, cwd, dict(files))
 
 
 def mcp(server: str, tool: str) -> str:
@@ -160,7 +164,7 @@ def mcp(server: str, tool: str) -> str:
     return f"mcp__{server}__{tool}"
 
 
-# The projects, as the sessions find them
+# The files of the projects
 
 MODELS = '''\
 """What a todo is."""
@@ -322,9 +326,9 @@ def load(rows: list[dict[str, float]]) -> int:
 BROOK = {"brook/extract.py": EXTRACT, "brook/clean.py": CLEAN, "brook/load.py": LOAD}
 
 
-def due_dates() -> Desk:
+def due_dates() -> SampleSession:
     """Parallel reads and searches, tasks, edits with a hook, a failing and a passing test run."""
-    d = desk("paperboat", "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21", "2.1.325", at(2, 8, 12), PAPERBOAT)
+    d = start_session("paperboat", "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21", "2.1.325", at(2, 8, 12), PAPERBOAT)
     t = d.transcript
     t.prompt("Todos need a due date. Add the field, show it in the list, keep the tests green.")
     t.thinking("Model, store, view and a migration. Look at all of them before changing any.")
@@ -353,7 +357,7 @@ def due_dates() -> Desk:
     return d
 
 
-def _tasks(d: Desk, *subjects: str) -> None:
+def _tasks(d: SampleSession, *subjects: str) -> None:
     """Add tasks to the list, in one batch."""
     calls = [
         d.ask("TaskCreate", {"subject": subject, "description": f"{subject}, with a test"}) for subject in subjects
@@ -364,7 +368,7 @@ def _tasks(d: Desk, *subjects: str) -> None:
         d.transcript.result(call_id, Body(content=text, structured={"task": task}), after_ms=4)
 
 
-def _add_the_column(d: Desk) -> None:
+def _add_the_column(d: SampleSession) -> None:
     d.write("migrations/0002_due.sql", "ALTER TABLE todo ADD COLUMN due TEXT;\n")
     change = d.edit(
         "app/models.py",
@@ -381,16 +385,16 @@ def _add_the_column(d: Desk) -> None:
     )
     d.edit("app/views.py", "<li>{todo.title}</li>", "<li>{todo.title} {todo.due or ''}</li>")
     status = {"from": "pending", "to": "completed"}
-    done = {"success": True, "taskId": "1", "updatedFields": ["status"], "statusChange": status}
+    update = {"success": True, "taskId": "1", "updatedFields": ["status"], "statusChange": status}
     d.do(
         "TaskUpdate",
         {"taskId": "1", "status": "completed"},
-        Body(content="Updated task #1 status", structured=done),
+        Body(content="Updated task #1 status", structured=update),
         ms=5,
     )
 
 
-def _run_the_tests(d: Desk) -> None:
+def _run_the_tests(d: SampleSession) -> None:
     lost = "E       sqlite3.OperationalError: no such column: due"
     report = f"..F\n{lost}\nFAILED tests/test_store.py::test_a_finished_todo_is_done\n1 failed, 1 passed"
     d.bash("pytest -q", exited(1, report), ms=2_310, ends=FAILED, description="Run the tests")
@@ -406,9 +410,9 @@ def _run_the_tests(d: Desk) -> None:
     d.bash("pytest -q", ran("...\n3 passed in 0.41s"), ms=1_870, description="Run the tests")
 
 
-def dark_theme() -> Desk:
+def dark_theme() -> SampleSession:
     """Failed edits and their recoveries, a network error, and denials by the user and by a rule."""
-    d = desk("paperboat", "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610", "2.1.197", at(3, 14, 5), PAPERBOAT)
+    d = start_session("paperboat", "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610", "2.1.197", at(3, 14, 5), PAPERBOAT)
     t = d.transcript
     t.prompt("Give the page a dark theme.")
     _edit_unread(d)
@@ -453,7 +457,7 @@ def dark_theme() -> Desk:
     return d
 
 
-def _edit_unread(d: Desk) -> None:
+def _edit_unread(d: SampleSession) -> None:
     """Edit, get the error to read first, read, and edit again."""
     dark = "body {\n  color-scheme: light dark;\n  color: #222;"
     d.do(
@@ -466,7 +470,7 @@ def _edit_unread(d: Desk) -> None:
     d.read("static/style.css").edit("static/style.css", "body {\n  color: #222;", dark)
 
 
-def _edit_what_is_not_there(d: Desk) -> None:
+def _edit_what_is_not_there(d: SampleSession) -> None:
     missing = '<html class="light">'
     d.read("app/views.py").do(
         "Edit",
@@ -480,7 +484,7 @@ def _edit_what_is_not_there(d: Desk) -> None:
     d.edit("app/views.py", "<!doctype html><title>", '<!doctype html><html class="dark"><title>')
 
 
-def _edit_in_two_places(d: Desk) -> None:
+def _edit_in_two_places(d: SampleSession) -> None:
     d.do(
         "Edit",
         d.edit_input("static/style.css", "color: #222;", "color: var(--ink);"),
@@ -517,9 +521,9 @@ box.addEventListener("input", () => {
 """
 
 
-def search_box() -> Desk:
+def search_box() -> SampleSession:
     """An attempt that is rewound, so that its calls are on an abandoned branch."""
-    d = desk("paperboat", "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34", "2.1.325", at(4, 10, 30), PAPERBOAT)
+    d = start_session("paperboat", "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34", "2.1.325", at(4, 10, 30), PAPERBOAT)
     t = d.transcript
     t.prompt("Add a search box above the list.")
     d.read("app/views.py", "app/store.py")
@@ -540,10 +544,10 @@ def search_box() -> Desk:
     return d
 
 
-def search_box_fork(original: Desk) -> Desk:
+def search_box_fork(original: SampleSession) -> SampleSession:
     """A fork: the lines of another session with their uuids, then new ones."""
     twin = original.transcript.fork("d48e2a06-9f1b-4d77-8c35-b60a7f2e1c98")
-    d = Desk(twin, original.version, original.cwd, dict(original.files), dict(original.intended))
+    d = SampleSession(twin, original.version, original.cwd, dict(original.files), dict(original.intended))
     d.transcript.prompt("In this copy, let it find words with typing errors too.", after_ms=300_000)
     d.read("static/search.js")
     d.edit(
@@ -562,9 +566,9 @@ def search_box_fork(original: Desk) -> Desk:
     return d
 
 
-def tide_heights() -> Desk:
+def tide_heights() -> SampleSession:
     """An old client, which writes the subagent's lines into the session's file."""
-    d = desk("tide", "0b6d8f15-e3a2-4b9c-a7d0-1f4c5e6a7b82", "1.0.88", at(2, 16, 40), TIDE)
+    d = start_session("tide", "0b6d8f15-e3a2-4b9c-a7d0-1f4c5e6a7b82", "1.0.88", at(2, 16, 40), TIDE)
     t = d.transcript
     t.prompt("Which tables does tide understand, and does it check them?")
     listing = f"- {d.cwd}/\n  - README.md\n  - tide/\n    - main.py\n    - table.py\n"
@@ -590,7 +594,7 @@ def tide_heights() -> Desk:
     return d
 
 
-def _check_the_table(d: Desk) -> None:
+def _check_the_table(d: SampleSession) -> None:
     name, before = "tide/table.py", d.files["tide/table.py"]
     after = before.replace("    for line in", "    for number, line in enumerate(").replace(
         "splitlines():", "splitlines(), start=1):"
@@ -608,15 +612,15 @@ def _check_the_table(d: Desk) -> None:
         "structuredPatch": hunks,
         "userModified": False,
     }
-    words = "\n".join(f'{n}. Replaced "{e["old_string"]}"' for n, e in enumerate(edits, start=1))
-    body = Body(content=f"Applied 2 edits to {d.path(name)}:\n{words}", structured=structured)
+    summary = "\n".join(f'{n}. Replaced "{e["old_string"]}"' for n, e in enumerate(edits, start=1))
+    body = Body(content=f"Applied 2 edits to {d.path(name)}:\n{summary}", structured=structured)
     d.do("MultiEdit", {"file_path": d.path(name), "edits": edits}, body, ms=24)
     d.files[name] = after
 
 
-def tide_flags() -> Desk:
+def tide_flags() -> SampleSession:
     """A client of version 2.0: results in one chain, the subagent in a file beside the session."""
-    d = desk("tide", "7e3f9c40-5d21-4a8e-9b16-c8d7e0f2a359", "2.0.65", at(5, 9, 20), TIDE)
+    d = start_session("tide", "7e3f9c40-5d21-4a8e-9b16-c8d7e0f2a359", "2.0.65", at(5, 9, 20), TIDE)
     t = d.transcript
     t.prompt("tide should take --low and --high.")
     open_todos = [
@@ -652,14 +656,14 @@ def tide_flags() -> Desk:
     return d
 
 
-def _todos(d: Desk, old: list[dict[str, str]], new: list[dict[str, str]]) -> None:
+def _todos(d: SampleSession, old: list[dict[str, str]], new: list[dict[str, str]]) -> None:
     body = Body(content="Todos have been modified successfully.", structured={"oldTodos": old, "newTodos": new})
     d.do("TodoWrite", {"todos": new}, body, ms=9)
 
 
-def tide_benchmark() -> Desk:
+def tide_benchmark() -> SampleSession:
     """A client that writes progress lines: an interrupted run, and a call that never began."""
-    d = desk("tide", "a64c20e9-8b73-4f15-8d02-3e9f7b1c6d50", "2.1.80", at(6, 11, 15), TIDE)
+    d = start_session("tide", "a64c20e9-8b73-4f15-8d02-3e9f7b1c6d50", "2.1.80", at(6, 11, 15), TIDE)
     t = d.transcript
     t.prompt("How fast is load for a year of tides?")
     d.read("tide/table.py")
@@ -702,9 +706,9 @@ def tide_benchmark() -> Desk:
     return d
 
 
-def gauges() -> Desk:
+def gauges() -> SampleSession:
     """Parallel subagents, background work, an unreliable MCP server, a long output."""
-    d = desk("brook", "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47", "2.1.325", at(5, 13, 0), BROOK)
+    d = start_session("brook", "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47", "2.1.325", at(5, 13, 0), BROOK)
     t = d.transcript
     t.prompt("Some gauges report levels that jump. Find out where that comes from.")
     t.thinking("Two questions that do not depend on each other: the source and the cleaning.")
@@ -722,8 +726,8 @@ def gauges() -> Desk:
     return d
 
 
-def _two_agents(d: Desk) -> None:
-    asked = {
+def _two_agents(d: SampleSession) -> None:
+    prompts = {
         "Trace the source": "Read how brook fetches readings. Can a reading come twice?",
         "Check the cleaning": "Read how brook cleans readings. Which wrong levels pass?",
     }
@@ -731,9 +735,9 @@ def _two_agents(d: Desk) -> None:
         name: d.ask(
             "Agent", {"description": name, "prompt": prompt, "subagent_type": "Explore"} | {"run_in_background": False}
         )
-        for name, prompt in asked.items()
+        for name, prompt in prompts.items()
     }
-    source, cleaning = (d.agent(calls[name], "Explore", name, prompt) for name, prompt in asked.items())
+    source, cleaning = (d.agent(calls[name], "Explore", name, prompt) for name, prompt in prompts.items())
     source.read("brook/extract.py")
     source.do(
         "Read",
@@ -745,14 +749,14 @@ def _two_agents(d: Desk) -> None:
     source.do("Grep", {"pattern": "def get", "output_mode": "files_with_matches"},
               found_files(["brook/http/__init__.py"]), ms=16)  # fmt: skip
     cleaning.read("brook/clean.py", "brook/load.py")
-    first, second = asked
-    d.report(calls[second], cleaning, asked[second],
+    first, second = prompts
+    d.report(calls[second], cleaning, prompts[second],
              "Negative levels are dropped.\nAnything too high passes.")  # fmt: skip
-    d.report(calls[first], source, asked[first],
+    d.report(calls[first], source, prompts[first],
              "Yes: the period overlaps by an hour, so readings come twice.")  # fmt: skip
 
 
-def _ask_the_warehouse(d: Desk) -> None:
+def _ask_the_warehouse(d: SampleSession) -> None:
     """Calls to an MCP server that answers, times out, fails and disconnects."""
     query = mcp("warehouse", "query")
     counted = mcp_text("station,rows\nupper-mill,1440\nford,2880")
@@ -781,7 +785,7 @@ def _ask_the_warehouse(d: Desk) -> None:
     )
 
 
-def _long_output(d: Desk) -> None:
+def _long_output(d: SampleSession) -> None:
     start = datetime(2026, 10, 1, tzinfo=UTC)
     output = "\n".join(
         f"{start + n * timedelta(minutes=30):%Y-%m-%dT%H:%MZ} ford {1.2 + n % 17 / 10:.1f}" for n in range(1_200)
@@ -791,7 +795,7 @@ def _long_output(d: Desk) -> None:
     d.transcript.text("Every hour has one reading twice. I'll have that counted.", after_ms=2_100)
 
 
-def _agent_in_background(d: Desk) -> None:
+def _agent_in_background(d: SampleSession) -> None:
     prompt = "Count the readings of October that occur twice, station by station."
     question = {"description": "Count doubles", "prompt": prompt}
     call_id = d.ask("Agent", {**question, "subagent_type": "general-purpose"})
@@ -810,9 +814,9 @@ def _agent_in_background(d: Desk) -> None:
     d.transcript.text("Only ford is fetched twice: 720 doubles in October.", after_ms=2_200)
 
 
-def nightly_load() -> Desk:
+def nightly_load() -> SampleSession:
     """A hook that blocks, a timeout, a compaction, and a session that is killed and resumed."""
-    d = desk("brook", "e8f1b3d5-06a7-4c92-b4d8-7a2c0e9f5b16", "2.1.325", at(7, 15, 0), BROOK)
+    d = start_session("brook", "e8f1b3d5-06a7-4c92-b4d8-7a2c0e9f5b16", "2.1.325", at(7, 15, 0), BROOK)
     t = d.transcript
     t.prompt("Make the nightly load safe to run twice.")
     d.read("brook/load.py", "brook/clean.py")
@@ -852,9 +856,9 @@ def nightly_load() -> Desk:
     return d
 
 
-def broken_night() -> Desk:
+def broken_night() -> SampleSession:
     """Damage by a crash: a lost line, two records on one line, a torn end."""
-    d = desk("brook", "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463", "2.1.325", at(8, 19, 45), BROOK)
+    d = start_session("brook", "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463", "2.1.325", at(8, 19, 45), BROOK)
     t = d.transcript
     t.prompt("The nightly run broke at 03:10. What happened?")
     d.read("brook/extract.py")
@@ -870,15 +874,15 @@ def broken_night() -> Desk:
     return d
 
 
-STORIES: tuple[Callable[[], Desk], ...] = (
+SESSION_MAKERS: tuple[Callable[[], SampleSession], ...] = (
     due_dates, dark_theme, search_box, tide_heights, tide_flags, tide_benchmark, gauges,
     nightly_load, broken_night,
 )  # fmt: skip
 
 
-def sessions() -> list[Desk]:
+def sessions() -> list[SampleSession]:
     """Return all sessions, in no particular order."""
-    return [*(story() for story in STORIES), search_box_fork(search_box())]
+    return [*(make_session() for make_session in SESSION_MAKERS), search_box_fork(search_box())]
 
 
 def write(archive: Path) -> None:

@@ -59,13 +59,13 @@ def documented(command: str) -> bool:
     if re.search(r"[<>`]|\$\(|\bsudo\b", bare):
         return False
     for part in re.split(r"&&|\|\||[;|&\n]", bare):
-        words = part.split()
-        if not words or words[0].startswith("#"):
+        arguments = part.split()
+        if not arguments or arguments[0].startswith("#"):
             continue
-        git = words[0] == "git" and words[1:2] and words[1] in _GIT
-        if not (git or words[0] in _PROGRAMS) or _WRITES & set(words):
+        git = arguments[0] == "git" and arguments[1:2] and arguments[1] in _GIT
+        if not (git or arguments[0] in _PROGRAMS) or _WRITES & set(arguments):
             return False
-        if git and words[1] == "branch" and not all(w[0] == "-" for w in words[2:]):
+        if git and arguments[1] == "branch" and not all(w[0] == "-" for w in arguments[2:]):
             return False
     return True
 
@@ -75,7 +75,7 @@ def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:
     modes: set[str] = set()
     calls: dict[str, tuple[str, str, datetime]] = {}
     project: str | None = None
-    found: list[Ran] = []
+    commands: list[Ran] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
@@ -95,19 +95,19 @@ def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:
                 if isinstance(command, str):
                     calls[block["id"]] = (command, entry.get("cwd") or "/", at)
             call = calls.get(block.get("tool_use_id", ""))
-            done = block.get("type") == "tool_result" and not block.get("is_error")
-            if call and done and (at - call[2]).total_seconds() < _FASTEST_ANSWER:
-                found.append(Ran(call[0], Path(call[1]), Path(project or call[1])))
-    known = bool(modes) or unknown_modes
-    if known and "bypassPermissions" not in modes and (project or "/").startswith("/"):
-        yield from found
+            succeeded = block.get("type") == "tool_result" and not block.get("is_error")
+            if call and succeeded and (at - call[2]).total_seconds() < _FASTEST_ANSWER:
+                commands.append(Ran(call[0], Path(call[1]), Path(project or call[1])))
+    mode_known = bool(modes) or unknown_modes
+    if mode_known and "bypassPermissions" not in modes and (project or "/").startswith("/"):
+        yield from commands
 
 
-def judged(ran: Ran) -> str:
+def classify(ran: Ran) -> str:
     """Return `free`, `outside` or `needless`."""
-    given = {"command": ran.command}
-    call = Call(id=CallId("x"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(given))
-    question = PermissionRequest(call=call, input=given, cwd=ran.cwd, project=ran.project)
+    tool_input = {"command": ran.command}
+    call = Call(id=CallId("x"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(tool_input))
+    question = PermissionRequest(call=call, input=tool_input, cwd=ran.cwd, project=ran.project)
     decision = mode_policy("default")(question)
     if isinstance(decision, Allow):
         return "free"
@@ -125,14 +125,14 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=0.03)
     wishes = parser.parse_args()
     counts: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
+    needless_counts: Counter[str] = Counter()
     for path in sorted(wishes.corpus.rglob("*.jsonl")):
         for ran in ran_unasked(path, unknown_modes=wishes.unknown_modes):
             if documented(ran.command):
-                verdict = judged(ran)
+                verdict = classify(ran)
                 counts[verdict] += 1
-                asked.update([f"{verdict}: {ran.command}"] if verdict != "free" else [])
-    for text, count in asked.most_common(wishes.show):
+                needless_counts.update([f"{verdict}: {ran.command}"] if verdict != "free" else [])
+    for text, count in needless_counts.most_common(wishes.show):
         print(f"{count:5} {text[:200]!r}")  # noqa: T201
     total = counts["free"] + counts["needless"]
     rate = counts["needless"] / total if total else 0.0

@@ -88,12 +88,12 @@ def rates(prices: Any, since: str | None) -> dict[str, object] | None:
 def model_entry(model: Any) -> dict[str, object] | None:
     """Return one row of the table, or None for a model that is not priced by text tokens."""
     variants = model.prices if isinstance(model.prices, list) else None
-    found = (
+    rates_by_date = (
         [(variant.prices, getattr(variant.constraint, "start_date", None)) for variant in variants]
         if variants
         else [(model.prices, None)]
     )
-    rows = [rates(prices, start.isoformat() if start else None) for prices, start in found]
+    rows = [rates(prices, start.isoformat() if start else None) for prices, start in rates_by_date]
     complete = [row for row in rows if row is not None]
     if not complete:
         return None

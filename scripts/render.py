@@ -16,8 +16,8 @@ _ENTRY = re.compile(r"^(\*{0,2}\w+): (.*)$", re.S)
 
 def anchor(title: str) -> str:
     """Return the anchor of a heading."""
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.strip().replace(" ", "-")
+    characters = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
+    return characters.strip().replace(" ", "-")
 
 
 def escaped(text: str) -> str:
@@ -38,34 +38,36 @@ def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, name: str | None 
     short = f"{head}{name or node.name}({', '.join(arguments)}){gives}"
     if len(short) <= WIDTH:
         return short
-    lines = "".join(f"    {one},\n" for one in arguments)
+    lines = "".join(f"    {argument},\n" for argument in arguments)
     return f"{head}{name or node.name}(\n{lines}){gives}"
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    given = node.args
-    plain = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
-    shown = [_argument(one, value) for one, value in zip(plain, defaults, strict=True)]
-    if given.posonlyargs:
-        shown.insert(len(given.posonlyargs), "/")
-    if given.vararg is not None:
-        shown.append(f"*{_argument(given.vararg, None)}")
-    elif given.kwonlyargs:
-        shown.append("*")
-    shown += [_argument(one, value) for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
-    if given.kwarg is not None:
-        shown.append(f"**{_argument(given.kwarg, None)}")
+    arguments = node.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    rendered = [_argument(argument, value) for argument, value in zip(plain, defaults, strict=True)]
+    if arguments.posonlyargs:
+        rendered.insert(len(arguments.posonlyargs), "/")
+    if arguments.vararg is not None:
+        rendered.append(f"*{_argument(arguments.vararg, None)}")
+    elif arguments.kwonlyargs:
+        rendered.append("*")
+    rendered += [
+        _argument(argument, value) for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    if arguments.kwarg is not None:
+        rendered.append(f"**{_argument(arguments.kwarg, None)}")
     bound = bool(plain) and plain[0].arg in ("self", "cls")
-    shown = shown[1:] if bound else shown
-    return shown[1:] if bound and shown[:1] == ["/"] else shown
+    rendered = rendered[1:] if bound else rendered
+    return rendered[1:] if bound and rendered[:1] == ["/"] else rendered
 
 
-def _argument(one: ast.arg, value: ast.expr | None) -> str:
-    kind = "" if one.annotation is None else f": {_type(one.annotation)}"
+def _argument(argument: ast.arg, value: ast.expr | None) -> str:
+    kind = "" if argument.annotation is None else f": {_type(argument.annotation)}"
     if value is None:
-        return f"{one.arg}{kind}"
-    return f"{one.arg}{kind} = {ast.unparse(value)}" if kind else f"{one.arg}={ast.unparse(value)}"
+        return f"{argument.arg}{kind}"
+    return f"{argument.arg}{kind} = {ast.unparse(value)}" if kind else f"{argument.arg}={ast.unparse(value)}"
 
 
 def _type(node: ast.expr) -> str:
@@ -116,8 +118,8 @@ class Member:
 
     def row(self) -> str:
         """Return the table row of a field."""
-        shown = self._shown().replace("|", "\\|")
-        kind = f"`{shown}`" if shown else ""
+        default = self._shown().replace("|", "\\|")
+        kind = f"`{default}`" if default else ""
         first = inspect.cleandoc(self.doc).partition("\n\n")[0]
         return f"| `{self.name}` | {kind} | {escaped(first)} |"
 

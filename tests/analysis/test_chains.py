@@ -31,18 +31,18 @@ SEEN = claude_results.read("/w/a.py", "a")
 Step = tuple[str, dict[str, object], Body]
 
 
-def make_session(*steps: Step, person_after: int = 0) -> TranscriptBuilder:
-    """One call per message, each answered before the next; a prompt follows after `person_after` calls."""
-    made = TranscriptBuilder().prompt("go")
+def make_session(*steps: Step, prompt_after: int = 0) -> TranscriptBuilder:
+    """Build one call per message; a prompt follows after `prompt_after` calls."""
+    builder = TranscriptBuilder().prompt("go")
     for n, (tool, given_, body) in enumerate(steps, 1):
-        made.result(made.call(tool, given_, after_ms=1_000), body, after_ms=500)
-        if n == person_after:
-            made.prompt("go on", after_ms=1_000)
-    return made
+        builder.result(builder.call(tool, given_, after_ms=1_000), body, after_ms=500)
+        if n == prompt_after:
+            builder.prompt("go on", after_ms=1_000)
+    return builder
 
 
-def find_session_chains(made: TranscriptBuilder, tmp_path: Path) -> list[RecoveryChain]:
-    return flows_of(toolspan.read(made.write(tmp_path / "s.jsonl"))).chains
+def find_session_chains(builder: TranscriptBuilder, tmp_path: Path) -> list[RecoveryChain]:
+    return flows_of(toolspan.read(builder.write(tmp_path / "s.jsonl"))).chains
 
 
 def bash(command: str) -> dict[str, object]:
@@ -83,13 +83,13 @@ def test_each_way_to_recover_has_a_name(name: str, tmp_path: Path) -> None:
 
 @requirement("chains.fields")
 def test_a_chain_has_attempts_time_and_tokens(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
-    made.result(made.call("Edit", EDIT), UNREAD, after_ms=100)
-    made.result(made.call("Read", PATH, after_ms=2_000), SEEN)
-    read = made.call("Edit", EDIT, after_ms=3_000)
-    made.usage(output_tokens=70)
-    made.result(read, EDITED, after_ms=400)
-    path = made.write(tmp_path / "s.jsonl")
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Edit", EDIT), UNREAD, after_ms=100)
+    builder.result(builder.call("Read", PATH, after_ms=2_000), SEEN)
+    read = builder.call("Edit", EDIT, after_ms=3_000)
+    builder.usage(output_tokens=70)
+    builder.result(read, EDITED, after_ms=400)
+    path = builder.write(tmp_path / "s.jsonl")
 
     (chain,) = find_chains((spans := toolspan.read(path)).spans, tokens=spans.message_tokens)
 
@@ -121,24 +121,24 @@ def test_a_chain_that_ends_in_a_refusal_is_blocked(tmp_path: Path) -> None:
 def test_a_retry_in_another_turn_counts_if_it_is_near(tmp_path: Path) -> None:
     push: Step = ("Bash", bash("git push"), claude_results.exited(1))
     other: Step = ("Bash", bash("ls"), claude_results.ran())
-    again: Step = ("Bash", bash("git push"), claude_results.ran())
+    retry: Step = ("Bash", bash("git push"), claude_results.ran())
 
-    near = find_session_chains(make_session(push, *[other] * 8, again, person_after=1), tmp_path)
-    far = find_session_chains(make_session(push, *[other] * 12, again, person_after=1), tmp_path)
-    same_turn = find_session_chains(make_session(push, *[other] * 12, again), tmp_path)
+    near = find_session_chains(make_session(push, *[other] * 8, retry, prompt_after=1), tmp_path)
+    far = find_session_chains(make_session(push, *[other] * 12, retry, prompt_after=1), tmp_path)
+    same_turn = find_session_chains(make_session(push, *[other] * 12, retry), tmp_path)
 
     assert [chain.outcome for chain in near + far + same_turn] == ["recovered", "abandoned", "recovered"]
 
 
 @requirement("chains.reach")
 def test_calls_of_the_same_message_do_not_retry_each_other(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
-    first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "new_string": "c"})
-    made.result(first, UNREAD).result(second, UNREAD)
-    made.result(made.call("Read", PATH), SEEN)
-    made.result(made.call("Edit", EDIT), EDITED)
+    builder = TranscriptBuilder().prompt("go")
+    first, second = builder.call("Edit", EDIT), builder.call("Edit", {**EDIT, "new_string": "c"})
+    builder.result(first, UNREAD).result(second, UNREAD)
+    builder.result(builder.call("Read", PATH), SEEN)
+    builder.result(builder.call("Edit", EDIT), EDITED)
 
-    (chain,) = find_session_chains(made, tmp_path)
+    (chain,) = find_session_chains(builder, tmp_path)
 
     assert (chain.start.id, chain.siblings) == (first, (second,))
     assert (chain.name, chain.outcome) == ("read_before_write", "recovered")
@@ -160,16 +160,16 @@ def test_it_is_not_an_evasion_after_a_prompt_or_without_a_refusal(tmp_path: Path
     shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
     missed: Step = ("Edit", EDIT, NO_MATCH)
 
-    prompted = find_session_chains(make_session(write, shell, person_after=1), tmp_path)
+    prompted = find_session_chains(make_session(write, shell, prompt_after=1), tmp_path)
     failed = find_session_chains(make_session(missed, shell), tmp_path)
 
     assert [chain.evasion for chain in prompted + failed] == [False, False]
 
 
 @requirement("chains.every-failure")
-@given(made=claude_transcripts())
-def test_every_failed_call_is_in_exactly_one_chain(made: Recorded) -> None:
-    spans = toolspan.read(BytesSource(made.data)).spans
+@given(builder=claude_transcripts())
+def test_every_failed_call_is_in_exactly_one_chain(builder: Recorded) -> None:
+    spans = toolspan.read(BytesSource(builder.data)).spans
 
     wrong = [span.id for span in spans if span.state not in ("succeeded", "orphan_result")]
 
@@ -178,12 +178,12 @@ def test_every_failed_call_is_in_exactly_one_chain(made: Recorded) -> None:
 
 @requirement("chains.reach")
 def test_calls_beside_a_failed_retry_are_further_attempts(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
-    made.result(made.call("Edit", EDIT), NO_MATCH)
-    first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "old_string": "A"})
-    made.result(first, NO_MATCH).result(second, EDITED)
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Edit", EDIT), NO_MATCH)
+    first, second = builder.call("Edit", EDIT), builder.call("Edit", {**EDIT, "old_string": "A"})
+    builder.result(first, NO_MATCH).result(second, EDITED)
 
-    (chain,) = find_session_chains(made, tmp_path)
+    (chain,) = find_session_chains(builder, tmp_path)
 
     assert (chain.outcome, chain.attempts, chain.siblings) == ("recovered", 3, ())
     assert [link.id for link in chain.links] == [first, second]

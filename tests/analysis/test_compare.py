@@ -37,7 +37,7 @@ def test_calls_failures_time_tokens_cost_and_files_are_compared(tmp_path: Path) 
     path = "/home/dev/project/a.py"
     edit = {"file_path": path, "old_string": "x", "new_string": "y\nz"}
     second.result(second.call("Edit", edit), claude_results.edited(path, "x\n", "x", "y\nz"))
-    a, b = (story.write(tmp_path / f"{story.session_id}.jsonl") for story in (first, second))
+    a, b = (builder.write(tmp_path / f"{builder.session_id}.jsonl") for builder in (first, second))
 
     result = compare(a, b)
 
@@ -55,7 +55,7 @@ def test_calls_failures_time_tokens_cost_and_files_are_compared(tmp_path: Path) 
 
 def test_two_sessions_part_where_their_actions_differ(tmp_path: Path) -> None:
     first, second = make_session("aaaa", "ls", "make"), make_session("bbbb", "ls", "make test")
-    a, b = (story.write(tmp_path / f"{story.session_id}.jsonl") for story in (first, second))
+    a, b = (builder.write(tmp_path / f"{builder.session_id}.jsonl") for builder in (first, second))
 
     parting = compare(a, b)["parting"]
 
@@ -67,15 +67,15 @@ def test_two_sessions_part_where_their_actions_differ(tmp_path: Path) -> None:
 
 def test_an_earlier_difference_of_results_is_named(tmp_path: Path) -> None:
     first, second = TranscriptBuilder(session_id="aaaa").prompt("go"), TranscriptBuilder(session_id="bbbb").prompt("go")
-    seen = run_command(first, "cat version", output="1")
+    call = run_command(first, "cat version", output="1")
     run_command(second, "cat version", output="2")
     run_command(first, "echo same")
     run_command(second, "echo same")
-    a, b = (story.write(tmp_path / f"{story.session_id}.jsonl") for story in (first, second))
+    a, b = (builder.write(tmp_path / f"{builder.session_id}.jsonl") for builder in (first, second))
 
     parting = compare(a, b)["parting"]
 
-    assert parting["first_different_result"]["call"] == seen
+    assert parting["first_different_result"]["call"] == call
     assert (parting["shared_steps"], parting["a"], parting["b"]) == (3, None, None)
 
 

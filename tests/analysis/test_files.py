@@ -49,12 +49,12 @@ def file_totals(history: FileArchive) -> list[FileTotals]:
 
 @requirement("files.changes")
 def test_each_change_has_kind_lines_and_diff(workspace: ClaudeFolder) -> None:
-    made = workspace.write("a.py", "one\ntwo\n")
+    write_call = workspace.write("a.py", "one\ntwo\n")
     changed = workspace.edit("a.py", "two", "2\n3")
     history = archive(workspace)
 
     rows = [(item.call, item.kind, item.added, item.removed, item.is_complete) for item in history.changes]
-    assert rows == [(made, "created", 2, 0, True), (changed, "edited", 2, 1, True)]
+    assert rows == [(write_call, "created", 2, 0, True), (changed, "edited", 2, 1, True)]
     diff = diff_of_change(history, history.changes[1])
     assert diff.splitlines()[2:] == ["@@ -1,2 +1,3 @@", " one", "-two", "+2", "+3"]
     (row,) = file_totals(history)
@@ -63,13 +63,13 @@ def test_each_change_has_kind_lines_and_diff(workspace: ClaudeFolder) -> None:
 
 @requirement("files.changes")
 def test_calls_that_did_not_take_effect_change_nothing(workspace: ClaudeFolder) -> None:
-    made = workspace.write("a.py", "one\n")
+    write_call = workspace.write("a.py", "one\n")
     for body in (claude_results.rejected(), claude_results.refused("String to replace not history in file.")):
         tool_input = {"file_path": workspace.path("a.py"), "old_string": "x", "new_string": "y"}
         workspace.builder.result(workspace.builder.call("Edit", tool_input), body)
     history = archive(workspace)
 
-    assert [change.call for change in history.changes] == [made]
+    assert [change.call for change in history.changes] == [write_call]
     assert [attempt.state for attempt in history.failed_changes] == ["denied", "failed"]
     assert file_totals(history)[0].errors == 2
 
@@ -96,7 +96,7 @@ NAMES = ("one.py", "two.py")
 
 
 def act(workspace: ClaudeFolder, data: DataObject) -> None:
-    """One more call, of any sort, on any file."""
+    """Draw one more call on any file."""
     name = data.draw(st.sampled_from(NAMES))
     held = workspace.content(name)
     kind = data.draw(st.sampled_from(["write", "edit", "read", "look", "edit all"]))
@@ -136,11 +136,11 @@ def test_the_content_before_and_after_every_call_is_what_was_on_disk(data: DataO
 def test_changes_are_taken_from_requests_without_structured_results(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = ClaudeFolder(tmp_path / "work", companions=False)
-    made = workspace.write("a", "one\ntwo\n")
+    write_call = workspace.write("a", "one\ntwo\n")
     changed = workspace.edit("a", "two", "2")
     history = archive(workspace)
 
-    assert history.content(workspace.path("a"), made, "before").content == ABSENT
+    assert history.content(workspace.path("a"), write_call, "before").content == ABSENT
     recovered = history.content(workspace.path("a"), changed, "after")
     assert (recovered.content, recovered.confidence) == ("one\n2\n", "derived")
 
@@ -158,15 +158,15 @@ def test_an_edit_is_reverted_from_a_later_read(tmp_path: Path) -> None:
 
 @requirement("files.confidence")
 def test_a_later_read_that_agrees_makes_a_content_exact(workspace: ClaudeFolder) -> None:
-    made = workspace.write("a", "one\n")
-    assert archive(workspace).content(workspace.path("a"), made, "after").confidence == "derived"
+    write_call = workspace.write("a", "one\n")
+    assert archive(workspace).content(workspace.path("a"), write_call, "after").confidence == "derived"
     workspace.read("a")
-    assert archive(workspace).content(workspace.path("a"), made, "after").confidence == "exact"
+    assert archive(workspace).content(workspace.path("a"), write_call, "after").confidence == "exact"
 
 
 @requirement("files.confidence")
 def test_an_unrecorded_change_is_a_disagreement(workspace: ClaudeFolder) -> None:
-    made = workspace.write("a", "one\n")
+    write_call = workspace.write("a", "one\n")
     (workspace.folder / "a").write_text("other\n", encoding="utf-8")
     changed = workspace.edit("a", "other", "third")
     history = archive(workspace)
@@ -175,7 +175,7 @@ def test_an_unrecorded_change_is_a_disagreement(workspace: ClaudeFolder) -> None
     assert disagreement.call == changed
     assert "the cause is not recorded" in disagreement.words
     assert history.content(workspace.path("a"), changed, "before").content == "other\n"
-    rows = history.content(workspace.path("a"), made, "after")
+    rows = history.content(workspace.path("a"), write_call, "after")
     assert rows.content == "one\n"
     assert any("disagrees" in reason for reason in rows.reasons)
 
@@ -197,9 +197,9 @@ def test_only_the_lines_that_were_read_are_known(tmp_path: Path) -> None:
 
 @requirement("files.confidence")
 def test_undecodable_bytes_make_a_content_doubtful(workspace: ClaudeFolder) -> None:
-    made = workspace.write("a", "caf\ufffd\n")
+    write_call = workspace.write("a", "caf\ufffd\n")
     workspace.read("a")
-    assert archive(workspace).content(workspace.path("a"), made, "after").confidence == "doubtful"
+    assert archive(workspace).content(workspace.path("a"), write_call, "after").confidence == "doubtful"
 
 
 @requirement("files.doubt")
@@ -298,8 +298,8 @@ def test_changes_of_subagents_are_included(workspace: ClaudeFolder, tmp_path: Pa
     helper = workspace.builder.agent(task)
     body = claude_results.edited(workspace.path("a"), "one\n", "one", "two")
     edit = {"file_path": workspace.path("a"), "old_string": "one", "new_string": "two"}
-    done = helper.call("Edit", edit, after_ms=500)
-    helper.result(done, body, after_ms=500)
+    edit_call = helper.call("Edit", edit, after_ms=500)
+    helper.result(edit_call, body, after_ms=500)
     workspace.builder.until(helper)
     report = claude_results.reported(helper.agent_id, "done", prompt="p", calls=1, took_ms=1_000)
     workspace.builder.result(task, report, after_ms=1_000)
@@ -310,7 +310,7 @@ def test_changes_of_subagents_are_included(workspace: ClaudeFolder, tmp_path: Pa
     files = sorted(folder.rglob("*.jsonl"))
     history = FileArchive([read(file) for file in files])
     assert [change.agent is not None for change in history.changes] == [False, True]
-    assert history.content(workspace.path("a"), done, "after").content == "two\n"
+    assert history.content(workspace.path("a"), edit_call, "after").content == "two\n"
     assert history.content(workspace.path("a"), task, "after").confidence == "derived"
 
 
@@ -320,7 +320,7 @@ CODEX_TEXTS = st.lists(st.integers(0, 20), unique=True, max_size=8).map(
 
 
 def patch(workspace: CodexFolder, data: DataObject) -> None:
-    """One more call of Codex's, on any file."""
+    """Draw one more call of Codex on any file."""
     name = data.draw(st.sampled_from(NAMES))
     held = workspace.content(name)
     heredoc = data.draw(st.booleans())
@@ -411,9 +411,9 @@ def test_a_patch_that_failed_halfway_makes_contents_doubtful(tmp_path: Path, mes
     chunk = PatchChunk(lines=("-one", "+two"))
     failed = workspace.patch(UpdateFile(path="a", chunks=(chunk,)), AddFile(path="b", lines=("x",)))
     body = {"output": message, "metadata": {"exit_code": 1, "duration_seconds": 0.1}}
-    answer = json.loads(workspace.lines[-1])
-    answer["payload"]["output"] = json.dumps(body)
-    workspace.lines[-1] = json.dumps(answer)
+    record = json.loads(workspace.lines[-1])
+    record["payload"]["output"] = json.dumps(body)
+    workspace.lines[-1] = json.dumps(record)
     history = FileArchive([workspace.transcript()])
 
     assert [Path(attempt.path).name for attempt in history.failed_changes] == ["a", "b"]
@@ -426,9 +426,9 @@ def test_multi_edits_and_notebooks_are_changes_too(workspace: ClaudeFolder) -> N
     path, book = workspace.path("a.py"), workspace.path("b.ipynb")
     edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "1\ntwo", "new_string": "1\n2"}]
     tool_input = {"file_path": path, "edits": edits}
-    many = workspace.builder.call("MultiEdit", tool_input)
-    rows = {**tool_input, "filePath": path, "originalFileContents": "one\ntwo\n", "structuredPatch": []}
-    workspace.builder.result(many, "Applied 2 edits", structured=rows)
+    multi_edit = workspace.builder.call("MultiEdit", tool_input)
+    structured = {**tool_input, "filePath": path, "originalFileContents": "one\ntwo\n", "structuredPatch": []}
+    workspace.builder.result(multi_edit, "Applied 2 edits", structured=structured)
     cell = workspace.builder.call("NotebookEdit", {"notebook_path": book, "new_source": "x"})
     result = {"new_source": "x", "notebook_path": book, "original_file": "{}", "updated_file": "[]"}
     workspace.builder.result(cell, "Updated cell", structured={**result, "edit_mode": "replace"})
@@ -436,9 +436,9 @@ def test_multi_edits_and_notebooks_are_changes_too(workspace: ClaudeFolder) -> N
     workspace.builder.result(bare, "Updated cell", structured={"new_source": "y", "cell_type": "code"})
     history = archive(workspace)
 
-    told_of = [(item.call, item.added, item.removed, item.is_complete) for item in history.changes]
-    assert told_of == [(many, 2, 2, True), (cell, 1, 1, True), (bare, None, None, False)]
-    assert history.content(path, many, "after").content == "1\n2\n"
+    changes = [(item.call, item.added, item.removed, item.is_complete) for item in history.changes]
+    assert changes == [(multi_edit, 2, 2, True), (cell, 1, 1, True), (bare, None, None, False)]
+    assert history.content(path, multi_edit, "after").content == "1\n2\n"
     assert history.content(book, cell, "before").content == "{}"
     assert history.content(book, bare, "after").confidence == "unknown"
 
@@ -503,8 +503,8 @@ def test_scripts_and_unknown_tools_make_contents_doubtful(workspace: ClaudeFolde
 def test_a_content_is_doubtful_across_sessions(tmp_path: Path) -> None:
     path = "/w/a.py"
     first = TranscriptBuilder(session_id="one").prompt("go")
-    made = first.call("Write", {"file_path": path, "content": "1\n"})
-    first.result(made, claude_results.written(path, "1\n"), after_ms=10)
+    write_call = first.call("Write", {"file_path": path, "content": "1\n"})
+    first.result(write_call, claude_results.written(path, "1\n"), after_ms=10)
     second = TranscriptBuilder(session_id="two").until(first).prompt("go on", after_ms=1_000)
     edit = {"file_path": path, "old_string": "1", "new_string": "2"}
     changed = second.call("Edit", edit)
@@ -512,7 +512,7 @@ def test_a_content_is_doubtful_across_sessions(tmp_path: Path) -> None:
     files = [item.write(tmp_path / f"{item.session_id}.jsonl") for item in (first, second)]
     history = FileArchive([read(file) for file in files])
 
-    assert history.content(path, made, "after").confidence == "derived"
+    assert history.content(path, write_call, "after").confidence == "derived"
     rows = history.content(path, changed, "after")
     assert (rows.content, rows.confidence) == ("2\n", "doubtful")
 
@@ -520,13 +520,13 @@ def test_a_content_is_doubtful_across_sessions(tmp_path: Path) -> None:
 @requirement("files.shell")
 def test_a_command_that_states_what_it_writes_is_a_change(workspace: ClaudeFolder) -> None:
     path = workspace.path("a.py")
-    made = workspace.shell(f"cat > {path} <<'EOF'\none $HOME\nEOF", {"a.py": "one $HOME\n"})
-    more = workspace.shell(f"cat >> {path} <<'EOF'\ntwo\nEOF", {"a.py": "one $HOME\ntwo\n"})
-    gone = workspace.shell(f"rm -f {path}", {"a.py": None})
+    write_call = workspace.shell(f"cat > {path} <<'EOF'\none $HOME\nEOF", {"a.py": "one $HOME\n"})
+    append = workspace.shell(f"cat >> {path} <<'EOF'\ntwo\nEOF", {"a.py": "one $HOME\ntwo\n"})
+    deletion = workspace.shell(f"rm -f {path}", {"a.py": None})
     history = archive(workspace)
 
-    rows = [(item.call, item.kind, item.added) for item in history.changes]
-    assert rows == [(made, "created", 1), (more, "edited", 1), (gone, "deleted", None)]
+    changes = [(item.call, item.kind, item.added) for item in history.changes]
+    assert changes == [(write_call, "created", 1), (append, "edited", 1), (deletion, "deleted", None)]
     for side, (name, call), content in workspace.contents_around_calls():
         recovered = history.content(workspace.path(name), call, side)
         assert (recovered.content, recovered.confidence) == (content, "derived")
@@ -536,7 +536,7 @@ def test_a_command_that_states_what_it_writes_is_a_change(workspace: ClaudeFolde
 @pytest.mark.parametrize(
     "command",
     [
-        "cat > a.py <<'EOF'\nx\nEOF",  # the shell may stand in another folder
+        "cat > a.py <<'EOF'\nx\nEOF",  # the shell may be in another folder
         "cat > {} <<EOF\n$X\nEOF",
         "cat > {} <<-'EOF'\n\tx\nEOF",
         "cat > {} <<'EOF'\nx\nEOF\nmake",

@@ -23,36 +23,36 @@ def path(name: str) -> dict[str, object]:
     return {"file_path": f"/w/{name}"}
 
 
-def look(name: str, text: str = "nothing of interest") -> Step:
+def read_step(name: str, text: str = "nothing of interest") -> Step:
     return "Read", path(name), claude_results.read(f"/w/{name}", text)
 
 
-def change(name: str) -> Step:
+def edit_step(name: str) -> Step:
     text = {**path(name), "old_string": "a", "new_string": "b"}
     return "Edit", text, claude_results.edited(f"/w/{name}", "a", "a", "b")
 
 
 def make_session(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
-    """One call per message, two seconds of thought before each, one second to run."""
-    made = TranscriptBuilder(version=version).prompt("go")
+    """Build one call per message, each 2 s after the previous result and 1 s long."""
+    builder = TranscriptBuilder(version=version).prompt("go")
     for tool, text, body in steps:
-        made.result(made.call(tool, text, after_ms=2_000), body, after_ms=1_000)
-    return made
+        builder.result(builder.call(tool, text, after_ms=2_000), body, after_ms=1_000)
+    return builder
 
 
-def session_flows(made: TranscriptBuilder, tmp_path: Path) -> FileFlows:
-    return flows_of(toolspan.read(made.write(tmp_path / "s.jsonl")))
+def session_flows(builder: TranscriptBuilder, tmp_path: Path) -> FileFlows:
+    return flows_of(toolspan.read(builder.write(tmp_path / "s.jsonl")))
 
 
 @requirement("flows.batches")
 def test_calls_of_one_message_that_overlap_show_their_concurrency(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
-    calls = [made.call("Read", path(name)) for name in "abc"]
-    made.result(calls[0], claude_results.read("/w/a", "a"), after_ms=1_000)
-    made.result(calls[1], claude_results.read("/w/b", "b"), after_ms=1_000)
-    made.result(calls[2], claude_results.read("/w/c", "c"), after_ms=1_000)
+    builder = TranscriptBuilder().prompt("go")
+    calls = [builder.call("Read", path(name)) for name in "abc"]
+    builder.result(calls[0], claude_results.read("/w/a", "a"), after_ms=1_000)
+    builder.result(calls[1], claude_results.read("/w/b", "b"), after_ms=1_000)
+    builder.result(calls[2], claude_results.read("/w/c", "c"), after_ms=1_000)
 
-    (batch,) = find_batches(toolspan.read(made.write(tmp_path / "s.jsonl")).spans)
+    (batch,) = find_batches(toolspan.read(builder.write(tmp_path / "s.jsonl")).spans)
 
     assert (batch.calls, batch.concurrency, batch.serial) == (tuple(calls), 3, False)
     assert batch.saved_ms == 3_000
@@ -60,24 +60,24 @@ def test_calls_of_one_message_that_overlap_show_their_concurrency(tmp_path: Path
 
 @requirement("flows.batches")
 def test_calls_of_one_message_that_never_overlap_are_batched_serial(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for name in "ab":
-        call = made.call("Read", path(name), message="msg_1")
-        made.result(call, claude_results.read(f"/w/{name}", name), after_ms=1_000)
+        call = builder.call("Read", path(name), message="msg_1")
+        builder.result(call, claude_results.read(f"/w/{name}", name), after_ms=1_000)
 
-    (batch,) = find_batches(toolspan.read(made.write(tmp_path / "s.jsonl")).spans)
+    (batch,) = find_batches(toolspan.read(builder.write(tmp_path / "s.jsonl")).spans)
 
     assert (batch.concurrency, batch.serial, batch.saved_ms) == (1, True, 0)
 
 
 @requirement("flows.sequences")
 def test_sequences_are_counted_per_agent_with_current_tool_names(tmp_path: Path) -> None:
-    made = make_session(look("a"), look("b"), change("a"))
-    call = made.call("Task", {"description": "look", "prompt": "look"})
-    agent = made.agent(call).prompt("look")
+    builder = make_session(read_step("a"), read_step("b"), edit_step("a"))
+    call = builder.call("Task", {"description": "look", "prompt": "look"})
+    agent = builder.agent(call).prompt("look")
     agent.result(agent.call("Read", path("z")), claude_results.read("/w/z", "z"))
-    made.until(agent).result(call, "seen")
-    made.write(tmp_path / "s.jsonl")
+    builder.until(agent).result(call, "seen")
+    builder.write(tmp_path / "s.jsonl")
     files = [file_flows(str(item)) for item in tmp_path.rglob("*.jsonl")]
 
     assert Flows(files).count_sequences(3) == {("Read", "Edit", "Agent"): 1}
@@ -90,16 +90,16 @@ def test_sequences_are_counted_per_agent_with_current_tool_names(tmp_path: Path)
 
 @requirement("flows.sequences")
 def test_steps_of_spans_are_the_same_as_of_a_whole_archive(tmp_path: Path) -> None:
-    file = make_session(look("a"), change("a"), look("b")).write(tmp_path / "s.jsonl")
+    file = make_session(read_step("a"), edit_step("a"), read_step("b")).write(tmp_path / "s.jsonl")
 
     assert count_tool_sequences(toolspan.read(file).spans) == Flows([file_flows(str(file))]).count_sequences()
 
 
 @requirement("flows.copies")
 def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
-    made = make_session(look("a"), look("b"), change("a"))
-    fork = made.fork("two")
-    made.write(tmp_path / "one.jsonl")
+    builder = make_session(read_step("a"), read_step("b"), edit_step("a"))
+    fork = builder.fork("two")
+    builder.write(tmp_path / "one.jsonl")
     fork.write(tmp_path / "two.jsonl")
 
     result = Flows([file_flows(str(item)) for item in tmp_path.rglob("*.jsonl")])
@@ -110,12 +110,12 @@ def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
 
 @requirement("flows.copies")
 def test_failures_of_every_fork_are_counted_and_belong_to_one_chain(tmp_path: Path) -> None:
-    made = make_session(("Bash", {"command": "make a"}, claude_results.exited(1)))
-    fork = made.fork("two")
-    for rows, times in ((made, 1), (fork, 2)):
+    builder = make_session(("Bash", {"command": "make a"}, claude_results.exited(1)))
+    fork = builder.fork("two")
+    for rows, times in ((builder, 1), (fork, 2)):
         for _ in range(times):
             rows.result(rows.call("Bash", {"command": "make a"}), claude_results.exited(1))
-    files = [made.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
+    files = [builder.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
 
     (chain,) = Flows([file_flows(str(item)) for item in files]).chains
 
@@ -126,16 +126,16 @@ def test_failures_of_every_fork_are_counted_and_belong_to_one_chain(tmp_path: Pa
 
 @requirement("flows.copies")
 def test_a_call_that_succeeded_in_another_copy_did_not_fail(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
-    call = made.call("Bash", {"command": "make"})
-    fork = made.fork("two")
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "make"})
+    fork = builder.fork("two")
     fork.result(call, claude_results.ran("built"))
-    files = [made.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
+    files = [builder.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
 
     assert Flows([file_flows(str(item)) for item in files]).chains == []
 
 
-def listed(*names: str) -> Step:
+def glob_step(*names: str) -> Step:
     return "Glob", {"pattern": "**/*.py"}, claude_results.matched_paths(names, took_ms=5)
 
 
@@ -150,10 +150,10 @@ def test_known_flows_have_names(tmp_path: Path) -> None:
     result = {
         name: [flow.name for flow in session_flows(make_session(*steps), tmp_path).flows]
         for name, steps in {
-            "modify": [listed("/w/a"), look("a"), change("a"), DONE],
-            "recover": [UNREAD, look("a"), change("a"), DONE],
-            "search": [FOUND, look("a"), SEVERAL],
-            "none": [look("a"), DONE],
+            "modify": [glob_step("/w/a"), read_step("a"), edit_step("a"), DONE],
+            "recover": [UNREAD, read_step("a"), edit_step("a"), DONE],
+            "search": [FOUND, read_step("a"), SEVERAL],
+            "none": [read_step("a"), DONE],
         }.items()
     }
 
@@ -167,19 +167,21 @@ def test_known_flows_have_names(tmp_path: Path) -> None:
 
 @requirement("flows.known")
 def test_lookups_in_one_message_are_a_flow_of_their_own(tmp_path: Path) -> None:
-    made = TranscriptBuilder().prompt("go")
-    read, glob = made.call("Read", path("a")), made.call("Glob", {"pattern": "*"})
-    made.result(read, claude_results.read("/w/a", "a"))
-    made.result(glob, claude_results.matched_paths(["a"], took_ms=1))
+    builder = TranscriptBuilder().prompt("go")
+    read, glob = builder.call("Read", path("a")), builder.call("Glob", {"pattern": "*"})
+    builder.result(read, claude_results.read("/w/a", "a"))
+    builder.result(glob, claude_results.matched_paths(["a"], took_ms=1))
 
-    (flow,) = session_flows(made, tmp_path).flows
+    (flow,) = session_flows(builder, tmp_path).flows
 
     assert (flow.name, flow.calls) == ("parallel_lookup", (read, glob))
 
 
 @requirement("flows.missed")
 def test_lookups_that_did_not_need_each_other_could_have_been_one_batch(tmp_path: Path) -> None:
-    (missed,) = session_flows(make_session(look("north.py"), look("south.py"), look("west.py")), tmp_path).missed
+    (missed,) = session_flows(
+        make_session(read_step("north.py"), read_step("south.py"), read_step("west.py")), tmp_path
+    ).missed
 
     assert (missed.messages, missed.tools) == (3, ("Read", "Read", "Read"))
     assert (missed.took_ms, missed.saved_ms) == (7_000, 6_000)
@@ -187,23 +189,23 @@ def test_lookups_that_did_not_need_each_other_could_have_been_one_batch(tmp_path
 
 @requirement("flows.missed")
 def test_a_lookup_that_an_earlier_result_names_depends_on_it(tmp_path: Path) -> None:
-    imports = session_flows(make_session(look("north.py", "from south import x"), look("south.py")), tmp_path)
-    listing = session_flows(make_session(listed("/w/north.py"), look("north.py")), tmp_path)
-    pages = session_flows(make_session(look("north.py"), look("north.py")), tmp_path)
+    imports = session_flows(make_session(read_step("north.py", "from south import x"), read_step("south.py")), tmp_path)
+    listing = session_flows(make_session(glob_step("/w/north.py"), read_step("north.py")), tmp_path)
+    pages = session_flows(make_session(read_step("north.py"), read_step("north.py")), tmp_path)
 
     assert [imports.missed, listing.missed, pages.missed] == [[], [], []]
 
 
 @requirement("flows.missed")
 def test_a_change_a_failure_or_a_prompt_ends_the_run(tmp_path: Path) -> None:
-    gone: Step = ("Read", path("east.py"), claude_results.failed("File does not exist."))
-    spoken = make_session(look("north.py")).prompt("and the south?")
+    failed: Step = ("Read", path("east.py"), claude_results.failed("File does not exist."))
+    spoken = make_session(read_step("north.py")).prompt("and the south?")
     call = spoken.call("Read", path("south.py"))
     spoken.result(call, claude_results.read("/w/south.py", "x"), after_ms=10)
 
     result = [
-        session_flows(make_session(look("north.py"), change("a"), look("south.py")), tmp_path).missed,
-        session_flows(make_session(look("north.py"), gone, look("south.py")), tmp_path).missed,
+        session_flows(make_session(read_step("north.py"), edit_step("a"), read_step("south.py")), tmp_path).missed,
+        session_flows(make_session(read_step("north.py"), failed, read_step("south.py")), tmp_path).missed,
         session_flows(spoken, tmp_path).missed,
     ]
 
@@ -212,7 +214,7 @@ def test_a_change_a_failure_or_a_prompt_ends_the_run(tmp_path: Path) -> None:
 
 @requirement("flows.missed")
 def test_turns_are_known_without_recorded_prompt_ids(tmp_path: Path) -> None:
-    old = make_session(look("north.py"), look("south.py"), version="2.0.65")
+    old = make_session(read_step("north.py"), read_step("south.py"), version="2.0.65")
 
     assert len(session_flows(old, tmp_path).missed) == 1
 
@@ -243,16 +245,16 @@ def shell(command: str, output: str = "nothing of interest") -> Step:
 
 @requirement("flows.missed")
 def test_only_read_only_commands_count_as_lookups(tmp_path: Path) -> None:
-    both = session_flows(make_session(shell("cat north.py"), shell("rg -n todo east | head")), tmp_path).missed
+    missed = session_flows(make_session(shell("cat north.py"), shell("rg -n todo east | head")), tmp_path).missed
     more = session_flows(make_session(shell("cat north.py"), shell("cat east.py && rm east.py")), tmp_path).missed
-    same = session_flows(make_session(look("north.py"), shell("sed -n 1,9p src/north.py")), tmp_path).missed
+    same = session_flows(make_session(read_step("north.py"), shell("sed -n 1,9p src/north.py")), tmp_path).missed
 
-    assert [len(both), len(more), len(same)] == [1, 0, 0]
+    assert [len(missed), len(more), len(same)] == [1, 0, 0]
 
 
 @requirement("flows.known")
 def test_commands_count_as_the_tools_they_replace(tmp_path: Path) -> None:
-    steps = [shell("ls src"), shell("cat src/a.py"), change("a.py")]
+    steps = [shell("ls src"), shell("cat src/a.py"), edit_step("a.py")]
 
     assert [flow.name for flow in session_flows(make_session(*steps), tmp_path).flows] == ["file_modification"]
 

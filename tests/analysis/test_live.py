@@ -34,30 +34,30 @@ def start_of(pid: int) -> str:
 class Home:
     """A client's folder with one session."""
 
-    def __init__(self, place: Path, builder: TranscriptBuilder) -> None:
-        self.config = place / ".claude"
+    def __init__(self, home: Path, builder: TranscriptBuilder) -> None:
+        self.config = home / ".claude"
         self.session = builder.session_id
         self.now = builder.now.timestamp() + 60
         self.file = builder.write(self.config / "projects" / "-work" / f"{self.session}.jsonl")
 
-    def lists(self, pid: int, **message: object) -> None:
+    def register(self, pid: int, **message: object) -> None:
         folder = self.config / "sessions"
         folder.mkdir(exist_ok=True)
         entry = {"pid": pid, "sessionId": self.session, "cwd": "/work", "version": "2.1.325"}
         (folder / f"{pid}.json").write_text(json.dumps({**entry, **message}), encoding="utf-8")
 
-    def look(self) -> list[LiveSession]:
+    def find_live(self) -> list[LiveSession]:
         roots = [self.config / "projects"]
         return live_sessions(roots, config=self.config, now=self.now)
 
 
-def unanswered() -> TranscriptBuilder:
+def session_with_open_call() -> TranscriptBuilder:
     builder = TranscriptBuilder().prompt("go")
     builder.call("Bash", {"command": "make"})
     return builder
 
 
-def answered() -> TranscriptBuilder:
+def answered_session() -> TranscriptBuilder:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "make"})
     return builder.result(call, claude_results.ran("ok"))
@@ -68,10 +68,10 @@ def answered() -> TranscriptBuilder:
 def test_the_status_reported_by_the_client_is_used(
     tmp_path: Path, process: subprocess.Popen[bytes], message: str, status: str
 ) -> None:
-    home = Home(tmp_path, unanswered())
-    home.lists(process.pid, status=message, statusUpdatedAt=1_794_755_038_725)
+    home = Home(tmp_path, session_with_open_call())
+    home.register(process.pid, status=message, statusUpdatedAt=1_794_755_038_725)
 
-    (result,) = home.look()
+    (result,) = home.find_live()
 
     assert (result.status, result.pid, result.id) == (status, process.pid, home.session)
     assert result.since is not None
@@ -85,21 +85,25 @@ def test_the_status_is_inferred_from_the_transcript_if_the_client_reports_none(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     for number, (builder, status) in enumerate(
-        [(unanswered(), "running"), (answered(), "running"), (answered().text("done"), "idle")]
+        [
+            (session_with_open_call(), "running"),
+            (answered_session(), "running"),
+            (answered_session().text("done"), "idle"),
+        ]
     ):
         home = Home(tmp_path / str(number), builder)
-        home.lists(process.pid)
-        assert [item.status for item in home.look()] == [status]
+        home.register(process.pid)
+        assert [item.status for item in home.find_live()] == [status]
 
 
 @requirement("live.dead")
 def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    home = Home(tmp_path, unanswered())
-    home.lists(process.pid, status="busy")
+    home = Home(tmp_path, session_with_open_call())
+    home.register(process.pid, status="busy")
     process.kill()
     process.wait()
 
-    (result,) = home.look()
+    (result,) = home.find_live()
 
     assert result.status == "dead"
     assert "ended without notice" in result.evidence[0]
@@ -108,24 +112,24 @@ def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subproc
 @requirement("live.dead")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the process start time of Linux")
 def test_a_reused_process_id_is_not_the_client(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    home = Home(tmp_path, unanswered())
-    home.lists(process.pid, status="busy", procStart=start_of(process.pid))
-    assert [item.status for item in home.look()] == ["running"]
+    home = Home(tmp_path, session_with_open_call())
+    home.register(process.pid, status="busy", procStart=start_of(process.pid))
+    assert [item.status for item in home.find_live()] == ["running"]
 
-    home.lists(process.pid, status="busy", procStart="12")
-    assert [item.status for item in home.look()] == ["dead"]
+    home.register(process.pid, status="busy", procStart="12")
+    assert [item.status for item in home.find_live()] == ["dead"]
 
 
 @requirement("live.process")
 def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) -> None:
-    home = Home(tmp_path, unanswered())
-    assert [item.status for item in home.look()] == ["dead"]
+    home = Home(tmp_path, session_with_open_call())
+    assert [item.status for item in home.find_live()] == ["dead"]
 
     arguments = [sys.executable, "-c", HOLDS, str(home.file)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        (result,) = home.look()
+        (result,) = home.find_live()
         holder.kill()
 
     assert (result.status, result.pid) == ("running", holder.pid)
@@ -133,19 +137,19 @@ def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) ->
 
 @requirement("live.dead")
 def test_sessions_that_ended_well_or_long_ago_are_not_listed(tmp_path: Path) -> None:
-    assert Home(tmp_path / "well", answered().text("done")).look() == []
-    old = Home(tmp_path / "old", unanswered())
+    assert Home(tmp_path / "well", answered_session().text("done")).find_live() == []
+    old = Home(tmp_path / "old", session_with_open_call())
     old.now += 3 * 86_400
-    assert old.look() == []
+    assert old.find_live() == []
 
 
 @requirement("live.registry")
 def test_unreadable_process_lists_are_skipped(tmp_path: Path) -> None:
-    home = Home(tmp_path, answered().text("done"))
+    home = Home(tmp_path, answered_session().text("done"))
     folder = home.config / "sessions"
     folder.mkdir()
     (folder / "1.json").write_text("{", encoding="utf-8")
     (folder / "2.json").write_text('{"pid":"x"}', encoding="utf-8")
     (folder / "3.json").mkdir()
     (folder / "4.json").symlink_to("/dev/zero")
-    assert home.look() == []
+    assert home.find_live() == []

@@ -85,8 +85,8 @@ def test_text_that_is_only_in_tool_use_result_is_found_and_marked(tmp_path: Path
     builder = TranscriptBuilder(session_id="s").prompt("go")
     only = builder.call("Bash", {"command": "ls"}, id="only")
     builder.result(only, "cut", structured={"stdout": "a lantern", "stderr": "", "lines": ["x", {"deep": "lantern"}]})
-    both = builder.call("Bash", {"command": "ls"}, id="both")
-    builder.result(both, "a lantern", structured={"stdout": "a lantern and oil"})
+    call_with_both = builder.call("Bash", {"command": "ls"}, id="both")
+    builder.result(call_with_both, "a lantern", structured={"stdout": "a lantern and oil"})
     write(tmp_path, builder)
 
     matches = search_folder(tmp_path, "lantern", program=program).matches
@@ -227,7 +227,7 @@ AWKWARD = [
 ]  # fmt: skip
 
 
-def spelled(text: str, how: str) -> str:
+def json_spelling(text: str, how: str) -> str:
     """Return a JSON string in one of the spellings of clients."""
     if how == "raw":
         return json.dumps(text, ensure_ascii=False)
@@ -249,7 +249,7 @@ def spelled(text: str, how: str) -> str:
 @pytest.mark.parametrize("program", [RIPGREP, None])
 def test_a_text_is_found_in_every_json_spelling(tmp_path: Path, text: str, how: str, program: str | None) -> None:
     line = '{"type":"user","sessionId":"s","message":{"role":"user","content":%s}}\n'
-    (tmp_path / "s.jsonl").write_text(line % spelled(f"x{text}y", how), encoding="utf-8")
+    (tmp_path / "s.jsonl").write_text(line % json_spelling(f"x{text}y", how), encoding="utf-8")
 
     for term in (text, f"x{text}", f"{text}y"):
         assert names(search_folder(tmp_path, term, program=program).matches) == ["prompt"]
@@ -289,7 +289,7 @@ def test_invalid_queries_are_refused(arguments: tuple[str, ...], regex: bool) ->
         query_of(arguments, regex=regex)
 
 
-def everything(root: Path, arguments: Sequence[str], *, ignore_case: bool) -> set[tuple[str, str]]:
+def search_all_texts(root: Path, arguments: Sequence[str], *, ignore_case: bool) -> set[tuple[str, str]]:
     """Read all files in full and search every text."""
     query = query_of(arguments, ignore_case=ignore_case)
 
@@ -328,11 +328,11 @@ TEXTS = st.text(st.sampled_from('ab "\\/<\n\té日😀AKßx'), min_size=1, max_s
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> bytes:
-    """A short transcript, each line with its own JSON spelling."""
+    """Draw a short transcript whose lines differ in their JSON spelling."""
     builder = TranscriptBuilder(session_id="s").prompt(draw(TEXTS))
     for number in range(draw(st.integers(0, 3))):
-        given_to = {"command": draw(TEXTS), "deep": [{"x": draw(TEXTS)}]}
-        call = builder.call("Bash", given_to, id=f"c{number}")
+        tool_input = {"command": draw(TEXTS), "deep": [{"x": draw(TEXTS)}]}
+        call = builder.call("Bash", tool_input, id=f"c{number}")
         if draw(st.booleans()):
             builder.result(call, claude_results.ran(draw(TEXTS)), after_ms=10)
         builder.text(draw(TEXTS), after_ms=10)
@@ -351,13 +351,13 @@ def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
         (root / "s.jsonl").write_bytes(data)
         fast = search_folder(root, *arguments, ignore_case=ignore_case).matches
         slow = search_folder(root, *arguments, ignore_case=ignore_case, program=None).matches
-        whole = everything(root, arguments, ignore_case=ignore_case)
+        expected = search_all_texts(root, arguments, ignore_case=ignore_case)
 
     assert fast == slow
     calls = {("call", str(match.call)) for match in fast if match.kind == "call"}
-    assert calls == {one for one in whole if one[0] == "call"}
+    assert calls == {item for item in expected if item[0] == "call"}
     voices = {str(match.voice) for match in fast if match.kind == "message"}
-    assert voices == {voice for voice, _ in whole if voice != "call"}
+    assert voices == {voice for voice, _ in expected if voice != "call"}
 
 
 @requirement("search.equal")
@@ -376,9 +376,9 @@ def test_search_never_fails_on_the_content_of_a_file(
 
 
 def search_rows(*arguments: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(app, ["search", *arguments, "--json"])
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    result = CliRunner().invoke(app, ["search", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -425,9 +425,9 @@ def test_a_compressed_rollout_is_searched_once(home: Path) -> None:
     path = make_rollout().write(home / ".codex")
     packed = zstandard.ZstdCompressor().compress(path.read_bytes())
     path.with_name(path.name + ".zst").write_bytes(packed)
-    both = search_rows("lantern", "--dialect", "codex")
+    rows = search_rows("lantern", "--dialect", "codex")
     path.unlink()
     item = search_rows("lantern", "--dialect", "codex")
 
-    assert [row["copies"] for row in both] == [0, 0]
-    assert [row["snippet"] for row in item] == [row["snippet"] for row in both]
+    assert [row["copies"] for row in rows] == [0, 0]
+    assert [row["snippet"] for row in item] == [row["snippet"] for row in rows]

@@ -200,10 +200,10 @@ def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
     fork = builder.fork("two").prompt("another way", after_ms=60_000).text("well", after_ms=2_000)
     paths = [builder.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
 
-    both = sheet(*paths)
+    report = sheet(*paths)
 
-    assert parts(both.split) == {"model": 7_000, "tools": 10_000, "idle": 60_000}
-    assert len(both.calls) == 1
+    assert parts(report.split) == {"model": 7_000, "tools": 10_000, "idle": 60_000}
+    assert len(report.calls) == 1
 
 
 @requirement("time.window")
@@ -243,7 +243,7 @@ ZONES = st.sampled_from([UTC, timezone(timedelta(hours=14)), timezone(timedelta(
 
 @st.composite
 def stamps(draw: st.DrawFn) -> str | None:
-    """A time as a client, or a broken one, might write it: any zone, any order, or none at all."""
+    """Draw a timestamp in any zone, a missing one or an invalid one."""
     odd = draw(st.sampled_from(["time"] * 8 + ["none", "noise"]))
     if odd != "time":
         return None if odd == "none" else "yesterday"
@@ -263,29 +263,29 @@ EVENTS = st.lists(
 )
 
 
-def line(kind: str, n: int, at: str | None, took: int) -> bytes:
+def line(kind: str, n: int, at: str | None, duration_ms: int) -> bytes:
     name = f"toolu_{n}"
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "ok"}
     match kind:
         case "prompt":
-            rows: dict[str, Any] = {"type": "user", "message": {"content": "go"}}
+            record: dict[str, Any] = {"type": "user", "message": {"content": "go"}}
         case "text":
             content: list[dict[str, Any]] = [{"type": "text", "text": "well"}]
-            rows = {"type": "assistant", "message": {"content": content}}
+            record = {"type": "assistant", "message": {"content": content}}
         case "call":
             content = [{"type": "tool_use", "id": name, "name": "Glob", "input": {}}]
-            rows = {"type": "assistant", "message": {"id": f"m{n // 2}", "content": content}}
+            record = {"type": "assistant", "message": {"id": f"m{n // 2}", "content": content}}
         case "result":
-            own = {"durationMs": took, "filenames": []}
-            rows = {"type": "user", "message": {"content": [block]}, "toolUseResult": own}
+            structured = {"durationMs": duration_ms, "filenames": []}
+            record = {"type": "user", "message": {"content": [block]}, "toolUseResult": structured}
         case "denied":
-            rows = {"type": "user", "message": {"content": [{**block, "is_error": True}]}}
-            rows["toolDenialKind"] = "user-rejected"
+            record = {"type": "user", "message": {"content": [{**block, "is_error": True}]}}
+            record["toolDenialKind"] = "user-rejected"
         case _:
             point = "PreToolUse" if kind == "pre" else "PostToolUse"
             hook = {"type": "hook_success", "toolUseID": name, "hookEvent": point}
-            rows = {"type": "attachment", "attachment": {**hook, "durationMs": took}}
-    return json.dumps({**rows, "timestamp": at}).encode() + b"\n"
+            record = {"type": "attachment", "attachment": {**hook, "durationMs": duration_ms}}
+    return json.dumps({**record, "timestamp": at}).encode() + b"\n"
 
 
 @requirement("time.sum")
@@ -307,29 +307,29 @@ def test_parts_are_never_negative_and_sum_to_the_wall_time(events: list[tuple[st
 BEGIN = datetime.fromisoformat("2026-11-02T09:00:00Z").timestamp()
 
 
-def note(after_s: float, event: str, call: str | None = None, **more: object) -> bytes:
+def hook_record(after_s: float, event: str, call: str | None = None, **more: object) -> bytes:
     row = {"v": 1, "at": BEGIN + after_s, "event": event, "tool": "Bash", "input": "a", **more}
     return json.dumps(row if call is None else {**row, "call": call}).encode()
 
 
-def asked_about(call: str) -> list[bytes]:
-    """A call that waited for permission and then ran for four seconds."""
+def call_with_prompt(call: str) -> list[bytes]:
+    """Return the hook records of a call that waited for permission and ran for four seconds."""
     return [
-        note(1.1, "PreToolUse", call),
-        note(1.2, "PermissionRequest"),
-        note(20.9, "PostToolUse", call, duration_ms=4_000),
+        hook_record(1.1, "PreToolUse", call),
+        hook_record(1.2, "PermissionRequest"),
+        hook_record(20.9, "PostToolUse", call, duration_ms=4_000),
     ]
 
 
 def write_session(folder: Path, after_ms: int = 0) -> tuple[Path, str]:
-    """A session whose call came after a while and took twenty seconds, and the call's id."""
+    """Write a session with a call of twenty seconds; return its path and the call's id."""
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "make"}, after_ms=after_ms)
     builder.result(call, replace(claude_results.ran("ok"), **UNSAID), after_ms=20_000)
     return builder.write(folder / "s.jsonl"), call
 
 
-def noted(path: Path, *lines: bytes) -> None:
+def write_hook_log(path: Path, *lines: bytes) -> None:
     hook_log_path(path).parent.mkdir(parents=True, exist_ok=True)
     hook_log_path(path).write_bytes(b"\n".join(lines) + b"\n")
 
@@ -339,7 +339,7 @@ def test_a_recorded_prompt_gives_the_exact_wait(tmp_path: Path) -> None:
     path, call = write_session(tmp_path, after_ms=1_000)
     (before,) = file_time(str(path)).agents[0].calls
     assert (before.certainty, before.wait_ms) == ("unknown", None)
-    noted(path, *asked_about(call))
+    write_hook_log(path, *call_with_prompt(call))
 
     (timings,) = file_time(str(path)).agents[0].calls
 
@@ -355,7 +355,7 @@ def test_a_recorded_prompt_gives_the_exact_wait(tmp_path: Path) -> None:
 @requirement("hook.waits")
 def test_an_export_has_the_same_times_as_the_report(tmp_path: Path) -> None:
     path, call = write_session(tmp_path, after_ms=1_000)
-    noted(path, *asked_about(call))
+    write_hook_log(path, *call_with_prompt(call))
     rows = SessionExport([toolspan.read(path)])
     (record,) = rows.calls()
     (reported,) = file_time(str(path)).agents
@@ -373,7 +373,7 @@ def test_an_export_has_the_same_times_as_the_report(tmp_path: Path) -> None:
 @requirement("hook.waits")
 def test_a_call_without_a_prompt_has_no_wait(tmp_path: Path) -> None:
     path, call = write_session(tmp_path)
-    noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=19_000))
+    write_hook_log(path, hook_record(0.1, "PreToolUse", call), hook_record(20, "PostToolUse", call, duration_ms=19_000))
     (timings,) = file_time(str(path)).agents[0].calls
     assert (timings.certainty, timings.wait_ms, timings.run_ms) == ("known", 0, 20_000)
 
@@ -381,7 +381,7 @@ def test_a_call_without_a_prompt_has_no_wait(tmp_path: Path) -> None:
 @requirement("hook.waits")
 def test_a_pause_without_a_recorded_prompt_is_not_a_known_wait(tmp_path: Path) -> None:
     path, call = write_session(tmp_path)
-    noted(path, note(1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=4_000))
+    write_hook_log(path, hook_record(1, "PreToolUse", call), hook_record(20, "PostToolUse", call, duration_ms=4_000))
     (timings,) = file_time(str(path)).agents[0].calls
     assert (timings.certainty, timings.wait_ms) == ("inferred", 15_000)
 
@@ -389,7 +389,7 @@ def test_a_pause_without_a_recorded_prompt_is_not_a_known_wait(tmp_path: Path) -
 @requirement("hook.waits")
 def test_the_wait_is_unknown_without_the_duration_of_the_tool(tmp_path: Path) -> None:
     path, call = write_session(tmp_path)
-    noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call))
+    write_hook_log(path, hook_record(0.1, "PreToolUse", call), hook_record(20, "PostToolUse", call))
     (timings,) = file_time(str(path)).agents[0].calls
     assert timings.certainty == "unknown"
 
@@ -398,14 +398,14 @@ def test_the_wait_is_unknown_without_the_duration_of_the_tool(tmp_path: Path) ->
 def test_prompts_are_assigned_to_calls_by_tool_and_input() -> None:
     timings = parse_hook_timings(
         [
-            note(1, "PreToolUse", "a", input="x"),
-            note(2, "PreToolUse", "b", input="y"),
-            note(3, "PreToolUse", "c", tool="Edit"),
-            note(4, "PermissionRequest", input="x"),
-            note(5, "PermissionRequest", input="changed by a hook"),
-            note(6, "PermissionRequest", tool="Write"),
-            note(7, "PostToolUse", "b", duration_ms=500),
-            note(8, "PermissionRequest", input="y"),
+            hook_record(1, "PreToolUse", "a", input="x"),
+            hook_record(2, "PreToolUse", "b", input="y"),
+            hook_record(3, "PreToolUse", "c", tool="Edit"),
+            hook_record(4, "PermissionRequest", input="x"),
+            hook_record(5, "PermissionRequest", input="changed by a hook"),
+            hook_record(6, "PermissionRequest", tool="Write"),
+            hook_record(7, "PostToolUse", "b", duration_ms=500),
+            hook_record(8, "PermissionRequest", input="y"),
         ]
     )
     start = round(BEGIN * 1000)
@@ -418,7 +418,7 @@ def test_prompts_are_assigned_to_calls_by_tool_and_input() -> None:
 
 @requirement("hook.waits")
 @given(st.lists(st.binary(max_size=40) | st.builds(
-    note,
+    hook_record,
     st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 100),
     st.sampled_from(["PreToolUse", "PermissionRequest", "PostToolUse", "Stop", ""]),
     st.sampled_from(["a", "b", None]),
@@ -433,7 +433,7 @@ def test_the_hook_log_is_not_a_transcript_and_is_read_again_when_it_grows(tmp_pa
     builder = TranscriptBuilder().prompt("go").text("yes")
     path = builder.write(tmp_path / "projects" / "p" / "s.jsonl")
     before = compute_file_stamp(path)
-    noted(path, note(1, "Stop"))
+    write_hook_log(path, hook_record(1, "Stop"))
     assert [item.file for item in toolspan.transcripts(tmp_path)] == [str(path)]
     assert compute_file_stamp(path) != before
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"

@@ -13,7 +13,7 @@ import toolspan
 from tests.cli.terminal import Terminal, exec_terminal, message
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import question
+from tests.runtime.permissions.requests import make_request
 from toolspan.cli.prompt.approver import SessionPermissions
 from toolspan.runtime.permissions import Permissions, decide
 from toolspan.runtime.profiles import FileValues, profile
@@ -403,8 +403,8 @@ def test_several_edits_are_shown_as_one_diff(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a “b” c\r\nd\r\n", encoding="utf-8", newline="")
     edits = [{"old_string": '"b"', "new_string": '"x"'}, {"old_string": "d", "new_string": "e", "replace_all": True}]
 
-    text = preview_change(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
-    unmatched = preview_change(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())
+    text = preview_change(make_request("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
+    unmatched = preview_change(make_request("MultiEdit", tmp_path, file_path="b", edits=edits), files())
 
     assert text is not None
     assert text.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-a “b” c", "-d", "+a “x” c", "+e"]
@@ -430,7 +430,7 @@ def files() -> FileValues:
 )
 async def test_always_is_not_offered_for_code_secrets_or_long_lists(tmp_path: Path, command: str) -> None:
     permissions = SessionPermissions(Permissions())
-    request = question("Bash", tmp_path, command=command)
+    request = make_request("Bash", tmp_path, command=command)
     ask = await decide((permissions.fallback,), request)
 
     assert isinstance(ask, Ask)

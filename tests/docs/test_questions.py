@@ -38,9 +38,9 @@ class Recording(NamedTuple):
         names = {"SESSION": "a1fa0001", "OTHER": "be7a0002", "FILE": "lamp.py", "CALL": self.denied, "WORD": "flamingo"}
         arguments = [names.get(word, word) for word in shlex.split(command)]
         arguments += ["--yes"] * (arguments[0] == "restore")  # it asks only at a terminal
-        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
-        assert done.exit_code == 0, done.output
-        return done.output
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+        assert result.exit_code == 0, result.output
+        return result.output
 
 
 def make_call(
@@ -52,7 +52,7 @@ def make_call(
 
 
 def failing_session(lamp: Path) -> tuple[TranscriptBuilder, str]:
-    """Three days ago: three failures of one cause, an edit, a build of 95 s, a denial and an MCP error."""
+    """Build a session with three failures of one cause, an edit, a build of 95 s, a denial and an MCP error."""
     start = NOON - timedelta(days=3)
     builder = TranscriptBuilder(session_id="a1fa0001-aaaa", version="2.0.65", cwd=str(lamp.parent), start=start)
     builder.prompt("fix the lamp")
@@ -74,7 +74,7 @@ def failing_session(lamp: Path) -> tuple[TranscriptBuilder, str]:
 
 
 def old_session(cwd: Path) -> TranscriptBuilder:
-    """Weeks ago: four failures of another cause."""
+    """Build a session weeks ago with four failures of another cause."""
     start = NOON - timedelta(days=20)
     builder = TranscriptBuilder(session_id="01d00000-0000", version="2.0.65", cwd=str(cwd), start=start).prompt("build")
     for _ in range(4):
@@ -84,7 +84,7 @@ def old_session(cwd: Path) -> TranscriptBuilder:
 
 
 def reading_session(cwd: Path) -> TranscriptBuilder:
-    """Yesterday, with another model: two searches at the same time, one with a word in its result."""
+    """Build a session of yesterday with another model: two parallel searches, one with a word in its result."""
     start = NOON - timedelta(days=1)
     builder = TranscriptBuilder(session_id="be7a0002-bbbb", version="2.1.80", cwd=str(cwd), start=start)
     builder.prompt("look around")
@@ -110,85 +110,85 @@ def recording(user: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
     return Recording(user, project, denied)
 
 
-def check_worst_failures(answer: str, _: Recording) -> None:
-    group = answer.split("\n\n")[1]
+def check_worst_failures(output: str, _: Recording) -> None:
+    group = output.split("\n\n")[1]
     assert "3× pytest  command failed" in group
     assert "AssertionError: the lamp is off" in group
-    assert "rustc" not in answer
+    assert "rustc" not in output
 
 
-def check_causes(answer: str, _: Recording) -> None:
-    groups = answer.split("\n\n")[1:]
+def check_causes(output: str, _: Recording) -> None:
+    groups = output.split("\n\n")[1:]
     assert "4× rustc  command failed" in groups[0]
     assert "error[E0382]: use of moved value" in groups[0]
     assert any("weather" in group and "no such station" in group for group in groups)
 
 
-def check_cost_per_day(answer: str, _: Recording) -> None:
-    rows = [line.split() for line in answer.splitlines() if line.startswith("20") and "$0.00" not in line]
+def check_cost_per_day(output: str, _: Recording) -> None:
+    rows = [line.split() for line in output.splitlines() if line.startswith("20") and "$0.00" not in line]
     days = [f"{NOON - timedelta(days=ago):%Y-%m-%d}" for ago in (3, 1)]
     assert [(row[0], row[2], row[-1]) for row in rows[:2]] == [
         (days[0], "100,000", "$0.45"), (days[1], "200,000", "$0.60"),
     ]  # fmt: skip
 
 
-def check_cost_per_model(answer: str, _: Recording) -> None:
-    costs = {line.split()[0]: line.split()[-1] for line in answer.splitlines() if line.startswith("claude-sonnet")}
+def check_cost_per_model(output: str, _: Recording) -> None:
+    costs = {line.split()[0]: line.split()[-1] for line in output.splitlines() if line.startswith("claude-sonnet")}
     assert costs == {"claude-sonnet-4-5-20250929": "$0.45", "claude-sonnet-4-6": "$0.60"}
 
 
-def check_comparison(answer: str, _: Recording) -> None:
-    rows = {" ".join(line.split()[:-3]): line.split()[-3:] for line in answer.splitlines() if line.strip()}
-    assert re.search(r"^calls +8 +2 +-6", answer, re.MULTILINE), rows
-    assert re.search(r"^files changed +1 +0 +-1", answer, re.MULTILINE)
+def check_comparison(output: str, _: Recording) -> None:
+    rows = {" ".join(line.split()[:-3]): line.split()[-3:] for line in output.splitlines() if line.strip()}
+    assert re.search(r"^calls +8 +2 +-6", output, re.MULTILINE), rows
+    assert re.search(r"^files changed +1 +0 +-1", output, re.MULTILINE)
 
 
-def check_longest_command(answer: str, _: Recording) -> None:
-    first = answer.splitlines()[2]
+def check_longest_command(output: str, _: Recording) -> None:
+    first = output.splitlines()[2]
     assert "npm run build" in first
     assert "1m 35s" in first
 
 
-def check_changed_files(answer: str, _: Recording) -> None:
-    assert re.search(r"lamp\.py +1 +\+1 −1", answer)
-    assert "1 file, +1 −1 lines" in answer
+def check_changed_files(output: str, _: Recording) -> None:
+    assert re.search(r"lamp\.py +1 +\+1 −1", output)
+    assert "1 file, +1 −1 lines" in output
 
 
 def check_restored_file(_: str, recording: Recording) -> None:
     assert (recording.project / "lamp.py").read_text(encoding="utf-8") == "state = 'on'\n"
 
 
-def check_parallel_calls(answer: str, _: Recording) -> None:
-    assert "1 batch of several calls: 1 ran in parallel (up to 2 at once" in answer
+def check_parallel_calls(output: str, _: Recording) -> None:
+    assert "1 batch of several calls: 1 ran in parallel (up to 2 at once" in output
 
 
-def check_time(answer: str, _: Recording) -> None:
-    assert "most of it went to tools" in answer
-    slowest = answer.partition("slowest")[2].splitlines()
+def check_time(output: str, _: Recording) -> None:
+    assert "most of it went to tools" in output
+    slowest = output.partition("slowest")[2].splitlines()
     assert "npm run build" in slowest[2]
 
 
-def check_servers(answer: str, _: Recording) -> None:
-    rows = [line.split()[:4] for line in answer.splitlines()[2:4]]
+def check_servers(output: str, _: Recording) -> None:
+    rows = [line.split()[:4] for line in output.splitlines()[2:4]]
     assert rows == [["weather", "1", "1", "100%"], ["maps", "1", "1", rows[1][3]]]
 
 
-def check_denial(answer: str, _: Recording) -> None:
-    assert "git push" in answer
-    assert "user" in answer
+def check_denial(output: str, _: Recording) -> None:
+    assert "git push" in output
+    assert "user" in output
 
 
-def check_word(answer: str, _: Recording) -> None:
-    assert "be7a0002  Grep result" in answer
-    assert "1 match\n" in answer
+def check_word(output: str, _: Recording) -> None:
+    assert "be7a0002  Grep result" in output
+    assert "1 match\n" in output
 
 
-def check_running(answer: str, recording: Recording) -> None:
-    assert answer.startswith("running")
-    assert "c0de0003" in answer
-    assert "sleep 600" in answer
-    assert "1 live session" in answer
-    assert str(recording.project)[-20:] in answer
+def check_running(output: str, recording: Recording) -> None:
+    assert output.startswith("running")
+    assert "c0de0003" in output
+    assert "sleep 600" in output
+    assert "1 live session" in output
+    assert str(recording.project)[-20:] in output
 
 
 CHECKS: dict[str, Callable[[str, Recording], None]] = {

@@ -31,13 +31,13 @@ def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
     yield command, output
 
 
-def matches(shown: list[str], printed: list[str]) -> bool:
+def matches(expected: list[str], printed: list[str]) -> bool:
     """Return whether the output fits; a line with an ellipsis matches any lines."""
-    if not shown:
+    if not expected:
         return not printed
-    if shown[0] == ANY_LINES:
-        return any(matches(shown[1:], printed[start:]) for start in range(len(printed) + 1))
-    return bool(printed) and shown[0] == printed[0] and matches(shown[1:], printed[1:])
+    if expected[0] == ANY_LINES:
+        return any(matches(expected[1:], printed[start:]) for start in range(len(printed) + 1))
+    return bool(printed) and expected[0] == printed[0] and matches(expected[1:], printed[1:])
 
 
 def test_the_readme_shows_output() -> None:
@@ -56,10 +56,10 @@ def test_commands_print_what_the_readme_shows(block: Block, tmp_path: Path) -> N
         "COLUMNS": "90",
         "TOOLSPAN_NO_CACHE": "1",
     }
-    for command, shown in commands(block):
-        if not shown:
+    for command, expected in commands(block):
+        if not expected:
             continue
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", command],
             cwd=tmp_path,
             env=environment,
@@ -70,5 +70,5 @@ def test_commands_print_what_the_readme_shows(block: Block, tmp_path: Path) -> N
             timeout=60,
             check=False,
         )
-        printed = [line.rstrip() for line in done.stdout.splitlines()]
-        assert matches(shown, printed), done.stdout
+        printed = [line.rstrip() for line in result.stdout.splitlines()]
+        assert matches(expected, printed), result.stdout

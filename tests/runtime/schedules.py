@@ -44,7 +44,7 @@ SCHEMA: Mapping[str, object] = {
     "required": ["n"],
     "additionalProperties": False,
 }
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds after which a schedule counts as stuck."""
 GRACE = 0.005
 
@@ -79,7 +79,7 @@ class ScheduleRun:
     handed: list[str] = field(default_factory=list)
     results: list[Finished] = field(default_factory=list)
     trail: tuple[str, ...] = ()
-    left: list[str] = field(default_factory=list)
+    remaining_tasks: list[str] = field(default_factory=list)
     batch: Batch | None = None
     runner: Runner | None = None
 
@@ -95,7 +95,7 @@ class ScheduleRun:
             with suppress(asyncio.CancelledError):
                 await self.gate(call_id)
 
-    async def say_nothing(self, call_id: str, way: Silence) -> None:
+    async def be_silent(self, call_id: str, way: Silence) -> None:
         match way:
             case "waits":
                 await self.gate(call_id)
@@ -109,9 +109,9 @@ class ScheduleRun:
     def is_over(self, call_id: str) -> bool:
         return any(isinstance(event, Finished) and event.call_id == call_id for event in self.events)
 
-    def is_left(self, call_id: str) -> bool:
-        left = _faulted(self, "and was abandoned")
-        return any(item.where == "tool" and item.call_id == call_id for item in left)
+    def was_abandoned(self, call_id: str) -> bool:
+        faults = _faulted(self, "and was abandoned")
+        return any(item.where == "tool" and item.call_id == call_id for item in faults)
 
 
 def name_of(position: int) -> str:
@@ -119,9 +119,9 @@ def name_of(position: int) -> str:
 
 
 def is_exclusive(plan: Plan) -> bool:
-    known = plan.tool not in ("off", "missing")
+    is_known = plan.tool not in ("off", "missing")
     valid = plan.input in ("good", "surrogate")
-    return known and not (plan.tool in ("safe", "limited", "asks") and valid)
+    return is_known and not (plan.tool in ("safe", "limited", "asks") and valid)
 
 
 # The tools
@@ -140,7 +140,7 @@ def tools_of(progress: ScheduleRun) -> list[Tool]:
         try:
             _show(ctx, plan)
             await _flow(progress, plan, ctx)
-            if not progress.is_over(call_id) and not progress.is_left(call_id):
+            if not progress.is_over(call_id) and not progress.was_abandoned(call_id):
                 progress.returned.add(call_id)
             return _outcome(plan, call_id)
         finally:
@@ -156,7 +156,7 @@ def tools_of(progress: ScheduleRun) -> list[Tool]:
             case "crashes":
                 raise ValueError("the check fell over")
             case "waits" | "ignores" | "none" as way:
-                await progress.say_nothing(call_id, way)
+                await progress.be_silent(call_id, way)
         return None
 
     def overlaps(value: Mapping[str, object]) -> bool:
@@ -381,7 +381,7 @@ async def _before(  # noqa: PLR0912 - a table
             assert progress.batch is not None
             progress.batch.cancel(CallId(call_id))
         case "waits" | "stray cancel" | "ignores" | "none" as way:
-            await progress.say_nothing(call_id, way)
+            await progress.be_silent(call_id, way)
     return None
 
 
@@ -402,7 +402,7 @@ async def _after(progress: ScheduleRun, call_id: str) -> HookEffects | str | Non
         case "stops":
             return HookEffects(stop="enough")
         case "waits" | "stray cancel" | "ignores" | "none" as way:
-            await progress.say_nothing(call_id, way)
+            await progress.be_silent(call_id, way)
     return None
 
 
@@ -427,7 +427,7 @@ def policy_of(progress: ScheduleRun):  # type: ignore[no-untyped-def]  # a polic
             case "bad input":
                 return Allow(input={"n": "x"})
             case "waits" | "stray cancel" | "ignores" | "none" as way:
-                await progress.say_nothing(call_id, way)
+                await progress.be_silent(call_id, way)
         return None
 
     return policy
@@ -449,7 +449,7 @@ def approver_of(progress: ScheduleRun):  # type: ignore[no-untyped-def]  # an ap
                 await progress.gate(call_id)
                 return Deny(None, "user_reject")
             case "waits" | "ignores" as way:
-                await progress.say_nothing(call_id, way)
+                await progress.be_silent(call_id, way)
             case "allows":
                 pass
         return Allow(None, "user_temporary")
@@ -517,14 +517,14 @@ async def play(schedule: Schedule) -> ScheduleRun:
     around = asyncio.all_tasks()
     if schedule.host == "task":
         task = asyncio.create_task(_perform(progress))
-        await asyncio.wait([task], timeout=PATIENCE)
+        await asyncio.wait([task], timeout=TIMEOUT)
         if not task.done():
             progress.wrong.append("stuck")
             task.cancel()
         elif not task.cancelled() and task.exception() is not None:
             progress.wrong.append(f"raised {task.exception()!r}")
     else:
-        with anyio.move_on_after(PATIENCE) as limit:
+        with anyio.move_on_after(TIMEOUT) as limit:
             try:
                 await _perform(progress)
             except Exception as error:  # noqa: BLE001 - reported with the schedule
@@ -532,7 +532,7 @@ async def play(schedule: Schedule) -> ScheduleRun:
         if limit.cancelled_caught:
             progress.wrong.append("stuck")
     await _let_tasks_of_hooks_end(progress)
-    progress.left = [repr(task) for task in asyncio.all_tasks() - around if not task.done()]
+    progress.remaining_tasks = [repr(task) for task in asyncio.all_tasks() - around if not task.done()]
     return progress
 
 
@@ -546,8 +546,8 @@ async def _perform(progress: ScheduleRun) -> None:
                 async with runner, runner.batch() as batch:
                     progress.batch = batch
                     end = host.cancel if progress.schedule.host == "scope" else driver.cancel
-                    own, others = _shared_out(progress.schedule)
-                    await _take_steps(progress, batch, own, end)
+                    own_steps, others = _shared_out(progress.schedule)
+                    await _take_steps(progress, batch, own_steps, end)
                     if progress.schedule.drains:
                         hands.start_soon(_help, progress, batch, others, end)
                         await batch.drain()
@@ -655,13 +655,13 @@ def _open_all(progress: ScheduleRun, batch: Batch) -> None:
             batch.cancel(CallId(call_id))
 
 
-# Judging
+# Checks
 
 
 def faults(progress: ScheduleRun) -> list[str]:
     return [
         *progress.wrong,
-        *(f"a task was left: {task}" for task in progress.left),
+        *(f"a task remains: {task}" for task in progress.remaining_tasks),
         *_event_faults(progress),
         *_order_faults(progress),
         *_result_faults(progress),
@@ -691,30 +691,30 @@ def _call_id(event: LiveEvent) -> str | None:
 def _event_faults(progress: ScheduleRun) -> list[str]:
     result: list[str] = []
     for call_id in progress.accepted:
-        own = [event for event in progress.events if _call_id(event) == call_id]
-        kinds = [type(event) for event in own]
+        own_events = [event for event in progress.events if _call_id(event) == call_id]
+        kinds = [type(event) for event in own_events]
         if kinds.count(live.Requested) != 1 or kinds.count(Finished) != 1:
             result.append(f"{call_id}: {kinds.count(live.Requested)} requested,"
                          f" {kinds.count(Finished)} finished")  # fmt: skip
         elif kinds[0] is not live.Requested or kinds[-1] is not Finished:
             result.append(f"{call_id}: events in the order {[kind.__name__ for kind in kinds]}")
         if kinds.count(live.PermissionRequested) > kinds.count(live.Decided):
-            result.append(f"{call_id}: asked, and the answer was not told")
+            result.append(f"{call_id}: asked without an answer")
         if kinds.count(live.Started) != progress.entered.count(call_id):
             result.append(f"{call_id}: {kinds.count(live.Started)} started, but the tool"
                          f" {progress.entered.count(call_id)}")  # fmt: skip
-    again = sum(step.act == "again" for step in progress.schedule.steps)
-    output = sum(isinstance(event, live.Duplicate) for event in progress.events)
-    if progress.schedule.host == "none" and again != output:
-        result.append(f"{again} duplicates, {output} told of")
-    left = Counter(event.call_id for event in _faulted(progress, "and was abandoned"))
+    repeats = sum(step.act == "again" for step in progress.schedule.steps)
+    reported = sum(isinstance(event, live.Duplicate) for event in progress.events)
+    if progress.schedule.host == "none" and repeats != reported:
+        result.append(f"{repeats} duplicates, {reported} reported")
+    abandoned = Counter(event.call_id for event in _faulted(progress, "and was abandoned"))
     ended = _faulted(progress, "ended after it was abandoned") + _faulted(progress, "closed when the runner exited")
-    if left != Counter(event.call_id for event in ended):
-        result.append(f"abandoned: {left}, ended: {ended}")
+    if abandoned != Counter(event.call_id for event in ended):
+        result.append(f"abandoned: {abandoned}, ended: {ended}")
     crashed = sum(isinstance(event, live.Faulted) and event.where == "context modifier" for event in progress.events)
     bad = sum(progress.plan(item).modify in ("crashes", "garbage") for item in _modifying(progress))
     if crashed != bad:
-        result.append(f"{bad} modifiers fell over, {crashed} told of")
+        result.append(f"{bad} modifiers failed, {crashed} reported")
     return result
 
 
@@ -731,27 +731,27 @@ def _modifying(progress: ScheduleRun) -> list[str]:
 def _order_faults(progress: ScheduleRun) -> list[str]:
     result: list[str] = []
     begun: list[str] = []
-    done: set[str] = set()
+    finished: set[str] = set()
     for event in progress.events:
         call_id = _call_id(event)
         if isinstance(event, Finished):
-            done.add(str(call_id))
+            finished.add(str(call_id))
         elif isinstance(event, live.Started):
             begun.append(str(call_id))
-            result += _overtaken(progress, str(call_id), done)
+            result += _overtaken(progress, str(call_id), finished)
     cap = progress.schedule.cap
     if cap == 1 and begun != sorted(begun, key=progress.accepted.index):
         result.append(f"started in the order {begun}")
     return result
 
 
-def _overtaken(progress: ScheduleRun, call_id: str, done: set[str]) -> list[str]:
+def _overtaken(progress: ScheduleRun, call_id: str, finished: set[str]) -> list[str]:
     before = progress.accepted[: progress.accepted.index(call_id)]
     alone = is_exclusive(progress.plan(call_id))
-    open_ones = [open_one for open_one in before if open_one not in done]
-    if alone and open_ones:
-        return [f"{call_id} is exclusive and started before the end of {open_ones}"]
-    barriers = [open_one for open_one in open_ones if is_exclusive(progress.plan(open_one))]
+    open_calls = [earlier for earlier in before if earlier not in finished]
+    if alone and open_calls:
+        return [f"{call_id} is exclusive and started before the end of {open_calls}"]
+    barriers = [earlier for earlier in open_calls if is_exclusive(progress.plan(earlier))]
     return [f"{call_id} overtook {barriers}"] if barriers else []
 
 

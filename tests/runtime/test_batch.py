@@ -27,18 +27,18 @@ pytestmark = pytest.mark.anyio
 
 
 @requirement("run.parallel")
-@pytest.mark.parametrize("many", [2, 30])
-async def test_concurrent_calls_run_at_once(many: int) -> None:
-    all_inside = asyncio.Barrier(many)
+@pytest.mark.parametrize("count", [2, 30])
+async def test_concurrent_calls_run_at_once(count: int) -> None:
+    all_inside = asyncio.Barrier(count)
 
     @tool(concurrent=True)
     async def meet() -> str:
         await all_inside.wait()
         return "met"
 
-    results = await Runner([meet]).run([call(f"c{n}", "meet") for n in range(many)])
+    results = await Runner([meet]).run([call(f"c{n}", "meet") for n in range(count)])
 
-    assert [result.text for result in results] == ["met"] * many
+    assert [result.text for result in results] == ["met"] * count
 
 
 @requirement("run.parallel")
@@ -172,9 +172,9 @@ async def test_call_id_is_accepted_once_in_a_conversation() -> None:
 
     async with Runner([count], direct=[log]) as runner:
         first = await runner.run([call("a", "count"), call("a", "count")])
-        again = await runner.run([call("a", "count")])
+        second = await runner.run([call("a", "count")])
 
-    assert ([item.text for item in first], again, len(ran)) == (["1"], [], 1)
+    assert ([item.text for item in first], second, len(ran)) == (["1"], [], 1)
     assert len(log.of(Duplicate)) == 2
     assert [item.call_ids for item in log.of(BatchFinished)] == [("a",), ()]
 
@@ -208,8 +208,8 @@ async def test_invalid_block_raises_and_no_call_of_its_message_runs(block: dict[
 async def test_context_change_of_a_call_reaches_the_next() -> None:
     @tool
     async def enter(folder: str, ctx: ToolContext) -> Output:
-        place = ctx.cwd / folder
-        return Output(str(ctx.cwd.name), modify=lambda context: replace(context, cwd=place))
+        target = ctx.cwd / folder
+        return Output(str(ctx.cwd.name), modify=lambda context: replace(context, cwd=target))
 
     async with Runner([enter], cwd="/tmp") as runner:
         results = await runner.run([call(item, "enter", folder=item) for item in "abc"])
@@ -221,7 +221,7 @@ async def test_context_change_of_a_call_reaches_the_next() -> None:
 @requirement("run.modifiers")
 async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -> None:
     last_ended = anyio.Event()
-    seen: list[object] = []
+    observed: list[object] = []
 
     def leave(mark: str, context: CallContext) -> CallContext:
         trail = f"{context.values.get('trail', '')}{mark}"
@@ -239,13 +239,13 @@ async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -
 
     @tool
     async def look(ctx: ToolContext) -> str:
-        seen.append(ctx.context.values.get("trail"))
+        observed.append(ctx.context.values.get("trail"))
         return "x"
 
     async with Runner([slow, quick, look]) as runner:
         await runner.run([call("a", "slow"), call("b", "quick"), call("c", "look")])
 
-    assert seen == ["12"]
+    assert observed == ["12"]
 
 
 @requirement("run.modifiers")

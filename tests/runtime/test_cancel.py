@@ -189,7 +189,7 @@ async def test_output_of_a_tool_is_kept_if_post_hooks_are_cancelled() -> None:
 
 @requirement("cancel.thread")
 async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> None:
-    inside, go_on, left = anyio.Event(), threading.Event(), threading.Event()
+    inside, go_on, thread_ended = anyio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
     saw: list[bool] = []
 
@@ -198,7 +198,7 @@ async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> 
         loop.call_soon_threadsafe(inside.set)
         go_on.wait(5)
         saw.append(ctx.cancelled)
-        left.set()
+        thread_ended.set()
         return "too late"
 
     try:
@@ -213,7 +213,7 @@ async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> 
         go_on.set()
 
     assert [item.span.state for item in finished] == ["interrupted", "succeeded"]
-    assert await anyio.to_thread.run_sync(left.wait, 5)
+    assert await anyio.to_thread.run_sync(thread_ended.wait, 5)
     assert saw == [True]
 
 

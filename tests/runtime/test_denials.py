@@ -391,13 +391,13 @@ async def test_tool_can_query_permissions() -> None:
 
 @requirement("consent.decisions")
 async def test_tool_sees_the_answer_to_its_own_question() -> None:
-    seen: list[object] = []
+    observed: list[object] = []
 
     @tool
     async def looking(ctx: ToolContext) -> str:
-        seen.extend(ctx.decisions.values())
+        observed.extend(ctx.decisions.values())
         return "x"
 
     await Runner([looking], policies=[Rules(allow=["looking"])]).run([call("a", "looking")])
 
-    assert seen == [Allow("looking", "config", rule="looking", basis="rule")]
+    assert observed == [Allow("looking", "config", rule="looking", basis="rule")]

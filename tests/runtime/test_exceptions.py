@@ -129,15 +129,15 @@ async def test_end_of_one_run_does_not_end_another_in_a_runner_that_is_not_enter
             await runner.run([use("waits", "0")])
 
     around = asyncio.all_tasks()
-    one = asyncio.create_task(run_first())
+    first_run = asyncio.create_task(run_first())
     await inside[0].wait()
     other = asyncio.create_task(runner.run([use("waits", "1")]))
     await inside[1].wait()
     if way == "task":
-        one.cancel()
+        first_run.cancel()
     else:
         first.cancel()
-    await asyncio.wait({one})  # without waiting for the other
+    await asyncio.wait({first_run})  # without waiting for the other
     finish.set()
     results = await other
 

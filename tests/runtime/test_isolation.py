@@ -34,8 +34,7 @@ class IgnoresCancellation:
     def __init__(self) -> None:
         self.inside = anyio.Event()
         self.gate = anyio.Event()
-        self.told = 0
-        """The number of cancellations."""
+        self.cancellations = 0
 
     async def swallow(self) -> None:
         """Catch every cancellation."""
@@ -44,16 +43,16 @@ class IgnoresCancellation:
             try:
                 await self.gate.wait()
             except asyncio.CancelledError:
-                self.told += 1
+                self.cancellations += 1
 
     async def swallow_all(self) -> None:
-        """Catch everything there is."""
+        """Catch every exception."""
         self.inside.set()
         while not self.gate.is_set():
             try:
                 await self.gate.wait()
-            except BaseException:  # noqa: BLE001 - such tools there are
-                self.told += 1
+            except BaseException:  # noqa: BLE001 - as some tools do
+                self.cancellations += 1
 
     async def shield(self) -> None:
         self.inside.set()
@@ -97,7 +96,7 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
             await stubborn.inside.wait()
             runner.cancel("a" if who == "one" else None)
             finished = await batch.drain()
-        again = await runner.finish([call("c", "quick")])
+        second = await runner.finish([call("c", "quick")])
         assert [item.reason for item in output.of(Faulted)] == [
             "it did not stop after it was cancelled, and was abandoned"
         ]
@@ -107,7 +106,7 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
     assert finished[0].span.state == "interrupted"
     assert "half of it" in str(finished[0].content)
     assert any("did not stop" in item.rule for item in finished[0].span.evidence)
-    assert [item.span.state for item in again] == ["succeeded"]
+    assert [item.span.state for item in second] == ["succeeded"]
     assert [str(item.call_id) for item in output.of(Finished)].count("a") == 1
     late = output.of(Faulted)[-1]
     assert (late.where, late.call_id) == ("tool", "a")
@@ -163,9 +162,9 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
         runner.cancel()
         await batch.drain()
         # At every turn of the loop for the first hundredth of a second, then at growing pauses.
-        before = stubborn.told
+        before = stubborn.cancellations
         await anyio.sleep(0.05)
-        assert stubborn.told == before
+        assert stubborn.cancellations == before
 
     assert ended == ["closed"]
 
@@ -298,7 +297,7 @@ async def test_tool_is_abandoned_at_once_without_a_grace() -> None:
         (finished,) = await batch.drain()
         for _ in range(10):
             await anyio.lowlevel.checkpoint()
-        assert stubborn.told <= 2
+        assert stubborn.cancellations <= 2
         stubborn.gate.set()
 
     assert finished.span.state == "interrupted"
@@ -404,7 +403,7 @@ async def test_runner_can_be_left_though_a_hook_or_sink_ignores_cancellation(wha
         await stubborn.inside.wait()
         group.cancel_scope.cancel()
 
-    assert stubborn.told > 0
+    assert stubborn.cancellations > 0
 
 
 @requirement("cancel.stubborn-beside")
@@ -436,7 +435,7 @@ async def test_session_can_be_left_though_a_session_hook_ignores_cancellation(
         await stubborn.inside.wait()
         group.cancel_scope.cancel()
 
-    assert stubborn.told > 0
+    assert stubborn.cancellations > 0
 
 
 @requirement("cancel.stubborn")
@@ -452,7 +451,7 @@ def test_program_ends_though_a_tool_never_does() -> None:
 
 @requirement("run.room")
 async def test_tool_has_one_task_and_its_own_timeouts() -> None:
-    seen: list[object] = []
+    observed: list[object] = []
 
     @tool
     async def look() -> str:
@@ -461,19 +460,19 @@ async def test_tool_has_one_task_and_its_own_timeouts() -> None:
             with anyio.CancelScope():
                 group.start_soon(anyio.sleep, 0)
                 await asyncio.sleep(0)
-                seen.append(asyncio.current_task() is first)
+                observed.append(asyncio.current_task() is first)
         try:
             async with asyncio.timeout(0.001):
                 await asyncio.sleep(5)
         except TimeoutError:
-            seen.append("timed out")
+            observed.append("timed out")
         with anyio.move_on_after(0.001):
             await anyio.sleep(5)
         return "looked"
 
     (result,) = await Runner([look]).run([call("a", "look")])
 
-    assert (seen, result.text) == ([True, "timed out"], "looked")
+    assert (observed, result.text) == ([True, "timed out"], "looked")
 
 
 @requirement("run.room")

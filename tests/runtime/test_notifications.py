@@ -70,16 +70,16 @@ async def test_stopped_command_is_announced_only_on_request(tmp_path: Path) -> N
 
 @requirement("subagents.background")
 async def test_agent_is_announced_with_its_report_or_its_failure() -> None:
-    done, failed, killed = agent("a1"), agent("a2"), agent("a3")
-    done.report = AgentReport(text="Three.", tokens=700, calls=2, duration_ms=1499.6)
+    completed, failed, killed = agent("a1"), agent("a2"), agent("a3")
+    completed.report = AgentReport(text="Three.", tokens=700, calls=2, duration_ms=1499.6)
     failed.report = AgentReport(text="", error="no server")
-    assert [item.status for item in (done, failed, killed)] == ["running"] * 3
-    for item in (done, failed, killed):
+    assert [item.status for item in (completed, failed, killed)] == ["running"] * 3
+    for item in (completed, failed, killed):
         item.finished.set()
 
-    assert [item.status for item in (done, failed, killed)] == ["completed", "failed", "killed"]
-    assert [item.exit_code for item in (done, failed)] == [None, None]
-    output = format_notification(done, NOW)
+    assert [item.status for item in (completed, failed, killed)] == ["completed", "failed", "killed"]
+    assert [item.exit_code for item in (completed, failed)] == [None, None]
+    output = format_notification(completed, NOW)
     assert line(output, "summary") == f'Agent "Count" {NOW.agents.completion_word}'
     assert line(output, "result") == "Three."
     assert "<tool_uses>2</tool_uses><duration_ms>1500</duration_ms>" in line(output, "usage")
@@ -92,15 +92,15 @@ async def test_agent_is_announced_with_its_report_or_its_failure() -> None:
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
 async def test_token_count_has_the_name_of_the_version(version: str) -> None:
     values = profile(version).agents
-    done = agent()
-    done.report = AgentReport(text="Three.", tokens=700)
-    done.finished.set()
+    completed = agent()
+    completed.report = AgentReport(text="Three.", tokens=700)
+    completed.finished.set()
 
-    output = format_notification(done, profile(version))
+    output = format_notification(completed, profile(version))
 
     assert f"<{values.token_word or 'total_tokens'}>700<" in output
     assert ("<note>" in output) == values.has_note
-    assert output.endswith(values.notice_tail.format(path=done.path))
+    assert output.endswith(values.notice_tail.format(path=completed.path))
 
 
 @requirement("subagents.background")

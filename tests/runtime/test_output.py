@@ -43,11 +43,11 @@ pytestmark = pytest.mark.anyio
 
 
 @requirement("limits.spill")
-@pytest.mark.parametrize(("many", "spilled"), [(100, False), (101, True)])
-async def test_output_over_the_limit_is_saved_to_a_file(many: int, spilled: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "spilled"), [(100, False), (101, True)])
+async def test_output_over_the_limit_is_saved_to_a_file(size: int, spilled: bool, tmp_path: Path) -> None:
     @tool(output_limit=100)
     async def talk() -> str:
-        return "ä" * many
+        return "ä" * size
 
     workspace = Workspace(project=tmp_path, supervisor=ProcessSupervisor(), folder=tmp_path / "own")
     (result,) = await Runner([talk], workspace=workspace).run([call("toolu_1", "talk")])
@@ -55,13 +55,13 @@ async def test_output_over_the_limit_is_saved_to_a_file(many: int, spilled: bool
     path = tmp_path / "own" / "tool-results" / "toolu_1.txt"
     assert path.exists() is spilled
     if spilled:
-        assert path.read_text(encoding="utf-8") == "ä" * many
+        assert path.read_text(encoding="utf-8") == "ä" * size
         assert str(path) in result.text
         assert result.persisted_path == str(path)
         assert f"Preview (first 100 characters):\n{'ä' * 100}\n" in result.text
         assert "ä" * 101 not in result.text  # no more than it may give inline
     else:
-        assert result.text == "ä" * many
+        assert result.text == "ä" * size
 
 
 @requirement("limits.spill")

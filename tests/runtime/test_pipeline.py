@@ -100,17 +100,17 @@ async def test_input_of_a_hook_is_validated_again() -> None:
 
 @requirement("run.updated-input")
 async def test_last_of_several_hook_inputs_is_used_and_checked_by_rules() -> None:
-    seen: list[object] = []
+    observed: list[object] = []
     hooks = Hooks()
     hooks.pre_tool_use()(lambda call: Allow(input={"n": 3}))
     hooks.pre_tool_use()(lambda call: PreToolDecision(input={"n": 4}))
 
     def policy(question: PermissionRequest) -> None:
-        seen.append(question.input["n"])
+        observed.append(question.input["n"])
 
     finished = await run(Runner([double], hooks=hooks, policies=[policy]), call("a", "double", n=1))
 
-    assert (seen, finished[0].content) == ([4], "8")
+    assert (observed, finished[0].content) == ([4], "8")
 
 
 PRECEDENCE: Sequence[tuple[Decision | None, Decision | None, Decision | None, str]] = [

@@ -55,13 +55,13 @@ class Model:
     def may_start(self, call: QueuedCall) -> bool:
         running = self.at("executing")
         full = self.cap is not None and len(running) >= max(1, self.cap)
-        return not full and all(self.side_by_side(call, other) for other in running)
+        return not full and all(self.may_overlap(call, other) for other in running)
 
-    def side_by_side(self, one: QueuedCall, other: QueuedCall) -> bool:
-        if one.overlaps and other.overlaps:
+    def may_overlap(self, first: QueuedCall, second: QueuedCall) -> bool:
+        if first.overlaps and second.overlaps:
             return True
-        known = one.paths is not None and other.paths is not None
-        return self.by_path and known and not (one.paths or set()) & (other.paths or set())
+        paths_known = first.paths is not None and second.paths is not None
+        return self.by_path and paths_known and not (first.paths or set()) & (second.paths or set())
 
     def hand_out(self) -> list[CallId]:
         handed = []
@@ -74,7 +74,7 @@ class Model:
         return handed
 
 
-class Agreement(RuleBasedStateMachine):
+class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = Queue()
@@ -116,7 +116,7 @@ class Agreement(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.calls)
     @rule(data=st.data())
-    def what_cannot_be_is_refused(self, data: st.DataObject) -> None:
+    def invalid_changes_are_rejected(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.model.calls))
         with pytest.raises(ValueError, match="already in the queue"):
             self.queue.add(QueueItem(call.id, overlaps=True))
@@ -125,7 +125,7 @@ class Agreement(RuleBasedStateMachine):
                 self.queue.finish(call.id)
 
     @invariant()
-    def both_tell_the_same(self) -> None:
+    def queue_equals_model(self) -> None:
         running = [call.id for call in self.model.at("executing")]
         waiting = [call.id for call in self.model.at("queued")]
         assert self.queue.running == frozenset(running)
@@ -135,16 +135,16 @@ class Agreement(RuleBasedStateMachine):
         assert [self.queue.stage(call.id) for call in self.model.calls] == [call.stage for call in self.model.calls]
 
     @invariant()
-    def nobody_runs_beside_whom_it_must_not(self) -> None:
+    def running_calls_may_overlap(self) -> None:
         running = self.model.at("executing")
         for item in running:
             for other in running:
-                assert item is other or self.model.side_by_side(item, other)
+                assert item is other or self.model.may_overlap(item, other)
 
 
 @requirement("run.queue-order")
 def test_queue_agrees_with_a_simple_model() -> None:
-    run_state_machine_as_test(Agreement)
+    run_state_machine_as_test(QueueMachine)
 
 
 def queue_of(*items: QueueItem, cap: int | None = None, by_path: bool = False) -> Queue:
@@ -204,8 +204,8 @@ def test_writes_to_different_files_overlap_on_request() -> None:
     items = (unsafe("a", "x"), unsafe("b", "y"), unsafe("c", "x"))
 
     assert queue_of(*items, by_path=True).start() == ["a", "b"]
-    again = (unsafe("a", "x"), unsafe("b", "y"))
-    assert queue_of(*again).start() == ["a"]
+    writes = (unsafe("a", "x"), unsafe("b", "y"))
+    assert queue_of(*writes).start() == ["a"]
 
 
 @requirement("run.queue-hand-out")

@@ -43,7 +43,7 @@ class RecoveryLog:
 async def run(
     folder: Path,
     name: str,
-    given: Mapping[str, object],
+    tool_input: Mapping[str, object],
     *recoveries: Recovery,
     tools: list[Tool] | None = None,
     hooks: Hooks | None = None,
@@ -59,7 +59,7 @@ async def run(
         hooks=hooks,
         transcript=folder / "t.jsonl",
     )
-    block = {"type": "tool_use", "id": "a", "name": name, "input": given}
+    block = {"type": "tool_use", "id": "a", "name": name, "input": tool_input}
     async with session:
         session.say("go")
         await session.run({"role": "assistant", "content": [block]})
@@ -213,7 +213,7 @@ def flaky(failures: int, *, idempotent: bool) -> tuple[Tool, list[str]]:
 
     @tool(idempotent=idempotent)
     async def ask(question: str, ctx: ToolContext) -> str:
-        """Ask somebody far away."""
+        """Ask a remote service."""
         tries.append(ctx.call.id)
         if len(tries) <= failures:
             raise ToolError("fetch failed")
@@ -223,23 +223,23 @@ def flaky(failures: int, *, idempotent: bool) -> tuple[Tool, list[str]]:
 
 
 async def no_pause(seconds: float) -> None:
-    """Time that does not pass."""
+    """Return at once."""
 
 
 @requirement("recover.retry")
-@pytest.mark.parametrize(("failures", "wanted"), [(0, 1), (2, 3), (9, 4)])
-async def test_transient_failure_is_retried_a_few_times(tmp_path: Path, failures: int, wanted: int) -> None:
+@pytest.mark.parametrize(("failures", "attempts"), [(0, 1), (2, 3), (9, 4)])
+async def test_transient_failure_is_retried_a_few_times(tmp_path: Path, failures: int, attempts: int) -> None:
     ask, tries = flaky(failures, idempotent=True)
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    again = Retry(pause=1.0, sleep=sleep, chance=lambda: 1.0)
-    session, _ = await run(tmp_path, "ask", {"question": "?"}, again, tools=[ask])
+    retry = Retry(pause=1.0, sleep=sleep, chance=lambda: 1.0)
+    session, _ = await run(tmp_path, "ask", {"question": "?"}, retry, tools=[ask])
 
-    assert len(tries) == len(session.spans) == wanted
-    assert pauses == [1.0, 2.0, 4.0][: wanted - 1]
+    assert len(tries) == len(session.spans) == attempts
+    assert pauses == [1.0, 2.0, 4.0][: attempts - 1]
 
 
 @requirement("recover.retry")
@@ -302,6 +302,6 @@ async def test_edit_that_does_not_fit_the_read_text_is_not_retried(tmp_path: Pat
 def test_edits_apply_in_order_or_not_at_all() -> None:
     assert apply_edits("a b", [{"old_string": "a", "new_string": "b"}]) == "b b"
     assert apply_edits("a a", [{"old_string": "a", "new_string": "b"}]) is None
-    both = [{"old_string": "a", "new_string": "b", "replace_all": True}]
-    assert apply_edits("a a", both) == "b b"
+    edits = [{"old_string": "a", "new_string": "b", "replace_all": True}]
+    assert apply_edits("a a", edits) == "b b"
     assert apply_edits("x", [{"old_string": "", "new_string": "b"}]) is None

@@ -91,9 +91,9 @@ async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> No
         results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
 
     assert [result.text for result in results] == ["quick"] * 5
-    told_of = [item.where.rpartition(".")[2] for item in log.of(Faulted)]
-    assert told_of.count("crashes") == told_of.count("crashes_later") == 3
-    assert told_of.count("crashes_directly") == len(log.events) - len(told_of)
+    faulted = [item.where.rpartition(".")[2] for item in log.of(Faulted)]
+    assert faulted.count("crashes") == faulted.count("crashes_later") == 3
+    assert faulted.count("crashes_directly") == len(log.events) - len(faulted)
 
 
 @requirement("sinks.blocked")

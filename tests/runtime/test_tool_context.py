@@ -131,19 +131,19 @@ async def test_live_span_has_input_and_result_like_a_read_one() -> None:
 
 @requirement("tools.sync-in-threads")
 async def test_tool_in_a_thread_can_query_and_report() -> None:
-    seen: list[object] = []
+    observed: list[object] = []
     log = EventLog()
 
     @tool
     def sync(ctx: ToolContext) -> str:
         ctx.progress("half", done=1)
-        seen.extend([ctx.cancelled, ctx.in_progress, [item.name for item in ctx.services.tools]])
-        seen.append(dict(ctx.decisions))
+        observed.extend([ctx.cancelled, ctx.in_progress, [item.name for item in ctx.services.tools]])
+        observed.append(dict(ctx.decisions))
         return "done"
 
     await Runner([sync, halve], direct=[log]).run([call("a", "sync")])
 
-    assert seen == [False, frozenset({"a"}), ["sync", "halve"], {}]
+    assert observed == [False, frozenset({"a"}), ["sync", "halve"], {}]
     assert [(item.kind, item.data) for item in log.of(Progressed)] == [("half", {"done": 1})]
 
 
@@ -183,27 +183,27 @@ async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
         runner.start_soon(anyio.sleep_forever)
     await runner.__aexit__(None, None, None)  # not entered: nothing to leave
     async with runner:
-        done = anyio.Event()
+        completed = anyio.Event()
 
         async def work() -> None:
-            done.set()
+            completed.set()
 
         runner.start_soon(work)
-        await done.wait()
+        await completed.wait()
 
 
 @requirement("run.duplicate")
 async def test_repeated_call_is_not_run_unless_forgotten() -> None:
-    output, again = EventLog(), CallId("a")
+    output, call_id = EventLog(), CallId("a")
     runner = Runner([halve], direct=[output])
-    runner.mark_seen(again)
+    runner.mark_seen(call_id)
     async with runner:
         assert await runner.run([call("a", "halve", n=4)]) == []
-        runner.forget_call(again)
+        runner.forget_call(call_id)
         (result,) = await runner.run([call("a", "halve", n=4)])
 
     assert result.text == "2.0"
-    assert [item.call_id for item in output.of(Duplicate)] == [again]
+    assert [item.call_id for item in output.of(Duplicate)] == [call_id]
 
 
 @requirement("run.deferred-tools")

@@ -28,17 +28,17 @@ pytestmark = pytest.mark.anyio
 LIMIT = 5
 
 
-async def finish(one: Tool, **fields: object) -> Finished:
+async def finish(tool_under_test: Tool, **fields: object) -> Finished:
     """Run one call of a tool."""
-    block = {"type": "tool_use", "id": "toolu_1", "name": one.name, "input": fields}
-    (finished,) = await Runner([one]).finish([block])
+    block = {"type": "tool_use", "id": "toolu_1", "name": tool_under_test.name, "input": fields}
+    (finished,) = await Runner([tool_under_test]).finish([block])
     return finished
 
 
-def complaint(one: Tool, **fields: object) -> list[str]:
-    result = one.parse(fields)
+def complaint(tool_under_test: Tool, **fields: object) -> list[str]:
+    result = tool_under_test.parse(fields)
     assert isinstance(result, Invalid)
-    return explain_issues(one.name, result, style=profile().issues).text.splitlines()[1:]
+    return explain_issues(tool_under_test.name, result, style=profile().issues).text.splitlines()[1:]
 
 
 # Schemas for the model
@@ -159,11 +159,11 @@ async def test_decorated_function_can_still_be_called() -> None:
     assert isinstance(double, FunctionTool)
 
 
-# What cannot work
+# Invalid tools
 
 
 class NoSchema:
-    """Nothing that JSON could be turned into."""
+    """A type without a JSON schema."""
 
 
 def no_annotation(a) -> str:  # type: ignore[no-untyped-def]

@@ -27,7 +27,7 @@ class Held:
     def _make(self, name: str, concurrent: bool, partial: Callable[[], str] | None) -> Tool:
         @tool(name=name, concurrent=concurrent)
         async def hold(ctx: ToolContext) -> str:
-            """Stay until told to go on."""
+            """Wait until released."""
             ctx.partial = partial
             self.inside.set()
             await self.go_on.wait()
@@ -42,7 +42,7 @@ def meeting() -> Tool:
 
     @tool(concurrent=True)
     async def meet() -> str:
-        """Wait for the other one."""
+        """Wait for the other call."""
         nonlocal inside
         inside += 1
         if inside == 2:

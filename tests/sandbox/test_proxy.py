@@ -262,7 +262,7 @@ async def test_a_request_without_the_secret_is_refused(header: str) -> None:
             answer = await on.send(f"{line} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n", authorized=False)
             assert answer.startswith("HTTP/1.1 407 ")
             assert "Proxy-Authenticate: Basic" in answer
-        assert server.asked == []
+        assert server.requests == []
 
 
 @asynccontextmanager
@@ -292,7 +292,7 @@ async def test_a_plain_request_is_forwarded_with_its_body_and_without_the_creden
                 headers={"Expect": "100-continue", "Connection": "x-private", "X-Private": "1"},
             )
             assert (response.status_code, response.content, response.headers["x-app"]) == (201, body + b"!", "1")
-        for request in server.asked:
+        for request in server.requests:
             assert request.headers["host"] == f"app.example:{server.port}"
             assert not {"proxy-authorization", "x-private", "expect"} & request.headers.keys()
 
@@ -333,7 +333,7 @@ async def test_a_request_of_another_form_reaches_no_server(request_text: str, st
     async with open_site({"/": html("page")}) as (server, on, _):
         answer = await on.send(request_text.replace("{host}", f"app.example:{server.port}"))
         assert answer.startswith(f"HTTP/1.1 {status} ")
-        assert server.asked == []
+        assert server.requests == []
 
 
 async def test_each_request_of_a_connection_is_checked() -> None:
@@ -344,7 +344,7 @@ async def test_each_request_of_a_connection_is_checked() -> None:
         )
         assert answer.count("HTTP/1.1 200") == 1
         assert answer.count("HTTP/1.1 403") == 1
-        assert [request.headers["host"] for request in server.asked] == [f"app.example:{server.port}"]
+        assert [request.headers["host"] for request in server.requests] == [f"app.example:{server.port}"]
 
 
 async def test_a_tunnel_carries_bytes_both_ways_and_half_closes() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import decided, line
+from tests.runtime.permissions.requests import bash_request, decide_request
 from tests.shell import lines
 from tests.shell.bash_oracle import Oracle
 from toolspan.runtime.permissions import Permissions, Rules
@@ -68,7 +68,7 @@ def test_no_line_that_runs_a_forbidden_program_is_allowed(tmp_path: Path) -> Non
         command = lines.made(rng)
         if "rm" in oracle.ran(command):
             found += 1
-            decision = decided(AGAINST_RM, line(command, oracle.work))
+            decision = decide_request(AGAINST_RM, bash_request(command, oracle.work))
             assert not isinstance(decision, Allow), repr(command)
 
     assert found > 20

@@ -30,16 +30,16 @@ def write_archive(folder: Path, *, sessions: int = 1) -> Path:
 
 def write_edits(folder: Path, name: str, *, key: str = "") -> Path:
     """Write a session that edits a file, waits for permission and calls an MCP server."""
-    story = TranscriptBuilder(session_id=name).prompt(f"Fix it {key}".strip())
-    call = story.call("Edit", {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}, id=f"{name}-edit")
-    story.usage(input_tokens=10, output_tokens=5)
-    story.result(call, claude_results.edited("/w/a.py", "a\n", "a", "b"), after_ms=4_000)
-    call = story.call("mcp__shop__find", {"word": key or "x"}, id=f"{name}-mcp")
-    story.hook(call, "PreToolUse", command="check.sh")
-    story.result(call, claude_results.failed("MCP error -32000: Connection closed"), after_ms=500)
-    call = story.call("Bash", {"command": f"curl -H 'Authorization: Bearer {key}'"}, id=f"{name}-bash")
-    story.result(call, claude_results.rejected(), after_ms=60_000)
-    return story.write(folder / f"{name}.jsonl")
+    builder = TranscriptBuilder(session_id=name).prompt(f"Fix it {key}".strip())
+    call = builder.call("Edit", {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}, id=f"{name}-edit")
+    builder.usage(input_tokens=10, output_tokens=5)
+    builder.result(call, claude_results.edited("/w/a.py", "a\n", "a", "b"), after_ms=4_000)
+    call = builder.call("mcp__shop__find", {"word": key or "x"}, id=f"{name}-mcp")
+    builder.hook(call, "PreToolUse", command="check.sh")
+    builder.result(call, claude_results.failed("MCP error -32000: Connection closed"), after_ms=500)
+    call = builder.call("Bash", {"command": f"curl -H 'Authorization: Bearer {key}'"}, id=f"{name}-bash")
+    builder.result(call, claude_results.rejected(), after_ms=60_000)
+    return builder.write(folder / f"{name}.jsonl")
 
 
 def table_bytes(out: Path) -> dict[str, bytes]:

@@ -22,14 +22,14 @@ _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 
 def kill_before(change: int, folder: Path) -> None:
     """Kill this process before it makes a change below a folder for the nth time."""
-    seen = 0
+    changes = 0
 
     def watch(event: str, values: tuple[object, ...]) -> None:
-        nonlocal seen
+        nonlocal changes
         is_write = event == "open" and isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR)
         if (is_write or event in _CHANGES) and str(values[0]).startswith(str(folder)):
-            seen += 1
-            if seen == change:
+            changes += 1
+            if changes == change:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
@@ -38,18 +38,18 @@ def kill_before(change: int, folder: Path) -> None:
 def main(source: str, out: str, folder: Path, step: int) -> None:
     """Print the folder of each killed run, as JSON."""
     for change in count(1, step):
-        place = folder / str(change)
-        shutil.copytree(out, place)
+        target = folder / str(change)
+        shutil.copytree(out, target)
         child = os.fork()
         if not child:
-            kill_before(change, place)
-            write_tables([source], place, jobs=1)
+            kill_before(change, target)
+            write_tables([source], target, jobs=1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
-            sys.stdout.write(json.dumps({"finished": str(place), "code": status}) + "\n")
+            sys.stdout.write(json.dumps({"finished": str(target), "code": status}) + "\n")
             return
-        sys.stdout.write(json.dumps({"killed": str(place), "signal": os.WTERMSIG(status)}) + "\n")
+        sys.stdout.write(json.dumps({"killed": str(target), "signal": os.WTERMSIG(status)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ def test_cluster_that_loses_a_node_writes_the_same_tables(size: str, tmp_path: P
 
     program: list[str | Path] = [sys.executable, "-m", "tests.tables.cluster_run", folder, tmp_path / "ray"]
     timeout = TIMEOUT if size == "small" else TIMEOUT * 10
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    completed = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
-    assert done.returncode == 0, done.stderr[-2_000:]
-    result = json.loads(done.stdout.splitlines()[-1])
+    assert completed.returncode == 0, completed.stderr[-2_000:]
+    result = json.loads(completed.stdout.splitlines()[-1])
     assert result["nodes"] == [3, 2]
     assert result["report"]["rows"] == report.rows
     assert table_bytes(tmp_path / "ray") == table_bytes(tmp_path / "local")

@@ -29,8 +29,8 @@ def test_run_killed_before_any_change_leaves_the_old_or_the_new_dataset(step: in
     killed = tmp_path / "killed"
 
     program: list[str | Path] = [sys.executable, "-m", "tests.tables.killed_run", source, out, killed, str(step)]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
-    *runs, last = map(json.loads, done.stdout.splitlines())
+    result = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    *runs, last = map(json.loads, result.stdout.splitlines())
 
     assert last["code"] == 0
     assert len(runs) * step > 60

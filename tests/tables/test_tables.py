@@ -118,9 +118,9 @@ def test_answer_of_a_real_process_prints_nothing_else(tmp_path: Path) -> None:
     write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)
 
     program = [sys.executable, "-m", "toolspan", "stats", "--tables", str(tmp_path / "out"), "--json"]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    result = subprocess.run(program, capture_output=True, text=True, check=True)
 
-    assert (done.stdout, done.stderr) == (run("stats", tmp_path / "archive", "--json").stdout, "")
+    assert (result.stdout, result.stderr) == (run("stats", tmp_path / "archive", "--json").stdout, "")
 
 
 @requirement("tables.findings")
@@ -128,9 +128,9 @@ def test_unreadable_file_is_a_row_in_findings(tmp_path: Path) -> None:
     folder = write_archive(tmp_path / "archive")
     write_tables([folder], tmp_path / "out", jobs=1)
 
-    found = select(tmp_path / "out", "SELECT uri, code FROM {findings} WHERE severity = 'error' ORDER BY uri")
+    findings = select(tmp_path / "out", "SELECT uri, code FROM {findings} WHERE severity = 'error' ORDER BY uri")
 
-    assert found == [(f"{folder}/broken.jsonl.zst", "unreadable"), (f"{folder}/other.jsonl", "no_transcript")]
+    assert findings == [(f"{folder}/broken.jsonl.zst", "unreadable"), (f"{folder}/other.jsonl", "no_transcript")]
 
 
 @requirement("tables.places")
@@ -156,10 +156,10 @@ def test_second_run_reads_new_files_and_writes_their_partitions(tmp_path: Path) 
     new = write_edits(folder, "99999999-2222-4000-8000-000000000000")
     new.write_bytes(new.read_bytes().replace(b"2026-11-02", b"2031-11-02"))
     report = write_tables([folder], out, jobs=1)
-    kept = {path for path in before if path.exists() and path.stat().st_ino == before[path]}
+    unchanged = {path for path in before if path.exists() and path.stat().st_ino == before[path]}
 
     assert (report.read, report.bytes_read) == (1, new.stat().st_size)
-    assert kept == before.keys()
+    assert unchanged == before.keys()
     assert report.partitions_written == len(listed_bytes(out)) - len(before) > 0
     assert table_bytes(out) == listed_bytes(out)
 
@@ -242,7 +242,7 @@ def test_tables_of_objects_answer_as_the_objects_do(tmp_path: Path) -> None:
 
 @requirement("tables.extras")
 @pytest.mark.parametrize(
-    ("module", "words", "extra"),
+    ("module", "arguments", "extra"),
     [
         ("pyarrow", ("tables", "ARCHIVE", "-o", "new"), "toolspan[tables]"),
         ("ray", ("tables", "ARCHIVE", "-o", "new", "--engine", "ray"), "toolspan[ray]"),
@@ -250,14 +250,16 @@ def test_tables_of_objects_answer_as_the_objects_do(tmp_path: Path) -> None:
     ],
 )
 def test_missing_library_is_reported_with_its_extra(
-    module: str, words: tuple[str, ...], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: str, arguments: tuple[str, ...], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_edits(tmp_path / "archive", "00000000-2222-4000-8000-000000000000")
     write_tables([tmp_path / "archive"], tmp_path / "out", jobs=1)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.chdir(tmp_path)
 
-    assert extra in run(*(word.lower() if word.isupper() else word for word in words), code=2).output
+    assert (
+        extra in run(*(argument.lower() if argument.isupper() else argument for argument in arguments), code=2).output
+    )
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from scripts import make_sample
-from scripts.make_sample import Desk
+from scripts.make_sample import SampleSession
 
 from toolspan import diffs
 from toolspan.formats import json_repair
@@ -35,13 +35,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def session(story: str) -> Desk:
-    (result,) = (output() for output in make_sample.STORIES if output.__name__ == story)
+def session(name: str) -> SampleSession:
+    (result,) = (make() for make in make_sample.SESSION_MAKERS if make.__name__ == name)
     return result
 
 
-def transcript(desk: Desk) -> Transcript:
-    return read(ROOT / project_name(desk.cwd) / f"{desk.transcript.session_id}.jsonl")
+def transcript(sample_session: SampleSession) -> Transcript:
+    return read(ROOT / project_name(sample_session.cwd) / f"{sample_session.transcript.session_id}.jsonl")
 
 
 def test_archive_is_the_output_of_the_script(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_archive_is_small_and_has_no_hidden_files() -> None:
 
 def test_every_call_has_the_state_of_its_session() -> None:
     meant = {
-        f"{project_name(desk.cwd)}/{name}": endings
-        for desk in make_sample.sessions()
-        for name, endings in desk.endings().items()
+        f"{project_name(sample_session.cwd)}/{name}": intended_states
+        for sample_session in make_sample.sessions()
+        for name, intended_states in sample_session.intended_states().items()
     }
 
     result = {

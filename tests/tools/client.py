@@ -1,4 +1,4 @@
-"""A conversation with the tools of a client version, through a runner."""
+"""Call the tools of a client version through a runner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SESSION = SessionId("0b0c3b6e-51a1-4b77-9d3c-0d2a3f0f5f11")
 
 
 class Client:
-    """A conversation in a folder."""
+    """A runner with the tools of a client version in a folder."""
 
     def __init__(self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None,
         permissions: Permissions | None = None,
@@ -48,10 +48,10 @@ class Client:
         """Run one call and return its result."""
         return (await self.calls((tool, fields)))[0]
 
-    async def calls(self, *wanted: tuple[str, Mapping[str, object]]) -> list[Finished]:
+    async def calls(self, *requests: tuple[str, Mapping[str, object]]) -> list[Finished]:
         """Run several calls of one message."""
         with anyio.fail_after(30):
-            return await self.runner.finish([self.block(*one) for one in wanted])
+            return await self.runner.finish([self.block(*call) for call in requests])
 
     def block(self, tool: str, tool_input: Mapping[str, object]) -> dict[str, object]:
         number = next(self._ids)
@@ -70,9 +70,9 @@ async def client(
     permissions: Permissions | None = None,
 ) -> AsyncIterator[Client]:  # fmt: skip
     """Open a conversation with these tools, or with those the client offers."""
-    made = Client(folder, version, names, home or folder / ".home", model, permissions)
-    async with made.runner:
-        yield made
+    conversation = Client(folder, version, names, home or folder / ".home", model, permissions)
+    async with conversation.runner:
+        yield conversation
 
 
 def fill(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A conversation with a shell: calls of Bash through a runner."""
+"""Call Bash through a runner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SESSION = SessionId("6f3b9a52-0d8e-4c71-9f60-2f4d1f3f7a10")
 
 
 class Terminal:
-    """A conversation in a folder, with the shell of a client version."""
+    """A runner with the shell of a client version, in a folder."""
 
     def __init__(self, project: Path, folder: Path, version: str, more: Mapping[str, str]) -> None:
         client = profile(version)

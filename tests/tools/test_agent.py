@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.tools.toolbox import Box, opened
+from tests.tools.toolbox import Toolbox, open_toolbox
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.tools import agent_tool, coding_tools, send_message_tool
 
@@ -19,19 +19,19 @@ pytestmark = pytest.mark.anyio
 NAMES = {"seed": "Task", "2.0.65": "Task", "2.1.80": "Agent", "2.1.197": "Agent", "2.1.325": "Agent"}
 
 
-def box(folder: Path, version: str) -> Box:
-    return Box(folder, coding_tools(profile(version)), version=version)
+def make_toolbox(folder: Path, version: str) -> Toolbox:
+    return Toolbox(folder, coding_tools(profile(version)), version=version)
 
 
 @requirement("subagents.tool")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_every_client_has_the_tool_under_its_name(tmp_path: Path, version: str) -> None:
-    (made,) = [one for one in coding_tools(profile(version)) if one.name == NAMES[version]]
-    async with opened(box(tmp_path, version)) as tools:
+    (offered,) = [tool for tool in coding_tools(profile(version)) if tool.name == NAMES[version]]
+    async with open_toolbox(make_toolbox(tmp_path, version)) as tools:
         empty = await tools.call("Task")
 
-    assert made.aliases == (() if made.name == "Task" else ("Task",))
-    assert made.may_overlap({})
+    assert offered.aliases == (() if offered.name == "Task" else ("Task",))
+    assert offered.may_overlap({})
     assert str(empty.content).startswith("<tool_use_error>InputValidationError: ")
     assert "description" in str(empty.content)
 
@@ -54,7 +54,7 @@ def test_the_inputs_are_those_of_the_client(version: str, keys: set[str]) -> Non
 @requirement("subagents.no-model")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.325"])
 async def test_without_a_model_a_call_fails(tmp_path: Path, version: str) -> None:
-    async with opened(box(tmp_path, version)) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, version)) as tools:
         output = await tools.call("Task", description="d", prompt="p", subagent_type="general-purpose")
 
     assert (output.span.state, output.span.error_kind) == ("failed", "internal")
@@ -63,8 +63,8 @@ async def test_without_a_model_a_call_fails(tmp_path: Path, version: str) -> Non
 
 @requirement("subagents.no-model")
 async def test_without_a_model_no_message_can_be_sent(tmp_path: Path) -> None:
-    made = Box(tmp_path, [send_message_tool(profile())])
-    async with opened(made) as tools:
+    toolbox = Toolbox(tmp_path, [send_message_tool(profile())])
+    async with open_toolbox(toolbox) as tools:
         empty = await tools.call("SendMessage", to="a1", message="  ")
         output = await tools.call("SendMessage", to="a1", message="Hello?")
 
@@ -74,7 +74,7 @@ async def test_without_a_model_no_message_can_be_sent(tmp_path: Path) -> None:
 
 @requirement("subagents.tool")
 async def test_an_agent_without_a_prompt_is_not_started(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.1.325")) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
         output = await tools.call("Agent", description="d", prompt=" \n")
 
     assert (output.span.state, output.span.error_kind) == ("failed", "invalid_input")

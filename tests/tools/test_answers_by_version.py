@@ -15,14 +15,14 @@ _CELLS: list[dict[str, object]] = [
 ]
 
 
-async def test_a_new_task_may_name_its_texts_otherwise(tmp_path: Path) -> None:
-    async with client(tmp_path, "TaskCreate", "TaskUpdate", "TaskList") as talk:
-        titled = await talk.record("TaskCreate", title="T", description="d")
-        described = await talk.record("TaskCreate", subject="S", content="c")
-        several = await talk.text("TaskCreate", subject="S", tasks=[])
-        renamed = await talk.text("TaskUpdate", task_id="1", active_form="Doing")
-        await talk.call("TaskUpdate", taskId="1", owner="")
-        listed = await talk.record("TaskList")
+async def test_a_new_task_accepts_other_names_for_its_texts(tmp_path: Path) -> None:
+    async with client(tmp_path, "TaskCreate", "TaskUpdate", "TaskList") as session:
+        titled = await session.record("TaskCreate", title="T", description="d")
+        described = await session.record("TaskCreate", subject="S", content="c")
+        several = await session.text("TaskCreate", subject="S", tasks=[])
+        renamed = await session.text("TaskUpdate", task_id="1", active_form="Doing")
+        await session.call("TaskUpdate", taskId="1", owner="")
+        listed = await session.record("TaskList")
 
     assert titled["task"] == {"id": "1", "subject": "T", "description": "d"}
     assert described["task"] == {"id": "2", "subject": "S", "description": "c"}
@@ -32,16 +32,16 @@ async def test_a_new_task_may_name_its_texts_otherwise(tmp_path: Path) -> None:
 
 
 async def test_the_type_of_free_fields_is_named_as_the_validator_names_it(tmp_path: Path) -> None:
-    async with client(tmp_path, "TaskUpdate") as talk:
-        wrong = await talk.text("TaskUpdate", taskId="1", metadata=5)
+    async with client(tmp_path, "TaskUpdate") as session:
+        wrong = await session.text("TaskUpdate", taskId="1", metadata=5)
 
     assert "The parameter `metadata` type is expected as `record` but provided as `number`" in wrong
 
 
 async def test_todos_without_text_or_state_are_reported_as_the_oldest_client_does(tmp_path: Path) -> None:
-    async with client(tmp_path, "TodoWrite", version="2.0.65") as talk:
-        empty = await talk.text("TodoWrite", todos=[{"content": "", "status": "pending", "activeForm": "A"}])
-        stateless = await talk.text("TodoWrite", todos=[{"content": "a", "status": None, "activeForm": "A"}])
+    async with client(tmp_path, "TodoWrite", version="2.0.65") as session:
+        empty = await session.text("TodoWrite", todos=[{"content": "", "status": "pending", "activeForm": "A"}])
+        stateless = await session.text("TodoWrite", todos=[{"content": "a", "status": None, "activeForm": "A"}])
 
     assert '"message": "Content cannot be empty"' in empty
     choices = "'pending' | 'in_progress' | 'completed'"
@@ -50,11 +50,11 @@ async def test_todos_without_text_or_state_are_reported_as_the_oldest_client_doe
 
 async def test_an_unknown_skill_is_answered_with_a_similar_one(tmp_path: Path) -> None:
     fill(tmp_path, {".claude/skills/greet/SKILL.md": "Say hello.\n"})
-    async with client(tmp_path, "Skill") as talk:
-        near, far = await talk.text("Skill", skill="gret"), await talk.text("Skill", skill="GREET")
-    async with client(tmp_path, "Skill", version="2.0.65") as talk:
-        old = await talk.text("Skill", skill="gret")
-        loose = await talk.text("Skill", skill="greet", args=5, bogus=1)
+    async with client(tmp_path, "Skill") as session:
+        near, far = await session.text("Skill", skill="gret"), await session.text("Skill", skill="GREET")
+    async with client(tmp_path, "Skill", version="2.0.65") as session:
+        old = await session.text("Skill", skill="gret")
+        loose = await session.text("Skill", skill="greet", args=5, bogus=1)
 
     assert near == "<tool_use_error>Unknown skill: gret. Did you mean greet?</tool_use_error>"
     assert far == "<tool_use_error>Unknown skill: GREET</tool_use_error>"
@@ -63,13 +63,13 @@ async def test_an_unknown_skill_is_answered_with_a_similar_one(tmp_path: Path) -
 
 
 async def test_the_oldest_client_marks_errors_of_background_commands(tmp_path: Path) -> None:
-    async with client(tmp_path, "Bash", "TaskOutput", "KillShell", version="2.0.65") as talk:
-        started = await talk.record("Bash", command="printf out; printf err >&2; exit 3", run_in_background=True)
-        failed = await talk.record("TaskOutput", task_id=started["backgroundTaskId"])
-        waiting = await talk.record("Bash", command="sleep 60", run_in_background=True)
-        await talk.call("KillShell", shell_id=waiting["backgroundTaskId"])
-        killed = await talk.record("TaskOutput", task_id=waiting["backgroundTaskId"])
-        missing = await talk.text("TaskOutput", bogus=1)
+    async with client(tmp_path, "Bash", "TaskOutput", "KillShell", version="2.0.65") as session:
+        started = await session.record("Bash", command="printf out; printf err >&2; exit 3", run_in_background=True)
+        failed = await session.record("TaskOutput", task_id=started["backgroundTaskId"])
+        waiting = await session.record("Bash", command="sleep 60", run_in_background=True)
+        await session.call("KillShell", shell_id=waiting["backgroundTaskId"])
+        killed = await session.record("TaskOutput", task_id=waiting["backgroundTaskId"])
+        missing = await session.text("TaskOutput", bogus=1)
 
     assert (failed["task"]["output"], failed["task"]["exitCode"]) == ("out[stderr] err", 3)
     assert (killed["task"]["status"], killed["task"]["exitCode"]) == ("killed", None)
@@ -80,12 +80,12 @@ async def test_the_oldest_client_does_not_name_cells_of_formats_without_ids(tmp_
     document = {"cells": _CELLS, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
     fill(tmp_path, {"n.ipynb": json.dumps(document, indent=1)})
     edit = {"notebook_path": f"{tmp_path}/n.ipynb", "new_source": "b", "cell_id": "cell-0"}
-    async with client(tmp_path, "NotebookEdit", "Read", version="2.0.65") as talk:
-        old = await talk.text("NotebookEdit", **edit)
-        slash = await talk.text("NotebookEdit", **{**edit, "notebook_path": f"{tmp_path}/n.ipynb/"})
-    async with client(tmp_path, "NotebookEdit", "Read") as talk:
-        await talk.call("Read", file_path=f"{tmp_path}/n.ipynb")
-        new = await talk.text("NotebookEdit", **edit)
+    async with client(tmp_path, "NotebookEdit", "Read", version="2.0.65") as session:
+        old = await session.text("NotebookEdit", **edit)
+        slash = await session.text("NotebookEdit", **{**edit, "notebook_path": f"{tmp_path}/n.ipynb/"})
+    async with client(tmp_path, "NotebookEdit", "Read") as session:
+        await session.call("Read", file_path=f"{tmp_path}/n.ipynb")
+        new = await session.text("NotebookEdit", **edit)
 
     assert old == "Updated cell undefined with b"
     assert slash == "<tool_use_error>Notebook file does not exist.</tool_use_error>"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.tools.files import kind, record
-from tests.tools.toolbox import Box
+from tests.tools.toolbox import Toolbox
 from toolspan.runtime.permissions import mode_policy
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
@@ -21,16 +21,16 @@ OPTIONS = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"
 WHICH = {"question": "Which?", "header": "Pick", "multiSelect": False, "options": OPTIONS}
 
 
-def person(question: PermissionRequest, ask: Ask) -> Allow:
+def answer_b(question: PermissionRequest, ask: Ask) -> Allow:
     assert ask.reason == "Answer questions?"
     return Allow(None, "user_temporary", {**question.input, "answers": {"Which?": "B"}})
 
 
-def agrees(_question: PermissionRequest, _ask: Ask) -> Allow:
+def allow_all(_question: PermissionRequest, _ask: Ask) -> Allow:
     return Allow(None, "user_temporary")
 
 
-def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
+def deny_all(_question: PermissionRequest, _ask: Ask) -> Deny:
     return Deny(None, "user")
 
 
@@ -50,12 +50,12 @@ def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
 )
 async def test_the_answers_of_the_user_are_returned(tmp_path: Path, version: str, output: str) -> None:
     tools = [ask_tool(profile(version))]
-    box = Box(tmp_path, tools, version=version, approver=person)
+    toolbox = Toolbox(tmp_path, tools, version=version, approver=answer_b)
 
-    done = await box.call("AskUserQuestion", questions=[WHICH])
+    result = await toolbox.call("AskUserQuestion", questions=[WHICH])
 
-    assert done.content == output
-    assert record(done) == {"questions": [WHICH], "answers": {"Which?": "B"}}
+    assert result.content == output
+    assert record(result) == {"questions": [WHICH], "answers": {"Which?": "B"}}
 
 
 @requirement("ask-tool.answers")
@@ -64,43 +64,43 @@ async def test_a_user_can_approve_without_an_answer(tmp_path: Path) -> None:
         ("2.1.325", "The user did not answer the questions."),
         ("2.1.80", "User has answered your questions: . You can now continue with the user's answers in mind."),
     ):
-        box = Box(tmp_path, [ask_tool(profile(version))], version=version, approver=agrees)
+        toolbox = Toolbox(tmp_path, [ask_tool(profile(version))], version=version, approver=allow_all)
 
-        done = await box.call("AskUserQuestion", questions=[WHICH])
+        result = await toolbox.call("AskUserQuestion", questions=[WHICH])
 
-        assert done.content == output
-        assert record(done)["answers"] == {}
+        assert result.content == output
+        assert record(result)["answers"] == {}
 
 
 @requirement("ask-tool.nobody-there")
 async def test_without_a_user_the_question_is_refused_or_the_tool_is_missing(tmp_path: Path) -> None:
     for mode in ("default", "bypassPermissions"):
-        box = Box(tmp_path, coding_tools(profile("2.1.80")), version="2.1.80", fallback=mode_policy(mode))
-        done = await box.call("AskUserQuestion", questions=[WHICH])
+        toolbox = Toolbox(tmp_path, coding_tools(profile("2.1.80")), version="2.1.80", fallback=mode_policy(mode))
+        result = await toolbox.call("AskUserQuestion", questions=[WHICH])
 
-        assert done.content == "Answer questions?"
-        assert kind(done) == "not_granted"
+        assert result.content == "Answer questions?"
+        assert kind(result) == "not_granted"
     for version in ("2.1.197", "2.1.325"):
         client = profile(version)
-        box = Box(tmp_path, coding_tools(client), version=version)
-        done = await box.call("AskUserQuestion", questions=[WHICH])
+        toolbox = Toolbox(tmp_path, coding_tools(client), version=version)
+        result = await toolbox.call("AskUserQuestion", questions=[WHICH])
 
-        assert "exists but is not enabled in this context" in str(done.content)
+        assert "exists but is not enabled in this context" in str(result.content)
         assert "AskUserQuestion" in {tool.name for tool in coding_tools(client, person=True)}
 
 
 @requirement("ask-tool.nobody-there")
 async def test_a_user_can_refuse_to_answer(tmp_path: Path) -> None:
-    box = Box(tmp_path, [ask_tool(profile())], approver=refuses)
+    toolbox = Toolbox(tmp_path, [ask_tool(profile())], approver=deny_all)
 
-    done = await box.call("AskUserQuestion", questions=[WHICH])
+    result = await toolbox.call("AskUserQuestion", questions=[WHICH])
 
-    assert kind(done) == "user_denied"
+    assert kind(result) == "user_denied"
 
 
 @requirement("ask-tool.input")
 async def test_questions_without_a_choice_are_refused(tmp_path: Path) -> None:
-    box = Box(tmp_path, [ask_tool(profile())], approver=agrees)
+    toolbox = Toolbox(tmp_path, [ask_tool(profile())], approver=allow_all)
 
     for questions in ([], [{**WHICH, "options": OPTIONS[:1]}], [{"question": "?"}]):
-        assert kind(await box.call("AskUserQuestion", questions=questions)) == "invalid_input"
+        assert kind(await toolbox.call("AskUserQuestion", questions=questions)) == "invalid_input"

@@ -229,12 +229,12 @@ async def test_a_shell_that_leaves_the_project_is_brought_back(tmp_path: Path) -
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
         await shell.run("cd sub")
-        left = await shell.run("cd /; echo out")
+        result = await shell.run("cd /; echo out")
 
         assert await shell.text("pwd") == f"{tmp_path}/project"
     notice = f"Shell cwd was reset to {tmp_path}/project"
-    assert left.content == f"out\n{notice}"
-    assert record(left)["stderr"] == f"\n{notice}"
+    assert result.content == f"out\n{notice}"
+    assert record(result)["stderr"] == f"\n{notice}"
     async with terminal(tmp_path, "2.0.65") as shell:
         assert record(await shell.run("cd /"))["stderr"] == notice
 
@@ -270,9 +270,9 @@ async def test_a_deleted_current_folder_is_reported_and_left(tmp_path: Path) -> 
     async with terminal(tmp_path) as shell:
         await shell.run("mkdir sub; cd sub")
         await shell.run("rmdir ../sub")
-        gone = await shell.run("echo never")
+        result = await shell.run("echo never")
 
-        assert gone.content == (
+        assert result.content == (
             f"The command was not run: its folder {tmp_path}/project/sub does not exist any more."
             f" The next one starts in {tmp_path}/project."
         )
@@ -295,13 +295,13 @@ async def test_an_output_over_the_limit_is_kept_in_a_file(tmp_path: Path, lines:
     async with terminal(tmp_path) as shell:
         ran = await shell.run(f"seq 1 {lines}")
 
-    kept = record(ran)
-    path = Path(str(kept["persistedOutputPath"]))
-    whole = "".join(f"{number}\n" for number in range(1, lines + 1))
+    structured = record(ran)
+    path = Path(str(structured["persistedOutputPath"]))
+    output = "".join(f"{number}\n" for number in range(1, lines + 1))
     assert path.parent == tmp_path / "session" / "tool-results"
-    assert path.read_text(encoding="utf-8") == whole
-    assert kept["persistedOutputSize"] == len(whole)
-    assert kept["stdout"] == whole[:30_000]
+    assert path.read_text(encoding="utf-8") == output
+    assert structured["persistedOutputSize"] == len(output)
+    assert structured["stdout"] == output[:30_000]
     assert str(ran.content).startswith("<persisted-output>\nOutput too large (")
     assert f"Full output saved to: {path}\n\nPreview (first 2KB):\n1\n2\n" in str(ran.content)
     assert str(ran.content).endswith("\n527\n...\n</persisted-output>")
@@ -321,12 +321,12 @@ async def test_an_old_client_cuts_an_output_and_counts_the_lines(tmp_path: Path)
 
 
 @requirement("bash.overflow")
-@pytest.mark.parametrize(("version", "gone"), [("2.1.325", 20_012), ("2.0.65", 98_905)])
-async def test_a_long_failure_loses_its_middle(tmp_path: Path, version: str, gone: int) -> None:
+@pytest.mark.parametrize(("version", "omitted"), [("2.1.325", 20_012), ("2.0.65", 98_905)])
+async def test_a_long_failure_loses_its_middle(tmp_path: Path, version: str, omitted: int) -> None:
     async with terminal(tmp_path, version) as shell:
         failed = await shell.text("seq 1 20000; exit 1")
 
-    assert f"\n\n... [{gone} characters truncated] ...\n\n" in failed
+    assert f"\n\n... [{omitted} characters truncated] ...\n\n" in failed
     assert len(failed) < 10_100
 
 
@@ -343,22 +343,22 @@ async def test_printed_image_data_is_an_image_result(tmp_path: Path) -> None:
     uri = f"data:image/png;base64,{PNG}"
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "picture").write_text(uri, encoding="utf-8")
-        shown = await shell.run("cat picture")
+        result = await shell.run("cat picture")
         text = await shell.run("echo 'data:image/png;base64,not really'")
 
     source = {"type": "base64", "media_type": "image/png", "data": PNG}
-    assert shown.content == [{"type": "image", "source": source}]
-    assert record(shown)["isImage"] is True
-    assert record(shown)["stdout"] == uri
-    assert shown.span.result is not None
-    assert shown.span.result.is_error is None
+    assert result.content == [{"type": "image", "source": source}]
+    assert record(result)["isImage"] is True
+    assert record(result)["stdout"] == uri
+    assert result.span.result is not None
+    assert result.span.result.is_error is None
     assert text.content == "data:image/png;base64,not really"
     assert record(text)["isImage"] is False
 
 
 @asynccontextmanager
 async def gated(folder: Path, version: str = "2.1.325") -> AsyncIterator[tuple[Terminal, Path]]:
-    """A terminal in whose folder a command can wait at a gate."""
+    """Return a terminal with a FIFO in its folder, at which a command can wait."""
     async with terminal(folder, version) as shell:
         gate = shell.workspace.project / "gate"
         os.mkfifo(gate)
@@ -503,18 +503,18 @@ async def test_commands_that_only_read_run_at_the_same_time(tmp_path: Path) -> N
                 batch.add(shell.block(f"cat {gate.name}"))
             for gate in reversed(gates):  # each blocks until its command reads
                 await anyio.to_thread.run_sync(gate.write_text, gate.name)
-            done = await batch.drain()
+            result = await batch.drain()
 
-    assert [one.content for one in done] == ["a", "b"]
+    assert [result.content for result in result] == ["a", "b"]
 
 
 @requirement("bash.overlap")
 async def test_other_commands_run_one_after_the_other(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
-        done = await shell.runner.finish([shell.block(f"mkdir lock && echo {name}; rmdir lock") for name in "abc"])
+        result = await shell.runner.finish([shell.block(f"mkdir lock && echo {name}; rmdir lock") for name in "abc"])
 
         assert not shell.tool.may_overlap({"command": "ls", "run_in_background": True})
-    assert [one.content for one in done] == ["a", "b", "c"]
+    assert [result.content for result in result] == ["a", "b", "c"]
 
 
 @requirement("bash.input")

@@ -24,20 +24,20 @@ pytestmark = pytest.mark.anyio
 SNIPPET = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n{}"
 
 
-async def seen(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[ToolCaller, Path]:
-    """A conversation that has read a file with this content."""
+async def session_after_read(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[ToolCaller, Path]:
+    """Write a file and read it; return the session and the path."""
     path = folder / "a.txt"
     path.write_bytes(data)
-    talk = ToolCaller(folder, version)
-    await talk.read(path)
-    return talk, path
+    session = ToolCaller(folder, version)
+    await session.read(path)
+    return session, path
 
 
 @requirement("edit-tool.replaces")
 async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> None:
-    talk, path = await seen(tmp_path, b"a\nb\nc\n")
+    session, path = await session_after_read(tmp_path, b"a\nb\nc\n")
 
-    finished = await talk.edit(path, "b", "B")
+    finished = await session.edit(path, "b", "B")
 
     assert path.read_bytes() == b"a\nB\nc\n"
     assert finished.content == f"The file {path} has been updated successfully.{CURRENT}"
@@ -63,9 +63,9 @@ async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> N
     ],
 )
 async def test_all_occurrences_are_replaced_on_request(tmp_path: Path, version: str, text: str) -> None:
-    talk, path = await seen(tmp_path, b"x x\nx\n", version)
+    session, path = await session_after_read(tmp_path, b"x x\nx\n", version)
 
-    finished = await talk.edit(path, "x", "y", replace_all=True)
+    finished = await session.edit(path, "x", "y", replace_all=True)
 
     assert path.read_bytes() == b"y y\ny\n"
     assert finished.content == f"The file {path} has been updated. {text}"
@@ -74,36 +74,36 @@ async def test_all_occurrences_are_replaced_on_request(tmp_path: Path, version: 
 @requirement("edit-tool.replaces")
 async def test_the_oldest_client_shows_the_new_lines_with_four_around(tmp_path: Path) -> None:
     lines = "".join(f"l{number}\n" for number in range(1, 21))
-    talk, path = await seen(tmp_path, lines.encode(), "2.0.65")
+    session, path = await session_after_read(tmp_path, lines.encode(), "2.0.65")
 
-    finished = await talk.edit(path, "l10\n", "x\ny\n")
+    finished = await session.edit(path, "l10\n", "x\ny\n")
 
-    shown = [f"l{number}" for number in range(6, 10)] + ["x", "y"]
-    shown += [f"l{number}" for number in range(11, 16)]
-    text = "\n".join(f"{number:>6}→{line}" for number, line in enumerate(shown, 6))
+    snippet = [f"l{number}" for number in range(6, 10)] + ["x", "y"]
+    snippet += [f"l{number}" for number in range(11, 16)]
+    text = "\n".join(f"{number:>6}→{line}" for number, line in enumerate(snippet, 6))
     assert finished.content == SNIPPET.format(path, text)
 
 
 @requirement("edit-tool.creates")
 async def test_empty_old_text_creates_a_file(tmp_path: Path) -> None:
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    finished = await talk.edit("d/new.txt", "", "a\n")
-    again = await talk.edit("d/new.txt", "", "b\n")
+    finished = await session.edit("d/new.txt", "", "a\n")
+    second = await session.edit("d/new.txt", "", "b\n")
 
     assert (tmp_path / "d" / "new.txt").read_bytes() == b"a\n"
     assert record(finished)["originalFile"] == ""
     assert record(finished)["structuredPatch"] == [
         {"oldStart": 1, "oldLines": 0, "newStart": 1, "newLines": 1, "lines": ["+a"]}
     ]
-    assert again.content == refusal("Cannot create new file - file already exists.")
+    assert second.content == refusal("Cannot create new file - file already exists.")
 
 
 @requirement("edit-tool.creates")
 async def test_an_empty_old_text_fills_an_empty_file(tmp_path: Path) -> None:
-    talk, path = await seen(tmp_path, b"")
+    session, path = await session_after_read(tmp_path, b"")
 
-    await talk.edit(path, "", "a\n")
+    await session.edit(path, "", "a\n")
 
     assert path.read_bytes() == b"a\n"
 
@@ -124,10 +124,10 @@ async def test_an_empty_old_text_fills_an_empty_file(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 async def test_an_ambiguous_edit_changes_nothing(tmp_path: Path, old: str, new: str, error: str, text: str) -> None:
-    talk, path = await seen(tmp_path, b"a b b\n")
+    session, path = await session_after_read(tmp_path, b"a b b\n")
     before = path.stat()
 
-    finished = await talk.edit(path, old, new)
+    finished = await session.edit(path, old, new)
 
     assert finished.content == refusal(text)
     assert record(finished) == f"Error: {text}"
@@ -141,12 +141,12 @@ async def test_an_ambiguous_edit_changes_nothing(tmp_path: Path, old: str, new: 
 async def test_uneditable_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "nb.ipynb").write_text("{}", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    notebook = await talk.edit("nb.ipynb", "a", "b")
-    missing = await talk.edit("none.txt", "a", "b")
-    folder = await talk.edit(tmp_path, "a", "b")
-    pipe = await talk.edit("pipe", "a", "b")
+    notebook = await session.edit("nb.ipynb", "a", "b")
+    missing = await session.edit("none.txt", "a", "b")
+    folder = await session.edit(tmp_path, "a", "b")
+    pipe = await session.edit("pipe", "a", "b")
 
     assert notebook.content == refusal("File is a Jupyter Notebook. Use the NotebookEdit to edit this file.")
     assert missing.content == refusal(f"File does not exist. Note: your current working directory is {tmp_path}.")
@@ -190,18 +190,18 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
     (tmp_path / "link").symlink_to(path)
-    talk = ToolCaller(tmp_path, "2.1.80")
-    await talk.read("link")
+    session = ToolCaller(tmp_path, "2.1.80")
+    await session.read("link")
 
-    assert not failed(await talk.edit(path, "a", "b"))
-    assert not failed(await talk.edit("link", "b", "c"))
+    assert not failed(await session.edit(path, "a", "b"))
+    assert not failed(await session.edit("link", "b", "c"))
     assert (tmp_path / "link").is_symlink()
     assert path.read_bytes() == b"c"
 
 
 @requirement("edit-tool.stale")
 async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) -> None:
-    old, path = await seen(tmp_path, b"a\n", "2.1.197")
+    old, path = await session_after_read(tmp_path, b"a\n", "2.1.197")
     new = ToolCaller(tmp_path)
     await new.read(path)
     path.write_bytes(b"a\nmore\n")
@@ -218,12 +218,12 @@ async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) 
 
 @requirement("edit-tool.stale")
 async def test_edits_of_one_message_run_one_after_the_other(tmp_path: Path) -> None:
-    talk, path = await seen(tmp_path, b"0\n", "2.0.65")
+    session, path = await session_after_read(tmp_path, b"0\n", "2.0.65")
     edits = [{"file_path": str(path), "old_string": str(number), "new_string": str(number + 1)} for number in range(9)]
 
-    done = await talk.calls(*(talk.block("Edit", edit) for edit in edits))
+    result = await session.calls(*(session.block("Edit", edit) for edit in edits))
 
-    assert not any(failed(one) for one in done)
+    assert not any(failed(result) for result in result)
     assert path.read_bytes() == b"9\n"
 
 
@@ -246,9 +246,9 @@ def test_calls_lock_the_canonical_path_of_their_file(tmp_path: Path) -> None:
 @requirement("edit-tool.quotes")
 @pytest.mark.parametrize(("version", "text"), [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.80", "say “bye” or ‘so’\n")])
 async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, text: str) -> None:
-    talk, path = await seen(tmp_path, "say “hello” or ‘hi’\n".encode(), version)
+    session, path = await session_after_read(tmp_path, "say “hello” or ‘hi’\n".encode(), version)
 
-    finished = await talk.edit(path, "\"hello\" or 'hi'", "\"bye\" or 'so'")
+    finished = await session.edit(path, "\"hello\" or 'hi'", "\"bye\" or 'so'")
 
     assert path.read_text(encoding="utf-8") == text
     assert record(finished)["oldString"] == "“hello” or ‘hi’"
@@ -296,7 +296,7 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     assert not failed(finished), finished.content
     assert path.read_bytes() == expected
     assert stat.S_IMODE(path.stat().st_mode) == 0o741
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 @requirement("edit-tool.exact")
@@ -326,10 +326,10 @@ async def test_edit_gives_all_lines_the_most_common_ending(
 async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\r\nc\n")
-    talk = ToolCaller(tmp_path, "seed")
-    await talk.read(path)
+    session = ToolCaller(tmp_path, "seed")
+    await session.read(path)
 
-    await talk.edit(path, "b", "B\nX")
+    await session.edit(path, "b", "B\nX")
 
     assert path.read_bytes() == b"a\nB\nX\r\nc\n"
 
@@ -356,10 +356,10 @@ async def test_2_0_65_remembers_ten_files_and_looks_them_up_between_turns(tmp_pa
         await one_by_one.read(path)
     await at_once.calls(*(at_once.block("Read", {"file_path": str(path)}) for path in paths))
 
-    async def unread(talk: ToolCaller) -> list[int]:
-        edits = [talk.block("Edit", {"file_path": str(path), "old_string": "?", "new_string": ""}) for path in paths]
-        answers = await talk.calls(*edits)
-        return [at for at, answer in enumerate(answers) if "has not been read yet" in str(answer.content)]
+    async def unread(session: ToolCaller) -> list[int]:
+        edits = [session.block("Edit", {"file_path": str(path), "old_string": "?", "new_string": ""}) for path in paths]
+        results = await session.calls(*edits)
+        return [at for at, result in enumerate(results) if "has not been read yet" in str(result.content)]
 
     assert await unread(one_by_one) == [9, 10, 11, 12]
     assert len(await unread(at_once)) == 4
@@ -370,13 +370,13 @@ async def test_2_0_65_remembers_a_file_by_the_spelling_of_its_path(tmp_path: Pat
     path = tmp_path / "a.txt"
     path.write_text("x\n", encoding="utf-8")
     (tmp_path / "link").symlink_to(path)
-    talk = ToolCaller(tmp_path, "2.0.65")
-    await talk.read("a.txt")
+    session = ToolCaller(tmp_path, "2.0.65")
+    await session.read("a.txt")
 
     for other in (f"{tmp_path}/./a.txt", f"{tmp_path}//a.txt", tmp_path / "link"):
-        assert "has not been read yet" in str((await talk.edit(other, "x", "y")).content)
-    assert not failed(await talk.edit(path, "x", "y"))
-    assert not failed(await talk.write(f"{tmp_path}/./a.txt", "z\n"))
+        assert "has not been read yet" in str((await session.edit(other, "x", "y")).content)
+    assert not failed(await session.edit(path, "x", "y"))
+    assert not failed(await session.write(f"{tmp_path}/./a.txt", "z\n"))
 
 
 @requirement("edit-tool.exact")
@@ -397,10 +397,10 @@ async def test_a_file_whose_encoding_would_change_is_not_changed(tmp_path: Path,
 async def test_bytes_that_are_not_text_stay_with_an_older_client(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xff\x80 a \xe9\n")
-    talk = ToolCaller(tmp_path, version="2.0.65")
-    await talk.read(path)
+    session = ToolCaller(tmp_path, version="2.0.65")
+    await session.read(path)
 
-    assert not failed(await talk.edit(path, "a", "é"))
+    assert not failed(await session.edit(path, "a", "é"))
     assert path.read_bytes() == b"\xff\x80 \xc3\xa9 \xe9\n"
 
 
@@ -432,16 +432,16 @@ def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes,
 
 @requirement("edit-tool.all-or-nothing")
 async def test_an_edit_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
-    talk, path = await seen(tmp_path, b"a")
+    session, path = await session_after_read(tmp_path, b"a")
 
     with full_disk(after=10_000):
-        finished = await talk.edit(path, "a", "x" * 100_000)
-    retried = await talk.edit(path, "a", "b")
+        finished = await session.edit(path, "a", "x" * 100_000)
+    retried = await session.edit(path, "a", "b")
 
     assert failed(finished)
     assert path.read_bytes() == b"b"
     assert not failed(retried)
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 @requirement("edit-tool.refuses")
@@ -457,20 +457,20 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
 
 @requirement("edit-tool.exact")
 async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> None:
-    made = await ToolCaller(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
+    result = await ToolCaller(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
 
-    assert str(made.content).endswith(":\n     1→\n     2→\n     3→")
+    assert str(result.content).endswith(":\n     1→\n     2→\n     3→")
 
 
 @requirement("edit-tool.read-first")
 async def test_2_0_65_fills_a_blank_file_only_if_it_was_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n", encoding="utf-8")
-    talk = ToolCaller(tmp_path, "2.0.65")
+    session = ToolCaller(tmp_path, "2.0.65")
 
-    assert str((await talk.edit(path, "", "x")).content).startswith("File has been unexpectedly modified.")
-    await talk.read(path)
-    assert not failed(await talk.edit(path, "", "x"))
+    assert str((await session.edit(path, "", "x")).content).startswith("File has been unexpectedly modified.")
+    await session.read(path)
+    assert not failed(await session.edit(path, "", "x"))
 
 
 @requirement("edit-tool.exact")

@@ -20,8 +20,8 @@ FILES = {"src/b.py": "", "src/a.py": "", "notes.md": "", ".dot/c.py": "", "build
 @pytest.mark.parametrize(("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)])
 async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version: str, absolute: bool) -> None:
     fill(tmp_path, {**FILES, ".gitignore": "build\n"})
-    async with client(tmp_path, "Glob", version=version) as talk:
-        finished = await talk.call("Glob", pattern="**/*.py")
+    async with client(tmp_path, "Glob", version=version) as session:
+        finished = await session.call("Glob", pattern="**/*.py")
 
     names = ["src/b.py", "src/a.py", ".dot/c.py", "build/d.py"]
     if absolute:
@@ -37,19 +37,19 @@ async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version
 @requirement("glob-tool.finds")
 async def test_a_folder_or_an_absolute_pattern_selects_the_search_root(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
-    async with client(tmp_path / "src", "Glob") as talk:
-        assert await talk.text("Glob", pattern="*.py", path="../build") == str(tmp_path / "build/d.py")
-        assert await talk.text("Glob", pattern=f"{tmp_path}/src/*.py") == "b.py\na.py"
-        assert await talk.text("Glob", pattern="b.py", path="") == "b.py"
-        assert await talk.text("Glob", pattern="*.none") == "No files found"
+    async with client(tmp_path / "src", "Glob") as session:
+        assert await session.text("Glob", pattern="*.py", path="../build") == str(tmp_path / "build/d.py")
+        assert await session.text("Glob", pattern=f"{tmp_path}/src/*.py") == "b.py\na.py"
+        assert await session.text("Glob", pattern="b.py", path="") == "b.py"
+        assert await session.text("Glob", pattern="*.none") == "No files found"
 
 
 @requirement("glob-tool.limit")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path, version: str) -> None:
     fill(tmp_path, {f"f{number:03}": "" for number in range(MAX_NAMES + 5)})
-    async with client(tmp_path, "Glob", version=version) as talk:
-        finished = await talk.call("Glob", pattern="*")
+    async with client(tmp_path, "Glob", version=version) as session:
+        finished = await session.call("Glob", pattern="*")
 
     *names, note = str(finished.content).split("\n")
     assert [Path(name).name for name in names] == [f"f{number:03}" for number in range(MAX_NAMES)]
@@ -70,9 +70,9 @@ async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path
 )
 async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: str, wrapped: bool, note: bool) -> None:
     fill(tmp_path, FILES)
-    async with client(tmp_path, "Glob", version=version) as talk:
-        missing = await talk.text("Glob", pattern="*", path="nowhere")
-        file = await talk.text("Glob", pattern="*", path="notes.md")
+    async with client(tmp_path, "Glob", version=version) as session:
+        missing = await session.text("Glob", pattern="*", path="nowhere")
+        file = await session.text("Glob", pattern="*", path="notes.md")
 
     where = f". Note: your current working directory is {tmp_path}." if note else ""
     texts = [f"Directory does not exist: nowhere{where}", "Path is not a directory: notes.md"]
@@ -81,11 +81,11 @@ async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: 
 
 @requirement("glob-tool.refuses")
 async def test_a_pattern_that_ripgrep_rejects_is_an_error_in_the_newest_client(tmp_path: Path) -> None:
-    async with client(tmp_path, "Glob") as talk:
-        finished = await talk.call("Glob", pattern="[")
-        null = await talk.call("Glob", pattern="a\0b")
-    async with client(tmp_path, "Glob", version="2.1.197") as talk:
-        assert await talk.text("Glob", pattern="[") == "No files found"
+    async with client(tmp_path, "Glob") as session:
+        finished = await session.call("Glob", pattern="[")
+        null = await session.call("Glob", pattern="a\0b")
+    async with client(tmp_path, "Glob", version="2.1.197") as session:
+        assert await session.text("Glob", pattern="[") == "No files found"
 
     assert str(finished.content).startswith("Search failed — ripgrep rejected the pattern")
     assert "unclosed character class" in str(finished.content)
@@ -100,8 +100,8 @@ async def test_odd_names_broken_links_and_pipes_are_handled(tmp_path: Path) -> N
         os.utime(bad, (1_700_001_000,) * 2)
     (tmp_path / "broken.txt").symlink_to(tmp_path / "nothing")
     os.mkfifo(tmp_path / "pipe.txt")
-    async with client(tmp_path, "Glob") as talk:
-        record = await talk.record("Glob", pattern="*.txt")
+    async with client(tmp_path, "Glob") as session:
+        record = await session.record("Glob", pattern="*.txt")
 
     assert record["filenames"] == ["new\nline.txt", "plain.txt", "bad\ufffd.txt"]
 

@@ -27,17 +27,17 @@ LINES = {"mode": "content", "numFiles": 0, "filenames": []}
 @requirement("grep-tool.files")
 async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
-    async with client(tmp_path, "Grep") as talk:
-        finished = await talk.call("Grep", pattern="todo", **{"-i": True})
-        one = await talk.text("Grep", pattern="TODO", glob="a.*,*.md")
-        braces = await talk.text("Grep", pattern="todo", glob="*.{md,txt},c.* x.py")
-        typed = await talk.record("Grep", pattern="TODO", type="py")
-        none = await talk.call("Grep", pattern="nowhere")
+    async with client(tmp_path, "Grep") as session:
+        finished = await session.call("Grep", pattern="todo", **{"-i": True})
+        by_glob = await session.text("Grep", pattern="TODO", glob="a.*,*.md")
+        braces = await session.text("Grep", pattern="todo", glob="*.{md,txt},c.* x.py")
+        typed = await session.record("Grep", pattern="TODO", type="py")
+        none = await session.call("Grep", pattern="nowhere")
 
     names = [".dot/c.md", "src/b.py", "src/a.py"]
     assert finished.content == "\n".join(("Found 3 files", *names))
     assert finished.structured == {"mode": "files_with_matches", "filenames": names, "numFiles": 3, "totalFiles": 3}
-    assert one == "Found 1 file\nsrc/a.py"
+    assert by_glob == "Found 1 file\nsrc/a.py"
     assert braces == "Found 1 file\n.dot/c.md"
     assert typed["filenames"] == ["src/b.py", "src/a.py"]
     assert none.content == "No files found"
@@ -46,10 +46,10 @@ async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> No
 @requirement("grep-tool.lines")
 async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_are_off(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
-    async with client(tmp_path, "Grep") as talk:
+    async with client(tmp_path, "Grep") as session:
 
         async def lines(**fields: object) -> list[str]:
-            text = await talk.text("Grep", output_mode="content", **fields)
+            text = await session.text("Grep", output_mode="content", **fields)
             return sorted(text.split("\n"))
 
         assert await lines(pattern="TODO") == ["src/a.py:2:# TODO one", "src/b.py:1:TODO two", "src/b.py:2:TODO three"]
@@ -58,7 +58,7 @@ async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_ar
         assert await lines(pattern="one", path="src/a.py", **{"-n": False}) == ["# TODO one"]
         assert await lines(pattern="T.*o", **{"-o": True}) == ["src/a.py:2:TODO o", "src/b.py:1:TODO two"]
         assert await lines(pattern="os.*one", multiline=True) == ["src/a.py:1:import os", "src/a.py:2:# TODO one"]
-        record = await talk.record("Grep", pattern="one", output_mode="content")
+        record = await session.record("Grep", pattern="one", output_mode="content")
         assert record == {**LINES, "content": "src/a.py:2:# TODO one", "numLines": 1, "totalLines": 1}
 
 
@@ -66,29 +66,29 @@ async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_ar
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 async def test_lines_around_a_match_are_marked_and_groups_are_apart(tmp_path: Path, version: str) -> None:
     fill(tmp_path, {"f": "a\nX\nb\n1\n2\nc: d\nX\n"})
-    whole = "" if version == "2.1.325" else f"{tmp_path}/"
-    async with client(tmp_path, "Grep", version=version) as talk:
-        text = await talk.text("Grep", pattern="X", output_mode="content", **{"-C": 1})
-        plain = await talk.text("Grep", pattern="X", output_mode="content", **{"-B": 1, "-n": False})
+    prefix = "" if version == "2.1.325" else f"{tmp_path}/"
+    async with client(tmp_path, "Grep", version=version) as session:
+        text = await session.text("Grep", pattern="X", output_mode="content", **{"-C": 1})
+        plain = await session.text("Grep", pattern="X", output_mode="content", **{"-B": 1, "-n": False})
 
     assert text.split("\n") == [
-        f"{whole}f-1-a", "f:2:X", f"{whole}f-3-b", "--", "f-6-c: d", "f:7:X",
+        f"{prefix}f-1-a", "f:2:X", f"{prefix}f-3-b", "--", "f-6-c: d", "f:7:X",
     ]  # fmt: skip
-    assert plain.split("\n") == [f"{whole}f-a", "f:X", "--", "f-c: d", "f:X"]
+    assert plain.split("\n") == [f"{prefix}f-a", "f:X", "--", "f-c: d", "f:X"]
 
 
 @requirement("grep-tool.counts")
 async def test_matches_are_counted_per_file_and_in_total(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
-    async with client(tmp_path, "Grep") as talk:
-        finished = await talk.call("Grep", pattern="TODO", output_mode="count")
-        one = await talk.text("Grep", pattern="one", output_mode="count")
-        none = await talk.text("Grep", pattern="zzz", output_mode="count")
+    async with client(tmp_path, "Grep") as session:
+        finished = await session.call("Grep", pattern="TODO", output_mode="count")
+        single = await session.text("Grep", pattern="one", output_mode="count")
+        none = await session.text("Grep", pattern="zzz", output_mode="count")
 
     counts, output = str(finished.content).split("\n\n")
     assert sorted(counts.split("\n")) == ["src/a.py:1", "src/b.py:2"]
     assert output == "Found 3 total occurrences across 2 files."
-    assert one == "src/a.py:1\n\nFound 1 total occurrence across 1 file."
+    assert single == "src/a.py:1\n\nFound 1 total occurrence across 1 file."
     assert none == "No matches found\n\nFound 0 total occurrences across 0 files."
 
 
@@ -113,8 +113,8 @@ async def test_the_limit_bounds_the_number_of_lines(
     tmp_path: Path, version: str, tool_input: dict[str, object], first: int, lines: int, footer: str
 ) -> None:
     fill(tmp_path, ROWS)
-    async with client(tmp_path, "Grep", version=version) as talk:
-        finished = await talk.call("Grep", pattern="row", output_mode="content", **tool_input)
+    async with client(tmp_path, "Grep", version=version) as session:
+        finished = await session.call("Grep", pattern="row", output_mode="content", **tool_input)
 
     content = "\n".join(f"rows:{at + 1}:row {at}" for at in range(first, first + lines))
     output = f"\n\n[Showing results with pagination = {footer}]" if footer else ""
@@ -128,11 +128,11 @@ async def test_the_limit_bounds_the_number_of_lines(
 @requirement("grep-tool.limit")
 async def test_an_offset_past_the_end_differs_from_no_match(tmp_path: Path) -> None:
     fill(tmp_path, ROWS)
-    async with client(tmp_path, "Grep") as talk:
-        files = await talk.text("Grep", pattern="row", offset=9)
-        lines = await talk.text("Grep", pattern="row", offset=999, output_mode="content")
-    async with client(tmp_path, "Grep", version="2.1.197") as talk:
-        old = await talk.text("Grep", pattern="row", offset=9)
+    async with client(tmp_path, "Grep") as session:
+        files = await session.text("Grep", pattern="row", offset=9)
+        lines = await session.text("Grep", pattern="row", offset=999, output_mode="content")
+    async with client(tmp_path, "Grep", version="2.1.197") as session:
+        old = await session.text("Grep", pattern="row", offset=9)
 
     page = "[Showing results with pagination = offset: {}]"
     assert files == "No entries at this offset. " + page.format(9)
@@ -143,8 +143,8 @@ async def test_an_offset_past_the_end_differs_from_no_match(tmp_path: Path) -> N
 @requirement("grep-tool.limit")
 async def test_the_newest_files_are_given_however_many_match(tmp_path: Path) -> None:
     fill(tmp_path, {f"d/f{number:04}": "x" for number in range(1_500)})
-    async with client(tmp_path, "Grep") as talk:
-        record = await talk.record("Grep", pattern="x", head_limit=3, offset=1)
+    async with client(tmp_path, "Grep") as session:
+        record = await session.record("Grep", pattern="x", head_limit=3, offset=1)
 
     assert record["filenames"] == ["d/f1498", "d/f1497", "d/f1496"]
     assert (record["totalFiles"], record["appliedLimit"]) == (1_500, 3)
@@ -153,13 +153,13 @@ async def test_the_newest_files_are_given_however_many_match(tmp_path: Path) -> 
 @requirement("grep-tool.limit")
 async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
     fill(tmp_path, {"f": "".join(f"{'y' * 96}\n" for _ in range(300))})
-    async with client(tmp_path, "Grep", version="2.0.65") as talk:
-        text = await talk.text("Grep", pattern="y", output_mode="content")
+    async with client(tmp_path, "Grep", version="2.0.65") as session:
+        text = await session.text("Grep", pattern="y", output_mode="content")
 
     head, note = text.split("\n\n")
     assert len(head) == 20_000
-    gone = 300 - head.count("\n")
-    assert note == f"... [{gone} lines truncated] ..."
+    omitted = 300 - head.count("\n")
+    assert note == f"... [{omitted} lines truncated] ..."
 
 
 @requirement("grep-tool.refuses")
@@ -174,10 +174,10 @@ async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
 async def test_arguments_that_ripgrep_rejects_are_an_error_in_the_newest_client(
     tmp_path: Path, tool_input: dict[str, object], error: str
 ) -> None:
-    async with client(tmp_path, "Grep") as talk:
-        finished = await talk.call("Grep", **tool_input)
-    async with client(tmp_path, "Grep", version="2.1.80") as talk:
-        assert await talk.text("Grep", **tool_input) == "No files found"
+    async with client(tmp_path, "Grep") as session:
+        finished = await session.call("Grep", **tool_input)
+    async with client(tmp_path, "Grep", version="2.1.80") as session:
+        assert await session.text("Grep", **tool_input) == "No files found"
 
     head = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n"
     assert str(finished.content).startswith(head + error)
@@ -187,16 +187,18 @@ async def test_arguments_that_ripgrep_rejects_are_an_error_in_the_newest_client(
 @requirement("grep-tool.refuses")
 async def test_invalid_ranges_and_paths_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    async with client(tmp_path, "Grep") as talk:
-        assert await talk.text("Grep", pattern="x", head_limit=-1) == refusal(
+    async with client(tmp_path, "Grep") as session:
+        assert await session.text("Grep", pattern="x", head_limit=-1) == refusal(
             "head_limit must be a whole number of 0 or more, got -1. Pass 0 for unlimited."
         )
-        assert await talk.text("Grep", pattern="x", offset=1.5) == refusal(
+        assert await session.text("Grep", pattern="x", offset=1.5) == refusal(
             "offset must be a whole number of 0 or more, got 1.5."
         )
         missing = "Path does not exist: no. Note: your current working directory is"
-        assert await talk.text("Grep", pattern="x", path="no") == f"{missing} {tmp_path}."
-        assert (await talk.text("Grep", pattern="x", path="pipe")).startswith("Path is neither a file nor a directory")
+        assert await session.text("Grep", pattern="x", path="no") == f"{missing} {tmp_path}."
+        assert (await session.text("Grep", pattern="x", path="pipe")).startswith(
+            "Path is neither a file nor a directory"
+        )
 
 
 @requirement("grep-tool.odd-files")
@@ -216,11 +218,11 @@ async def test_odd_names_and_bytes_are_returned_unchanged(tmp_path: Path) -> Non
     )
     (tmp_path / "broken").symlink_to(tmp_path / "nothing")
     (tmp_path / "linked").symlink_to(tmp_path / "latin")
-    async with client(tmp_path, "Grep", home=tmp_path / "home") as talk:
-        record = await talk.record("Grep", pattern="word", output_mode="content")
-        dash = await talk.text("Grep", pattern="-f|d f", output_mode="content")
-        link = await talk.text("Grep", pattern="word", path="linked", output_mode="content")
-        binary = await talk.text("Grep", pattern="word", path="skipped", output_mode="content")
+    async with client(tmp_path, "Grep", home=tmp_path / "home") as session:
+        record = await session.record("Grep", pattern="word", output_mode="content")
+        dash = await session.text("Grep", pattern="-f|d f", output_mode="content")
+        link = await session.text("Grep", pattern="word", path="linked", output_mode="content")
+        binary = await session.text("Grep", pattern="word", path="skipped", output_mode="content")
 
     assert record["numLines"] == 6
     for line in (
@@ -242,10 +244,10 @@ async def test_an_unreadable_folder_hides_only_its_own_content(tmp_path: Path) -
     fill(tmp_path, {"open/a": "word\n", "shut/b": "word\n"})
     (tmp_path / "shut").chmod(0)
     try:
-        async with client(tmp_path, "Grep") as talk:
-            assert await talk.text("Grep", pattern="word") == "Found 1 file\nopen/a"
-            assert await talk.text("Grep", pattern="none") == "No files found"
-            text = await talk.text("Grep", pattern="word", path="shut")
+        async with client(tmp_path, "Grep") as session:
+            assert await session.text("Grep", pattern="word") == "Found 1 file\nopen/a"
+            assert await session.text("Grep", pattern="none") == "No files found"
+            text = await session.text("Grep", pattern="word", path="shut")
     finally:
         (tmp_path / "shut").chmod(0o700)
     assert text.startswith(f"Refusing to search {tmp_path}/shut: it could not be opened (EACCES)")
@@ -254,18 +256,18 @@ async def test_an_unreadable_folder_hides_only_its_own_content(tmp_path: Path) -
 @requirement("grep-tool.cancel")
 async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
     with (tmp_path / "endless").open("wb") as file:
-        file.truncate(1 << 42)  # it takes hours to read, and no room
-    async with client(tmp_path, "Grep") as talk:
+        file.truncate(1 << 42)  # sparse: hours to read, no disk space
+    async with client(tmp_path, "Grep") as session:
         async with anyio.create_task_group() as group:
 
             async def search() -> None:
-                finished = await talk.call("Grep", pattern="needle", path="endless")
+                finished = await session.call("Grep", pattern="needle", path="endless")
                 assert finished.span.state == "interrupted"
 
             group.start_soon(search)
             while not find_survivors_in(tmp_path, "toolu_0"):
                 await anyio.lowlevel.checkpoint()
-            talk.runner.cancel()
+            session.runner.cancel()
         assert not find_survivors_in(tmp_path, "toolu_0")
 
 
@@ -274,9 +276,9 @@ async def test_a_client_without_totals_stops_when_it_has_enough(tmp_path: Path) 
     with (tmp_path / "endless").open("wb") as file:
         file.write(b"needle\n" * 100_000)
         file.truncate(1 << 42)
-    async with client(tmp_path, "Grep", version="2.1.197") as talk:
+    async with client(tmp_path, "Grep", version="2.1.197") as session:
         tool_input = {"pattern": "needle", "path": "endless", "output_mode": "content"}
-        text = await talk.text("Grep", head_limit=2, **tool_input)
+        text = await session.text("Grep", head_limit=2, **tool_input)
 
     assert text == "1:needle\n2:needle\n\n[Showing results with pagination = limit: 2]"
 
@@ -284,11 +286,11 @@ async def test_a_client_without_totals_stops_when_it_has_enough(tmp_path: Path) 
 @requirement("grep-tool.together")
 async def test_several_searches_of_one_message_each_have_their_own_result(tmp_path: Path) -> None:
     fill(tmp_path, {f"f{number}": f"word{number}\n" for number in range(12)})
-    async with client(tmp_path, "Grep") as talk:
-        wanted = [("Grep", {"pattern": f"word{number}$"}) for number in range(12)]
-        results = await talk.calls(*wanted)
+    async with client(tmp_path, "Grep") as session:
+        searches = [("Grep", {"pattern": f"word{number}$"}) for number in range(12)]
+        results = await session.calls(*searches)
 
-    assert [one.content for one in results] == [f"Found 1 file\nf{n}" for n in range(12)]
+    assert [result.content for result in results] == [f"Found 1 file\nf{n}" for n in range(12)]
 
 
 @requirement("grep-tool.odd-files")
@@ -306,9 +308,9 @@ async def test_several_searches_of_one_message_each_have_their_own_result(tmp_pa
 def test_records_do_not_depend_on_how_the_output_is_split(records: list[tuple[bytes, bytes]], size: int) -> None:
     data = b"".join(name + b"\0" + line + b"\n" for name, line in records)
     cutter = RecordSplitter()
-    result = [one for at in range(0, len(data), size) for one in cutter.split_output(data[at : at + size])]
+    result = [record for at in range(0, len(data), size) for record in cutter.split_output(data[at : at + size])]
 
-    assert result == [RipgrepRecord(*one) for one in records]
+    assert result == [RipgrepRecord(*record) for record in records]
 
 
 @requirement("grep-tool.limit")

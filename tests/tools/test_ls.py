@@ -17,8 +17,8 @@ NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refu
 
 
 async def tree(folder: Path, **fields: object) -> str:
-    async with client(folder, "LS", version="seed", home=folder.parent) as talk:
-        text = await talk.text("LS", path=str(folder), **fields)
+    async with client(folder, "LS", version="seed", home=folder.parent) as session:
+        text = await session.text("LS", path=str(folder), **fields)
     assert text.endswith(NOTE)
     return text.removesuffix(NOTE)
 
@@ -36,7 +36,7 @@ async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
 
 @requirement("ls-tool.ignore")
 @pytest.mark.parametrize(
-    ("ignore", "left"),
+    ("ignore", "expected"),
     [
         (["*.tmp", "node_modules"], ["lib/", "deep.js", "main.go"]),
         (["lib/*.js", "*.tmp", "node_modules/"], ["lib/", "main.go"]),
@@ -44,14 +44,14 @@ async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
     ],
 )
 async def test_entries_that_match_an_ignore_glob_are_omitted(
-    tmp_path: Path, ignore: list[str], left: list[str]
+    tmp_path: Path, ignore: list[str], expected: list[str]
 ) -> None:
     root = tmp_path / "app"
     fill(root, {"a.tmp": "", "main.go": "", "node_modules/m/i.js": "", "lib/deep.js": ""})
 
-    shown = (await tree(root, ignore=ignore)).split("\n")[1:]
+    lines = (await tree(root, ignore=ignore)).split("\n")[1:]
 
-    assert [line.strip().removeprefix("- ") for line in shown] == left
+    assert [line.strip().removeprefix("- ") for line in lines] == expected
 
 
 @requirement("ls-tool.tree")
@@ -72,9 +72,9 @@ async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> Non
     root = tmp_path / "app"
     fill(root, {f"a/f{number}": "" for number in range(MAX_ENTRIES)} | {"z": ""})
 
-    shown = await tree(root)
+    output = await tree(root)
 
-    lines = shown.split("\n")
+    lines = output.split("\n")
     assert len(lines) == MAX_ENTRIES + 2
     assert "  - z" in lines
     assert lines[-1].startswith(f"(There are more than {MAX_ENTRIES} entries")
@@ -83,11 +83,11 @@ async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> Non
 @requirement("ls-tool.refuses")
 async def test_a_path_that_is_not_a_folder_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, {"f": ""})
-    async with client(tmp_path, "LS", version="seed") as talk:
-        missing = await talk.text("LS", path="nowhere")
-        file = await talk.text("LS", path=str(tmp_path / "f"))
-    async with client(tmp_path, "LS") as talk:
-        unknown = await talk.text("LS", path=".")
+    async with client(tmp_path, "LS", version="seed") as session:
+        missing = await session.text("LS", path="nowhere")
+        file = await session.text("LS", path=str(tmp_path / "f"))
+    async with client(tmp_path, "LS") as session:
+        unknown = await session.text("LS", path=".")
 
     assert missing == refusal(f"Directory does not exist: {tmp_path}/nowhere")
     assert file == refusal(f"Path is not a directory: {tmp_path}/f")

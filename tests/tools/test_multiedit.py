@@ -24,18 +24,18 @@ def edit(old: str, new: str, *, everywhere: bool = False) -> dict[str, object]:
     return {"old_string": old, "new_string": new, "replace_all": everywhere}
 
 
-async def edited(talk: Client, path: Path, *edits: dict[str, object]) -> Finished:
-    await talk.call("Read", file_path=str(path))
-    return await talk.call("MultiEdit", file_path=str(path), edits=list(edits))
+async def multi_edit(session: Client, path: Path, *edits: dict[str, object]) -> Finished:
+    await session.call("Read", file_path=str(path))
+    return await session.call("MultiEdit", file_path=str(path), edits=list(edits))
 
 
 @requirement("multiedit-tool.sequence")
 async def test_each_edit_applies_to_the_result_of_the_previous_one(tmp_path: Path) -> None:
     path = tmp_path / "m.go"
     path.write_bytes(b"a() { one() }\r\nb() { one() }\r\n")
-    async with client(tmp_path, version="seed") as talk:
-        finished = await edited(
-            talk, path,
+    async with client(tmp_path, version="seed") as session:
+        finished = await multi_edit(
+            session, path,
             edit("a() { one() }\n", "a() { two() }\n"),
             edit("two()", "three()"),
             edit("()", "(x)", everywhere=True),
@@ -66,12 +66,12 @@ async def test_each_edit_applies_to_the_result_of_the_previous_one(tmp_path: Pat
 async def test_one_impossible_edit_prevents_all(tmp_path: Path, edits: list[dict[str, object]], text: str) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"a x x\n")
-    async with client(tmp_path, version="seed") as talk:
-        finished = await edited(talk, path, *edits)
-        again = await edited(talk, path, edit("a", "b"))
+    async with client(tmp_path, version="seed") as session:
+        finished = await multi_edit(session, path, *edits)
+        second = await multi_edit(session, path, edit("a", "b"))
 
     assert str(finished.content).startswith(f"<tool_use_error>{text}")
-    assert again.span.state == "succeeded"
+    assert second.span.state == "succeeded"
     assert path.read_bytes() == b"b x x\n"
 
 
@@ -80,16 +80,16 @@ async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> No
     path = tmp_path / "f"
     path.write_text("a\n", encoding="utf-8")
     (tmp_path / "n.ipynb").write_text("{}", encoding="utf-8")
-    wanted = [edit("a", "b")]
-    async with client(tmp_path, version="seed") as talk:
-        unread = await talk.text("MultiEdit", file_path=str(path), edits=wanted)
-        await talk.call("Read", file_path=str(path))
+    edits = [edit("a", "b")]
+    async with client(tmp_path, version="seed") as session:
+        unread = await session.text("MultiEdit", file_path=str(path), edits=edits)
+        await session.call("Read", file_path=str(path))
         path.write_text("a a\n", encoding="utf-8")
-        stale = await talk.text("MultiEdit", file_path=str(path), edits=wanted)
-        missing = await talk.text("MultiEdit", file_path="none", edits=wanted)
-        folder = await talk.text("MultiEdit", file_path=".", edits=wanted)
-        notebook = await talk.text("MultiEdit", file_path="n.ipynb", edits=wanted)
-        empty = await talk.text("MultiEdit", file_path="f", edits=[])
+        stale = await session.text("MultiEdit", file_path=str(path), edits=edits)
+        missing = await session.text("MultiEdit", file_path="none", edits=edits)
+        folder = await session.text("MultiEdit", file_path=".", edits=edits)
+        notebook = await session.text("MultiEdit", file_path="n.ipynb", edits=edits)
+        empty = await session.text("MultiEdit", file_path="f", edits=[])
 
     assert unread == refusal(UNREAD)
     assert stale.startswith("<tool_use_error>File has been modified since read")
@@ -102,8 +102,8 @@ async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> No
 
 @requirement("multiedit-tool.sequence")
 async def test_empty_first_text_creates_a_file(tmp_path: Path) -> None:
-    async with client(tmp_path, version="seed") as talk:
-        finished = await talk.call("MultiEdit", file_path="d/new", edits=[edit("", "a\nb\n"), edit("b", "c")])
+    async with client(tmp_path, version="seed") as session:
+        finished = await session.call("MultiEdit", file_path="d/new", edits=[edit("", "a\nb\n"), edit("b", "c")])
 
     assert (tmp_path / "d" / "new").read_bytes() == b"a\nc\n"
     assert finished.span.state == "succeeded"
@@ -123,8 +123,8 @@ def test_the_file_has_all_edits_or_none(data: bytes, pairs: list[tuple[str, str]
         edits = [edit(old, new, everywhere=everywhere) for old, new in pairs]
 
         async def run() -> Finished:
-            async with client(path.parent, version="seed") as talk:
-                return await edited(talk, path, *edits)
+            async with client(path.parent, version="seed") as session:
+                return await multi_edit(session, path, *edits)
 
         finished = anyio.run(run)
         after = path.read_bytes()

@@ -39,15 +39,15 @@ BOOK: dict[str, Any] = {
 }
 
 
-def written(book: dict[str, Any] = BOOK, indent: int | str | None = 1, end: str = "\n") -> str:
+def format_notebook(book: dict[str, Any] = BOOK, indent: int | str | None = 1, end: str = "\n") -> str:
     return json.dumps(book, indent=indent, ensure_ascii=False) + end
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The notebook."""
+    """Write the notebook and return its path."""
     result = tmp_path / "n.ipynb"
-    result.write_text(written(), encoding="utf-8")
+    result.write_text(format_notebook(), encoding="utf-8")
     return result
 
 
@@ -56,19 +56,19 @@ def cell_id(finished: Finished) -> str:
     return str(record["cell_id"])
 
 
-async def edited(talk: Client, path: Path, **fields: object) -> Finished:
-    await talk.call("Read", file_path=str(path))
-    return await talk.call("NotebookEdit", notebook_path=str(path), **fields)
+async def edit_cell(session: Client, path: Path, **fields: object) -> Finished:
+    await session.call("Read", file_path=str(path))
+    return await session.call("NotebookEdit", notebook_path=str(path), **fields)
 
 
 @requirement("notebook-tool.replaces")
 async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path: Path) -> None:
-    async with client(tmp_path) as talk:
-        finished = await edited(talk, path, cell_id="c1", new_source="print('bye')\n")
+    async with client(tmp_path) as session:
+        finished = await edit_cell(session, path, cell_id="c1", new_source="print('bye')\n")
 
     new = json.loads(json.dumps(BOOK))
     new["cells"][1] |= {"execution_count": None, "outputs": [], "source": "print('bye')\n"}
-    assert path.read_text(encoding="utf-8") == written(new, end="")
+    assert path.read_text(encoding="utf-8") == format_notebook(new, end="")
     assert finished.content == "Updated cell c1 with print('bye')\n"
     assert finished.structured == {
         "new_source": "print('bye')\n",
@@ -79,33 +79,33 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path:
         "cell_id": "c1",
         "error": "",
         "notebook_path": str(path),
-        "original_file": written(),
-        "updated_file": written(new, end=""),
+        "original_file": format_notebook(),
+        "updated_file": format_notebook(new, end=""),
     }
 
 
 @requirement("notebook-tool.inserts")
 async def test_cells_are_inserted_and_deleted(tmp_path: Path, path: Path) -> None:
     add = {"edit_mode": "insert", "cell_type": "code"}
-    async with client(tmp_path) as talk:
-        last = await edited(talk, path, cell_id="r1", new_source="last", **add)
-        first = await edited(talk, path, new_source="first", **add)
-        gone = await edited(talk, path, cell_id="cell-2", new_source="", edit_mode="delete")
+    async with client(tmp_path) as session:
+        last = await edit_cell(session, path, cell_id="r1", new_source="last", **add)
+        first = await edit_cell(session, path, new_source="first", **add)
+        deleted = await edit_cell(session, path, cell_id="cell-2", new_source="", edit_mode="delete")
 
-    made = [cell_id(one) for one in (last, first)]
+    cell_ids = [cell_id(result) for result in (last, first)]
     book = json.loads(path.read_bytes())
-    assert [cell["id"] for cell in book["cells"]] == [made[1], "m1", "r1", made[0]]
+    assert [cell["id"] for cell in book["cells"]] == [cell_ids[1], "m1", "r1", cell_ids[0]]
     assert book["cells"][0] == {
         "cell_type": "code",
-        "id": made[1],
+        "id": cell_ids[1],
         "source": "first",
         "metadata": {},
         "execution_count": None,
         "outputs": [],
     }
-    assert path.read_text(encoding="utf-8") == written(book, end="")
-    assert first.content == f"Inserted cell {made[1]} with first"
-    assert gone.content == "Deleted cell cell-2"
+    assert path.read_text(encoding="utf-8") == format_notebook(book, end="")
+    assert first.content == f"Inserted cell {cell_ids[1]} with first"
+    assert deleted.content == "Deleted cell cell-2"
 
 
 @requirement("notebook-tool.inserts")
@@ -114,11 +114,11 @@ async def test_cells_of_older_notebooks_are_found_by_position(tmp_path: Path) ->
     old = json.loads(json.dumps({**BOOK, "nbformat_minor": 4}))
     for cell in old["cells"]:
         del cell["id"]
-    path.write_text(written(old), encoding="utf-8")
+    path.write_text(format_notebook(old), encoding="utf-8")
     add = {"edit_mode": "insert", "cell_type": "markdown"}
-    async with client(tmp_path) as talk:
-        finished = await edited(talk, path, cell_id="cell-0", new_source="new", **add)
-        changed = await edited(talk, path, cell_id="cell-1", new_source="newer")
+    async with client(tmp_path) as session:
+        finished = await edit_cell(session, path, cell_id="cell-0", new_source="new", **add)
+        changed = await edit_cell(session, path, cell_id="cell-1", new_source="newer")
 
     assert finished.content == "Inserted a new cell with new"
     assert changed.content == "Updated cell cell-1 with newer"
@@ -128,9 +128,9 @@ async def test_cells_of_older_notebooks_are_found_by_position(tmp_path: Path) ->
 
 @requirement("notebook-tool.valid")
 async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Path) -> None:
-    async with client(tmp_path) as talk:
-        await edited(talk, path, cell_id="m1", new_source="1", cell_type="code")
-        await edited(talk, path, cell_id="c1", new_source="t", cell_type="markdown")
+    async with client(tmp_path) as session:
+        await edit_cell(session, path, cell_id="m1", new_source="1", cell_type="code")
+        await edit_cell(session, path, cell_id="c1", new_source="t", cell_type="markdown")
 
     code, text, _ = json.loads(path.read_bytes())["cells"]
     assert (code["cell_type"], code["execution_count"], code["outputs"]) == ("code", None, [])
@@ -152,11 +152,11 @@ async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Pa
 async def test_a_cell_that_is_not_there_is_refused(
     tmp_path: Path, path: Path, tool_input: dict[str, object], text: str
 ) -> None:
-    async with client(tmp_path) as talk:
-        finished = await edited(talk, path, new_source="x", **tool_input)
+    async with client(tmp_path) as session:
+        finished = await edit_cell(session, path, new_source="x", **tool_input)
 
     assert finished.content == refusal(text)
-    assert path.read_text(encoding="utf-8") == written()
+    assert path.read_text(encoding="utf-8") == format_notebook()
 
 
 @requirement("notebook-tool.refuses")
@@ -164,21 +164,21 @@ async def test_newer_clients_require_a_read_and_older_ones_a_file(tmp_path: Path
     (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")
     (tmp_path / "list.ipynb").write_text("[]", encoding="utf-8")
     tool_input = {"cell_id": "c1", "new_source": "x"}
-    async with client(tmp_path) as talk:
-        unread = await talk.text("NotebookEdit", notebook_path=str(path), **tool_input)
-        text = await talk.text("NotebookEdit", notebook_path="f.txt", **tool_input)
-    async with client(tmp_path, version="2.0.65") as talk:
-        missing = await talk.text("NotebookEdit", notebook_path="no.ipynb", **tool_input)
-        bad = await talk.text("NotebookEdit", notebook_path="bad.ipynb", **tool_input)
-        listed = await talk.text("NotebookEdit", notebook_path="list.ipynb", **tool_input)
-        done = await talk.call("NotebookEdit", notebook_path=str(path), **tool_input)
+    async with client(tmp_path) as session:
+        unread = await session.text("NotebookEdit", notebook_path=str(path), **tool_input)
+        text = await session.text("NotebookEdit", notebook_path="f.txt", **tool_input)
+    async with client(tmp_path, version="2.0.65") as session:
+        missing = await session.text("NotebookEdit", notebook_path="no.ipynb", **tool_input)
+        bad = await session.text("NotebookEdit", notebook_path="bad.ipynb", **tool_input)
+        listed = await session.text("NotebookEdit", notebook_path="list.ipynb", **tool_input)
+        result = await session.call("NotebookEdit", notebook_path=str(path), **tool_input)
 
     assert unread.startswith("<tool_use_error>File has not been read yet.")
     assert text.startswith("<tool_use_error>File must be a Jupyter notebook (.ipynb file).")
     assert missing == refusal("Notebook file does not exist.")
     assert bad == refusal("Notebook is not valid JSON.")
     assert listed.startswith("<tool_use_error>The file is no notebook")
-    assert done.structured == {
+    assert result.structured == {
         "new_source": "x",
         "cell_type": "code",
         "language": "python",
@@ -189,10 +189,10 @@ async def test_newer_clients_require_a_read_and_older_ones_a_file(tmp_path: Path
 
 
 STYLES = [
-    written(),
-    written(indent=4, end=""),
-    written(indent="\t"),
-    written(indent=2, end="\r\n").replace("\n", "\r\n").replace("\r\r", "\r"),
+    format_notebook(),
+    format_notebook(indent=4, end=""),
+    format_notebook(indent="\t"),
+    format_notebook(indent=2, end="\r\n").replace("\n", "\r\n").replace("\r\r", "\r"),
     json.dumps(BOOK, separators=(",", ":")),
     json.dumps(BOOK, indent=3).replace("1.5", "15e-1").replace('"nbformat": 4', '"nbformat" : 4.0'),
 ]
@@ -206,9 +206,9 @@ def test_a_notebook_is_written_anew_with_one_space_of_indentation(text: str) -> 
 
     grown = book.insert_cell(1, cell)
 
-    assert grown == written({**BOOK, "cells": [CELLS[0], cell, *CELLS[1:]]}, end="")
-    assert parse_notebook(grown).delete_cell(1) == written(end="")
-    assert book.replace_cell(1, cell) == written({**BOOK, "cells": [CELLS[0], cell, *CELLS[2:]]}, end="")
+    assert grown == format_notebook({**BOOK, "cells": [CELLS[0], cell, *CELLS[1:]]}, end="")
+    assert parse_notebook(grown).delete_cell(1) == format_notebook(end="")
+    assert book.replace_cell(1, cell) == format_notebook({**BOOK, "cells": [CELLS[0], cell, *CELLS[2:]]}, end="")
 
 
 @requirement("notebook-tool.format")
@@ -222,9 +222,9 @@ def test_members_named_by_numbers_come_first() -> None:
 @requirement("notebook-tool.format")
 async def test_a_notebook_keeps_its_line_endings(tmp_path: Path) -> None:
     path = tmp_path / "n.ipynb"
-    path.write_bytes(written().replace("\n", "\r\n").encode())
-    async with client(tmp_path) as talk:
-        await edited(talk, path, cell_id="r1", new_source="x")
+    path.write_bytes(format_notebook().replace("\n", "\r\n").encode())
+    async with client(tmp_path) as session:
+        await edit_cell(session, path, cell_id="r1", new_source="x")
 
     assert b"\r\n" in path.read_bytes()
     assert b"\n" not in path.read_bytes().replace(b"\r\n", b"")
@@ -233,10 +233,10 @@ async def test_a_notebook_keeps_its_line_endings(tmp_path: Path) -> None:
 @pytest.mark.anyio
 @requirement("notebook-tool.refuses")
 async def test_a_notebook_that_changed_after_it_was_read_must_be_read_again(tmp_path: Path, path: Path) -> None:
-    async with client(tmp_path) as talk:
-        await talk.call("Read", file_path=str(path))
-        path.write_text(written() + "\n", encoding="utf-8")
-        text = await talk.text("NotebookEdit", notebook_path=str(path), cell_id="c1", new_source="x")
+    async with client(tmp_path) as session:
+        await session.call("Read", file_path=str(path))
+        path.write_text(format_notebook() + "\n", encoding="utf-8")
+        text = await session.text("NotebookEdit", notebook_path=str(path), cell_id="c1", new_source="x")
 
     assert text.startswith("<tool_use_error>File has been modified since read")
 

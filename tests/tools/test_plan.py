@@ -8,7 +8,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.tools.files import kind, record
-from tests.tools.toolbox import Box
+from tests.tools.toolbox import Toolbox
 from toolspan.runtime.permissions import mode_policy
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
@@ -18,43 +18,43 @@ from toolspan.types.decision import Allow, Ask
 pytestmark = pytest.mark.anyio
 
 
-def agrees(_question: PermissionRequest, _ask: Ask) -> Allow:
+def allow_all(_question: PermissionRequest, _ask: Ask) -> Allow:
     return Allow(None, "user_temporary")
 
 
-def box(folder: Path, version: str, *, person: bool = True) -> Box:
+def make_toolbox(folder: Path, version: str, *, has_user: bool = True) -> Toolbox:
     client = profile(version)
-    return Box(
+    return Toolbox(
         folder,
         [enter_plan_tool(client), exit_plan_tool(client)],
         version=version,
-        approver=agrees if person else None,
+        approver=allow_all if has_user else None,
         fallback=mode_policy("default"),
     )
 
 
-def mode(tools: Box) -> object:
+def mode(tools: Toolbox) -> object:
     return tools.runner.context.values["permission_mode"]
 
 
 @requirement("plan-tools.mode")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
 async def test_plan_mode_starts_and_ends_with_the_tools(tmp_path: Path, version: str) -> None:
-    tools = box(tmp_path, version)
+    tools = make_toolbox(tmp_path, version)
     async with tools.runner:
         entered = await tools.call("EnterPlanMode")
         assert mode(tools) == "plan"
         path = _named_file(str(entered.content))
         path.parent.mkdir(parents=True)
         path.write_text("1. Look\n2. Leap\n", encoding="utf-8")
-        left = await tools.call("ExitPlanMode")
+        exited = await tools.call("ExitPlanMode")
 
         assert mode(tools) == "default"
     assert str(entered.content).startswith("Entered plan mode.")
     assert record(entered) == {"message": entered.content}
-    assert str(left.content).startswith("User has approved your plan.")
-    assert "2. Leap" in str(left.content)
-    assert record(left) == {"plan": "1. Look\n2. Leap\n", "isAgent": False, "filePath": str(path)}
+    assert str(exited.content).startswith("User has approved your plan.")
+    assert "2. Leap" in str(exited.content)
+    assert record(exited) == {"plan": "1. Look\n2. Leap\n", "isAgent": False, "filePath": str(path)}
 
 
 def _named_file(text: str) -> Path:
@@ -64,10 +64,10 @@ def _named_file(text: str) -> Path:
 
 @requirement("plan-tools.plan")
 async def test_the_source_of_the_plan_depends_on_the_client(tmp_path: Path) -> None:
-    newest = await box(tmp_path, "2.1.325").call("ExitPlanMode", plan="mine")
-    newer = await box(tmp_path, "2.1.197").call("ExitPlanMode", plan="mine")
-    older = await box(tmp_path, "2.1.80").call("ExitPlanMode", plan="mine")
-    oldest = await box(tmp_path, "2.0.65").call("ExitPlanMode", plan="mine")
+    newest = await make_toolbox(tmp_path, "2.1.325").call("ExitPlanMode", plan="mine")
+    newer = await make_toolbox(tmp_path, "2.1.197").call("ExitPlanMode", plan="mine")
+    older = await make_toolbox(tmp_path, "2.1.80").call("ExitPlanMode", plan="mine")
+    oldest = await make_toolbox(tmp_path, "2.0.65").call("ExitPlanMode", plan="mine")
 
     assert newest.content == "User has approved exiting plan mode. You can now proceed."
     assert record(newest)["plan"] is None
@@ -83,11 +83,11 @@ async def test_the_source_of_the_plan_depends_on_the_client(tmp_path: Path) -> N
 
 @requirement("plan-tools.nobody-there")
 async def test_without_a_user_nothing_is_approved(tmp_path: Path) -> None:
-    old = box(tmp_path, "2.0.65", person=False)
-    newer = box(tmp_path, "2.1.80", person=False)
+    old = make_toolbox(tmp_path, "2.0.65", has_user=False)
+    newer = make_toolbox(tmp_path, "2.1.80", has_user=False)
 
     refused = [await old.call("EnterPlanMode"), await old.call("ExitPlanMode"), await newer.call("ExitPlanMode")]
 
-    assert [one.content for one in refused] == ["Enter plan mode?", "Exit plan mode?", "Exit plan mode?"]
-    assert {kind(one) for one in refused} == {"not_granted"}
+    assert [result.content for result in refused] == ["Enter plan mode?", "Exit plan mode?", "Exit plan mode?"]
+    assert {kind(result) for result in refused} == {"not_granted"}
     assert (await newer.call("EnterPlanMode")).span.state == "succeeded"

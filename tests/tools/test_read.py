@@ -96,10 +96,10 @@ async def test_lines_deep_in_a_large_file_are_found(tmp_path: Path) -> None:
 @requirement("read-tool.empty")
 async def test_an_empty_file_is_reported_as_empty(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    assert (await talk.read("a.txt")).content == WARNING.format("the contents are empty.")
-    assert (await talk.read(os.devnull)).content == WARNING.format("the contents are empty.")
+    assert (await session.read("a.txt")).content == WARNING.format("the contents are empty.")
+    assert (await session.read(os.devnull)).content == WARNING.format("the contents are empty.")
 
 
 @requirement("read-tool.decodes")
@@ -146,9 +146,9 @@ async def test_devices_and_pipes_are_refused_not_read(tmp_path: Path, version: s
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        talk = ToolCaller(tmp_path, version)
+        session = ToolCaller(tmp_path, version)
         for path in ("/dev/zero", "/dev/random", tmp_path / "pipe", tmp_path / "socket"):
-            finished = await talk.read(path, limit=1)
+            finished = await session.read(path, limit=1)
             assert str(finished.content).startswith(f"<tool_use_error>Cannot read '{path}': this ")
 
 
@@ -165,27 +165,27 @@ async def test_a_huge_sparse_file_is_refused_by_its_size(tmp_path: Path) -> None
     with (tmp_path / "sparse.txt").open("wb") as file:
         file.write(b"text\n" * 10_000)
         file.truncate(1 << 40)
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    whole = await talk.read("sparse.txt")
-    part = await talk.read("sparse.txt", offset=1, limit=5)
+    full = await session.read("sparse.txt")
+    part = await session.read("sparse.txt", offset=1, limit=5)
 
-    assert kind(whole) == kind(part) == "too_large"
-    assert "1TB" in str(whole.content)
+    assert kind(full) == kind(part) == "too_large"
+    assert "1TB" in str(full.content)
 
 
 @requirement("read-tool.too-large")
 async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
     path.write_bytes(b"x" * 99 + b"\n" + b"y" * 599_000)
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    whole = await talk.read(path)
-    line = await talk.read(path, offset=1, limit=1)
-    long_line = await talk.read(path, offset=2, limit=1)
-    allowed = await talk.read(path, allow_large=True)
+    full = await session.read(path)
+    line = await session.read(path, offset=1, limit=1)
+    long_line = await session.read(path, offset=2, limit=1)
+    allowed = await session.read(path, allow_large=True)
 
-    assert str(whole.content).startswith("File content (585.1KB) exceeds maximum allowed size (256KB).")
+    assert str(full.content).startswith("File content (585.1KB) exceeds maximum allowed size (256KB).")
     assert line.content == "1\t" + "x" * 99
     assert long_line.content == "2\t" + "y" * 599_000
     assert len(str(allowed.content)) > 599_000
@@ -285,13 +285,13 @@ async def test_the_home_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.
 async def test_one_client_answers_a_repeated_read_with_a_reference(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x")
-    talk = ToolCaller(tmp_path, "2.1.197")
+    session = ToolCaller(tmp_path, "2.1.197")
 
-    first, again, part = [await talk.read(path, **tool_input) for tool_input in ({}, {"offset": 1}, {"limit": 1})]
+    first, repeated, part = [await session.read(path, **tool_input) for tool_input in ({}, {"offset": 1}, {"limit": 1})]
     path.write_bytes(b"y")
-    changed = await talk.read(path, limit=1)
+    changed = await session.read(path, limit=1)
 
-    assert record(again) == {"type": "file_unchanged", "file": {"filePath": str(path)}}
+    assert record(repeated) == {"type": "file_unchanged", "file": {"filePath": str(path)}}
     assert [first.content, part.content, changed.content] == ["1\tx", "1\tx", "1\ty"]
 
 
@@ -350,9 +350,9 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
 async def test_a_pdf_suffix_without_pdf_content_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(b"text")
 
-    answer = await ToolCaller(tmp_path).read("b.pdf")
+    result = await ToolCaller(tmp_path).read("b.pdf")
 
-    assert answer.content == f"File is not a valid PDF (missing %PDF- header): {tmp_path}/b.pdf"
+    assert result.content == f"File is not a valid PDF (missing %PDF- header): {tmp_path}/b.pdf"
 
 
 @requirement("read-tool.notebooks")
@@ -445,17 +445,17 @@ async def test_2_0_65_counts_both_ends_of_a_negative_range_from_the_end(
 
     content = str((await ToolCaller(tmp_path, "2.0.65").read("a.txt", **tool_input)).content)
 
-    shown = [] if content.startswith("<system-reminder>") else [line.strip() for line in content.split("\n")]
-    assert shown == lines
+    numbered = [] if content.startswith("<system-reminder>") else [line.strip() for line in content.split("\n")]
+    assert numbered == lines
 
 
 @requirement("read-tool.missing")
 async def test_2_0_65_suggests_nothing_below_a_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
 
-    talk = ToolCaller(tmp_path, "2.0.65")
+    session = ToolCaller(tmp_path, "2.0.65")
     for name in ("nodir/../a.py", "a.txt/."):
-        missing = await talk.read(f"{tmp_path}/{name}")
+        missing = await session.read(f"{tmp_path}/{name}")
         assert missing.content == "<tool_use_error>File does not exist.</tool_use_error>"
-    with_slash = await talk.read(f"{tmp_path}/a.txt/")
+    with_slash = await session.read(f"{tmp_path}/a.txt/")
     assert "Did you mean a.txt?" in str(with_slash.content)

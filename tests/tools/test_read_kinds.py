@@ -28,8 +28,8 @@ def save(path: Path, size: tuple[int, int], mode: str = "RGB") -> None:
     Image.new(mode, size).save(path)
 
 
-def shown(finished: Finished) -> Image.Image:
-    """The image in a result, unpacked."""
+def result_image(finished: Finished) -> Image.Image:
+    """Return the decoded image of a result."""
     assert isinstance(finished.content, list)
     source = cast("Mapping[str, str]", finished.content[-1]["source"])
     image = Image.open(io.BytesIO(base64.b64decode(source["data"])))
@@ -45,7 +45,7 @@ async def test_an_image_with_a_long_side_is_scaled_down(tmp_path: Path, version:
 
     finished = await ToolCaller(tmp_path, version).read("big.png")
 
-    assert shown(finished).size == (2000, 1000)
+    assert result_image(finished).size == (2000, 1000)
     file = record(finished)["file"]
     assert file["originalSize"] == (tmp_path / "big.png").stat().st_size
     plain = {"width": 2400, "height": 1200}
@@ -77,7 +77,7 @@ async def test_an_image_with_a_long_side_is_scaled_down(tmp_path: Path, version:
 async def test_every_kind_of_image_can_be_scaled(tmp_path: Path, name: str, mode: str, output: str) -> None:
     save(tmp_path / name, (10, 2500), mode)
 
-    image = shown(await ToolCaller(tmp_path).read(name))
+    image = result_image(await ToolCaller(tmp_path).read(name))
 
     assert (image.format, image.size) == (output, (8, 2000))
 
@@ -90,7 +90,7 @@ async def test_an_image_with_too_many_bytes_is_compressed(tmp_path: Path) -> Non
     finished = await ToolCaller(tmp_path).read("noise.png")
 
     data = base64.b64decode(record(finished)["file"]["base64"])
-    assert shown(finished).format == "JPEG"
+    assert result_image(finished).format == "JPEG"
     assert len(data) <= MAX_IMAGE_BYTES
     assert finished.companions == ()
 
@@ -98,13 +98,13 @@ async def test_an_image_with_too_many_bytes_is_compressed(tmp_path: Path) -> Non
 @requirement("read-tool.scales-images")
 async def test_an_image_that_cannot_be_decoded_is_reported(tmp_path: Path) -> None:
     save(tmp_path / "cut.png", (3000, 3000))
-    whole = (tmp_path / "cut.png").read_bytes()
-    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    data = (tmp_path / "cut.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(data[: len(data) // 2])
     (tmp_path / "bomb.gif").write_bytes(b"GIF89a" + b"\xff\xff\xff\xff" + bytes(20))
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    assert kind(await talk.read("cut.png")) == "invalid_input"
-    assert kind(await talk.read("bomb.gif")) == "too_large"
+    assert kind(await session.read("cut.png")) == "invalid_input"
+    assert kind(await session.read("bomb.gif")) == "too_large"
 
 
 def document(path: Path, pages: int, *, padding: int = 0) -> None:
@@ -123,9 +123,9 @@ def widths(data: bytes) -> list[int]:
 @requirement("read-tool.pages")
 async def test_selected_pages_are_returned_as_a_document(tmp_path: Path) -> None:
     document(tmp_path / "a.pdf", 9)
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    some = await talk.read("a.pdf", pages="2-4")
+    some = await session.read("a.pdf", pages="2-4")
     old = await ToolCaller(tmp_path, "2.1.80").read("a.pdf", pages="9")
 
     size = (tmp_path / "a.pdf").stat().st_size
@@ -133,7 +133,7 @@ async def test_selected_pages_are_returned_as_a_document(tmp_path: Path) -> None
     folder = Path(file["outputDir"])
     assert record(some)["type"] == "parts"
     assert (file["filePath"], file["count"], file["originalSize"]) == ("a.pdf", 3, size)
-    assert [widths(one.read_bytes()) for one in sorted(folder.iterdir())] == [[102], [103], [104]]
+    assert [widths(path.read_bytes()) for path in sorted(folder.iterdir())] == [[102], [103], [104]]
     assert isinstance(some.content, list)
     assert str(some.content[0]["text"]).startswith("PDF pages extracted: 3 pages from a.pdf")
     source = cast("Mapping[str, str]", some.content[1]["source"])
@@ -165,16 +165,16 @@ def test_page_ranges_are_parsed(text: str, pages: PageRange | None) -> None:
 async def test_pages_that_cannot_be_fetched_are_reported(tmp_path: Path) -> None:
     document(tmp_path / "a.pdf", 3)
     (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4\nnothing")
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    odd = await talk.read("a.pdf", pages="x")
-    many = await talk.read("a.pdf", pages="1-21")
-    beyond = await talk.read("a.pdf", pages="4")
-    broken = await talk.read("broken.pdf", pages="1")
-    rest = await talk.read("a.pdf", pages="2-")
+    odd = await session.read("a.pdf", pages="x")
+    too_many = await session.read("a.pdf", pages="1-21")
+    beyond = await session.read("a.pdf", pages="4")
+    broken = await session.read("broken.pdf", pages="1")
+    rest = await session.read("a.pdf", pages="2-")
 
     assert str(odd.content).startswith('<tool_use_error>Invalid pages parameter: "x".')
-    assert "exceeds maximum of 20 pages per request" in str(many.content)
+    assert "exceeds maximum of 20 pages per request" in str(too_many.content)
     assert beyond.content == "The document has 3 pages; there is no page 4."
     assert kind(broken) == "invalid_input"
     assert "exceeds maximum of 20 pages per request" in str(rest.content)
@@ -184,10 +184,10 @@ async def test_pages_that_cannot_be_fetched_are_reported(tmp_path: Path) -> None
 async def test_a_document_with_too_many_pages_must_be_read_in_parts(tmp_path: Path) -> None:
     document(tmp_path / "long.pdf", 101, padding=200 << 10)
     document(tmp_path / "short.pdf", 100, padding=200 << 10)
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
-    long = await talk.read("long.pdf")
-    short = await talk.read("short.pdf")
+    long = await session.read("long.pdf")
+    short = await session.read("short.pdf")
 
     assert "has 101 pages" in str(long.content)
     assert kind(long) == "too_large"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.tools.files import kind, record, refusal
-from tests.tools.toolbox import Box, background, opened
+from tests.tools.toolbox import Toolbox, background, open_toolbox
 from toolspan.runtime.background import CommandTask, format_notification
 from toolspan.runtime.profiles import profile
 from toolspan.tools import coding_tools
@@ -20,34 +20,34 @@ pytestmark = pytest.mark.anyio
 OLD = ["2.0.65", "2.1.80", "2.1.197"]
 
 
-def box(folder: Path, version: str) -> Box:
-    return Box(folder, coding_tools(profile(version)), version=version)
+def make_toolbox(folder: Path, version: str) -> Toolbox:
+    return Toolbox(folder, coding_tools(profile(version)), version=version)
 
 
-async def sent_off(tools: Box, command: str) -> str:
-    """The task of a command that runs in the background."""
+async def start_task(tools: Toolbox, command: str) -> str:
+    """Start a command in the background; return its task id."""
     return background(await tools.call("Bash", command=command, run_in_background=True))
 
 
-async def all_ended(tools: Box) -> None:
-    """Wait until nothing runs in the background."""
+async def wait_for_tasks(tools: Toolbox) -> None:
+    """Wait until all background tasks have ended."""
     await tools.workspace.tasks.wait_any()
 
 
-async def over(tools: Box, command: str) -> str:
-    """The task of a command that ran in the background and has ended."""
-    task = await sent_off(tools, command)
-    await all_ended(tools)
+async def run_task(tools: Toolbox, command: str) -> str:
+    """Run a command in the background to its end; return its task id."""
+    task = await start_task(tools, command)
+    await wait_for_tasks(tools)
     return task
 
 
 @requirement("task-tools.output")
 @pytest.mark.parametrize("version", OLD)
 async def test_a_running_task_is_not_ready_and_its_end_is_shown(tmp_path: Path, version: str) -> None:
-    async with opened(box(tmp_path, version)) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, version)) as tools:
         fifo = tools.project / "go"
         command = "echo start; mkfifo go; read x < go; echo end; exit 4"
-        task = await sent_off(tools, command)
+        task = await start_task(tools, command)
         running = tools.workspace.tasks.get(task)
         assert isinstance(running, CommandTask)
         while not fifo.exists() or not running.output.total:
@@ -79,8 +79,8 @@ async def test_a_running_task_is_not_ready_and_its_end_is_shown(tmp_path: Path, 
 
 @requirement("task-tools.output")
 async def test_a_long_output_is_cut_to_its_end_with_the_path_of_the_rest(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.1.197")) as tools:
-        task = await sent_off(tools, "seq 20000; echo last")
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.197")) as tools:
+        task = await start_task(tools, "seq 20000; echo last")
         output = record(await tools.call("TaskOutput", task_id=task))["task"]["output"]
         path = tools.workspace.tasks_folder / f"{task}.output"
 
@@ -91,8 +91,8 @@ async def test_a_long_output_is_cut_to_its_end_with_the_path_of_the_rest(tmp_pat
 
 @requirement("task-tools.output")
 async def test_an_older_name_and_input_select_the_same_tool(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.1.197")) as tools:
-        task = await over(tools, "true")
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.197")) as tools:
+        task = await run_task(tools, "true")
         result = await tools.call("BashOutput", bash_id=task)
         missing = await tools.call("BashOutput", bash_id="x")
 
@@ -103,11 +103,11 @@ async def test_an_older_name_and_input_select_the_same_tool(tmp_path: Path) -> N
 @requirement("task-tools.stop")
 @pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
 async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version: str) -> None:
-    async with opened(box(tmp_path, version)) as tools:
-        task = await sent_off(tools, "exec sleep 100")
+    async with open_toolbox(make_toolbox(tmp_path, version)) as tools:
+        task = await start_task(tools, "exec sleep 100")
         child = tools.workspace.tasks.get(task)
         stopped = await tools.call("TaskStop", task_id=task)
-        again = await tools.call("KillShell", shell_id=task)
+        repeated = await tools.call("KillShell", shell_id=task)
         news = tools.workspace.tasks.take_finished()
 
     assert record(stopped) == {
@@ -119,27 +119,27 @@ async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version
     assert json.loads(str(stopped.content)) == record(stopped)
     assert child is not None
     assert child.status == "killed"
-    assert again.content == refusal(f"No task found with ID: {task}")
+    assert repeated.content == refusal(f"No task found with ID: {task}")
     assert news == ()
 
 
 @requirement("task-tools.stop")
 async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.0.65")) as tools:
-        task = await sent_off(tools, "exec sleep 100")
+    async with open_toolbox(make_toolbox(tmp_path, "2.0.65")) as tools:
+        task = await start_task(tools, "exec sleep 100")
         killed = await tools.call("KillShell", shell_id=task)
-        again = await tools.call("KillShell", shell_id=task)
+        repeated = await tools.call("KillShell", shell_id=task)
         unknown = await tools.call("KillShell", shell_id="nope")
 
     assert record(killed) == {"message": f"Successfully killed shell: {task} (exec sleep 100)", "shell_id": task}
-    assert again.content == f"Shell {task} is not running, so cannot be killed (status: killed)"
+    assert repeated.content == f"Shell {task} is not running, so cannot be killed (status: killed)"
     assert unknown.content == refusal("No shell found with ID: nope")
 
 
 @requirement("task-tools.stop")
 async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.1.325")) as tools:
-        task = await over(tools, "true")
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
+        task = await run_task(tools, "true")
         ended = await tools.call("TaskStop", task_id=task)
         nothing = await tools.call("TaskStop")
 
@@ -149,14 +149,14 @@ async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
 
 @requirement("tasks.news")
 async def test_the_end_of_a_task_is_reported_once(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.1.325")) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
         ran = await tools.call("Bash", command="exit 4", description="count", run_in_background=True)
-        await all_ended(tools)
+        await wait_for_tasks(tools)
         (task,) = tools.workspace.tasks.take_finished()
-        again = tools.workspace.tasks.take_finished()
+        repeated = tools.workspace.tasks.take_finished()
         path = tools.workspace.tasks_folder / f"{task.id}.output"
 
-    assert again == ()
+    assert repeated == ()
     output = (
         f"<task-notification>\n<task-id>{task.id}</task-id>\n"
         f"<tool-use-id>{ran.call_id}</tool-use-id>\n<output-file>{path}</output-file>\n"
@@ -172,9 +172,9 @@ async def test_the_end_of_a_task_is_reported_once(tmp_path: Path) -> None:
 
 @requirement("tasks.news")
 async def test_without_running_tasks_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
-    async with opened(box(tmp_path, "2.1.325")) as tools:
-        await over(tools, "exit 0")
-        await all_ended(tools)
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
+        await run_task(tools, "exit 0")
+        await wait_for_tasks(tools)
         (task,) = tools.workspace.tasks.take_finished()
 
     assert format_notification(task, profile()).count('"exit 0" completed (exit code 0)') == 1

@@ -19,29 +19,29 @@ pytestmark = pytest.mark.anyio
 TOOLS = ("TaskCreate", "TaskUpdate", "TaskGet", "TaskList")
 
 
-def folder_of(home: Path) -> Path:
+def task_folder(home: Path) -> Path:
     return home / ".claude" / "tasks" / SESSION
 
 
-async def made(talk: Client, *subjects: str) -> None:
+async def create_tasks(session: Client, *subjects: str) -> None:
     for subject in subjects:
-        await talk.call("TaskCreate", subject=subject, description=f"do {subject}")
+        await session.call("TaskCreate", subject=subject, description=f"do {subject}")
 
 
 @requirement("task-tools.list")
 async def test_tasks_are_created_shown_changed_and_deleted(tmp_path: Path) -> None:
-    async with client(tmp_path, *TOOLS) as talk:
-        assert await talk.text("TaskList") == "No tasks found"
-        first = await talk.call("TaskCreate", subject="First", description="do first")
-        await made(talk, "Second")
-        moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
-        linked = await talk.call("TaskUpdate", taskId="2", addBlockedBy=["1", "9"], owner="me")
-        shown = await talk.text("TaskGet", taskId="2")
-        listed = await talk.text("TaskList")
-        await talk.call("TaskUpdate", taskId="1", status="completed")
-        unblocked = await talk.call("TaskList")
-        gone = await talk.call("TaskUpdate", taskId="1", status="deleted")
-        rest = await talk.text("TaskGet", taskId="2")
+    async with client(tmp_path, *TOOLS) as session:
+        assert await session.text("TaskList") == "No tasks found"
+        first = await session.call("TaskCreate", subject="First", description="do first")
+        await create_tasks(session, "Second")
+        moved = await session.call("TaskUpdate", taskId="1", status="in_progress")
+        linked = await session.call("TaskUpdate", taskId="2", addBlockedBy=["1", "9"], owner="me")
+        details = await session.text("TaskGet", taskId="2")
+        listed = await session.text("TaskList")
+        await session.call("TaskUpdate", taskId="1", status="completed")
+        unblocked = await session.call("TaskList")
+        deleted = await session.call("TaskUpdate", taskId="1", status="deleted")
+        rest = await session.text("TaskGet", taskId="2")
 
     assert first.content == "Task #1 created successfully: First"
     assert first.structured == {"task": {"id": "1", "subject": "First", "description": "do first"}}
@@ -53,7 +53,7 @@ async def test_tasks_are_created_shown_changed_and_deleted(tmp_path: Path) -> No
         "statusChange": {"from": "pending", "to": "in_progress"},
     }
     assert linked.content == "Updated task #2 owner, blockedBy"
-    assert shown == "Task #2: Second\nStatus: pending\nDescription: do Second\nBlocked by: #1"
+    assert details == "Task #2: Second\nStatus: pending\nDescription: do Second\nBlocked by: #1"
     assert listed == "#1 [in_progress] First\n#2 [pending] Second (me) [blocked by #1]"
     assert unblocked.structured == {
         "tasks": [
@@ -61,25 +61,25 @@ async def test_tasks_are_created_shown_changed_and_deleted(tmp_path: Path) -> No
             {"id": "2", "subject": "Second", "status": "pending", "owner": "me", "blockedBy": []},
         ]
     }
-    assert gone.content == "Updated task #1 deleted"
+    assert deleted.content == "Updated task #1 deleted"
     assert rest == "Task #2: Second\nStatus: pending\nDescription: do Second"
 
 
 @requirement("task-tools.list")
 async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
-    async with client(tmp_path, *TOOLS, version="2.1.197") as talk:
-        await made(talk, "a", "b")
-        same = await talk.call("TaskUpdate", taskId="1", subject="a", status="pending")
-        text = await talk.text("TaskUpdate", taskId="1", subject="A", activeForm="x")
-        blocks = await talk.text("TaskUpdate", taskId="1", addBlocks=["2"])
-        again = await talk.text("TaskUpdate", taskId="1", addBlocks=["2"])
-        await talk.call("TaskUpdate", taskId="1", metadata={"k": 1, "l": 2})
-        notes = await talk.text("TaskUpdate", taskId="1", metadata={"k": None})
+    async with client(tmp_path, *TOOLS, version="2.1.197") as session:
+        await create_tasks(session, "a", "b")
+        same = await session.call("TaskUpdate", taskId="1", subject="a", status="pending")
+        text = await session.text("TaskUpdate", taskId="1", subject="A", activeForm="x")
+        blocks = await session.text("TaskUpdate", taskId="1", addBlocks=["2"])
+        repeated = await session.text("TaskUpdate", taskId="1", addBlocks=["2"])
+        await session.call("TaskUpdate", taskId="1", metadata={"k": 1, "l": 2})
+        notes = await session.text("TaskUpdate", taskId="1", metadata={"k": None})
 
     assert same.content == "Updated task #1 "
     assert same.structured == {"success": True, "taskId": "1", "updatedFields": []}
     assert (text, blocks) == ("Updated task #1 subject, activeForm", "Updated task #1 blocks")
-    assert (again, notes) == ("Updated task #1 ", "Updated task #1 metadata")
+    assert (repeated, notes) == ("Updated task #1 ", "Updated task #1 metadata")
 
 
 @requirement("task-tools.unknown")
@@ -87,10 +87,10 @@ async def test_an_unknown_task_number_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".home" / ".claude").mkdir(parents=True)
     secret = tmp_path / ".home" / ".claude" / "x.json"
     secret.write_text("{}", encoding="utf-8")
-    async with client(tmp_path, *TOOLS) as talk:
-        got = await talk.call("TaskGet", taskId="99")
-        updated = await talk.call("TaskUpdate", taskId="../../x", status="deleted")
-        number = await talk.text("TaskGet", taskId=2)
+    async with client(tmp_path, *TOOLS) as session:
+        got = await session.call("TaskGet", taskId="99")
+        updated = await session.call("TaskUpdate", taskId="../../x", status="deleted")
+        number = await session.text("TaskGet", taskId=2)
 
     assert (got.content, got.structured) == ("Task not found", {"task": None})
     assert updated.structured == {"success": False, "taskId": "../../x", "updatedFields": [], "error": "Task not found"}
@@ -100,11 +100,11 @@ async def test_an_unknown_task_number_is_reported(tmp_path: Path) -> None:
 
 @requirement("task-tools.files")
 async def test_each_task_is_a_file_as_the_client_writes_it(tmp_path: Path) -> None:
-    async with client(tmp_path, *TOOLS) as talk:
-        await talk.call("TaskCreate", subject="é", description="d", metadata={"k": None})
-        await talk.call("TaskUpdate", taskId="1", owner="me")
+    async with client(tmp_path, *TOOLS) as session:
+        await session.call("TaskCreate", subject="é", description="d", metadata={"k": None})
+        await session.call("TaskUpdate", taskId="1", owner="me")
 
-    path = folder_of(tmp_path / ".home") / "1.json"
+    path = task_folder(tmp_path / ".home") / "1.json"
     assert path.read_text(encoding="utf-8") == (
         '{\n  "id": "1",\n  "subject": "é",\n  "description": "d",\n  "owner": "me",\n'
         '  "status": "pending",\n  "blocks": [],\n  "blockedBy": [],\n'
@@ -114,16 +114,16 @@ async def test_each_task_is_a_file_as_the_client_writes_it(tmp_path: Path) -> No
 
 @requirement("task-tools.files")
 async def test_foreign_keys_are_kept_and_broken_files_are_skipped(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / ".home")
+    folder = task_folder(tmp_path / ".home")
     folder.mkdir(parents=True)
     foreign = {"id": "3", "subject": "theirs", "status": "pending", "colour": ["red"]}
     (folder / "3.json").write_text(json.dumps(foreign), encoding="utf-8")
     (folder / "4.json").write_text("{torn", encoding="utf-8")
     (folder / "notes.txt").write_text("x", encoding="utf-8")
-    async with client(tmp_path, *TOOLS) as talk:
-        await talk.call("TaskUpdate", taskId="3", status="completed")
-        created = await talk.text("TaskCreate", subject="ours", description="")
-        listed = await talk.text("TaskList")
+    async with client(tmp_path, *TOOLS) as session:
+        await session.call("TaskUpdate", taskId="3", status="completed")
+        created = await session.text("TaskCreate", subject="ours", description="")
+        listed = await session.text("TaskList")
 
     assert json.loads((folder / "3.json").read_bytes())["colour"] == ["red"]
     assert created == "Task #5 created successfully: ours"
@@ -133,11 +133,11 @@ async def test_foreign_keys_are_kept_and_broken_files_are_skipped(tmp_path: Path
 
 @requirement("task-tools.files")
 async def test_a_task_number_is_never_reused(tmp_path: Path) -> None:
-    async with client(tmp_path, *TOOLS) as talk:
-        await made(talk, "a", "b")
-        await talk.call("TaskUpdate", taskId="2", status="deleted")
-        await talk.call("TaskUpdate", taskId="1", status="deleted")
-        created = await talk.text("TaskCreate", subject="c", description="")
+    async with client(tmp_path, *TOOLS) as session:
+        await create_tasks(session, "a", "b")
+        await session.call("TaskUpdate", taskId="2", status="deleted")
+        await session.call("TaskUpdate", taskId="1", status="deleted")
+        created = await session.text("TaskCreate", subject="c", description="")
 
     assert created == "Task #3 created successfully: c"
 
@@ -178,22 +178,22 @@ for number in range(8):
 def test_a_change_made_without_the_lock_is_not_overwritten(tmp_path: Path) -> None:
     store = TaskStore(tmp_path)
     store.create({"subject": "ours", "blocks": [], "blockedBy": []})
-    theirs = json.dumps({"id": "1", "subject": "theirs, and longer"})
+    concurrent_change = json.dumps({"id": "1", "subject": "theirs, and longer"})
     with store.transaction() as change:
         task = change.get("1")
         assert task is not None
-        (tmp_path / "1.json").write_text(theirs, encoding="utf-8")
+        (tmp_path / "1.json").write_text(concurrent_change, encoding="utf-8")
         with pytest.raises(ToolError):
             change.put(task.with_fields({"subject": "again ours"}))
 
-    assert [one.subject for one in store.read_tasks()] == ["theirs, and longer"]
+    assert [item.subject for item in store.read_tasks()] == ["theirs, and longer"]
 
 
 @requirement("task-tools.offered")
 async def test_the_task_list_is_offered_depending_on_client_and_model(tmp_path: Path) -> None:
     async def answer(version: str, model: str | None = None) -> str:
-        async with client(tmp_path, version=version, model=model) as talk:
-            return await talk.text("TaskCreate", subject="s", description="d")
+        async with client(tmp_path, version=version, model=model) as session:
+            return await session.text("TaskCreate", subject="s", description="d")
 
     assert (await answer("2.1.325", "claude-sonnet-4-5")).endswith("created successfully: s")
     assert (await answer("2.1.197")).endswith("created successfully: s")

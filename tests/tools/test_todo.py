@@ -24,32 +24,32 @@ def todo(content: str, status: str = "pending", **more: object) -> dict[str, obj
 async def test_the_record_has_the_list_before_and_after(tmp_path: Path, version: str) -> None:
     first, second = [todo("a", "in_progress"), todo("b")], [todo("a", "completed"), todo("b")]
     nudge = {"verificationNudgeNeeded": False} if version == "2.1.80" else {}
-    async with client(tmp_path, version=version) as talk:
-        one = await talk.call("TodoWrite", todos=[{**item, "extra": 1} for item in first])
-        two = await talk.call("TodoWrite", todos=second)
+    async with client(tmp_path, version=version) as session:
+        result = await session.call("TodoWrite", todos=[{**item, "extra": 1} for item in first])
+        two = await session.call("TodoWrite", todos=second)
 
-    assert str(one.content).startswith(DONE)
-    assert one.structured == {"oldTodos": [], "newTodos": first, **nudge}
+    assert str(result.content).startswith(DONE)
+    assert result.structured == {"oldTodos": [], "newTodos": first, **nudge}
     assert two.structured == {"oldTodos": first, "newTodos": second, **nudge}
 
 
 @requirement("todo-tool.lists")
 async def test_a_completed_list_is_empty_the_next_time(tmp_path: Path) -> None:
-    async with client(tmp_path, version="2.0.65") as talk:
-        done = await talk.record("TodoWrite", todos=[todo("a", "completed")])
-        after = await talk.record("TodoWrite", todos=[todo("b")])
+    async with client(tmp_path, version="2.0.65") as session:
+        result = await session.record("TodoWrite", todos=[todo("a", "completed")])
+        after = await session.record("TodoWrite", todos=[todo("b")])
 
-    assert done["newTodos"] == [todo("a", "completed")]
+    assert result["newTodos"] == [todo("a", "completed")]
     assert after["oldTodos"] == []
 
 
 @requirement("todo-tool.checked")
 async def test_an_item_without_its_parts_is_refused(tmp_path: Path) -> None:
-    async with client(tmp_path, version="2.1.80") as talk:
-        missing = await talk.text("TodoWrite", todos=[{"content": "x", "status": "pending"}])
-        odd = await talk.text("TodoWrite", todos=[todo("x", "odd")])
-        empty = await talk.text("TodoWrite", todos=[todo("")])
-        nothing = await talk.text("TodoWrite", todos=[])
+    async with client(tmp_path, version="2.1.80") as session:
+        missing = await session.text("TodoWrite", todos=[{"content": "x", "status": "pending"}])
+        odd = await session.text("TodoWrite", todos=[todo("x", "odd")])
+        empty = await session.text("TodoWrite", todos=[todo("")])
+        nothing = await session.text("TodoWrite", todos=[])
 
     head = "InputValidationError: TodoWrite failed due to the following issue:\n"
     assert missing == refusal(f"{head}The required parameter `todos[0].activeForm` is missing")
@@ -61,10 +61,10 @@ async def test_an_item_without_its_parts_is_refused(tmp_path: Path) -> None:
 @requirement("todo-tool.seed")
 async def test_the_oldest_form_has_ids_and_can_be_read_back(tmp_path: Path) -> None:
     todos = [{"id": "1", "content": "a", "status": "pending"}]
-    async with client(tmp_path, version="seed") as talk:
-        before = await talk.text("TodoRead")
-        await talk.call("TodoWrite", todos=todos)
-        after = await talk.call("TodoRead")
+    async with client(tmp_path, version="seed") as session:
+        before = await session.text("TodoRead")
+        await session.call("TodoWrite", todos=todos)
+        after = await session.call("TodoRead")
 
     assert before == "The todo list is empty"
     assert after.structured == {"todos": todos}
@@ -73,9 +73,9 @@ async def test_the_oldest_form_has_ids_and_can_be_read_back(tmp_path: Path) -> N
 
 @requirement("todo-tool.stored")
 async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> None:
-    async with client(tmp_path, version="2.0.65", home=tmp_path / "home") as talk:
-        await talk.call("TodoWrite", todos=[todo("a")])
-        await talk.call("TodoWrite", todos=[todo("b")])
+    async with client(tmp_path, version="2.0.65", home=tmp_path / "home") as session:
+        await session.call("TodoWrite", todos=[todo("a")])
+        await session.call("TodoWrite", todos=[todo("b")])
 
     path = tmp_path / "home" / ".claude" / "todos" / f"{SESSION}-agent-{SESSION}.json"
     assert json.loads(path.read_bytes()) == [todo("b")]
@@ -84,6 +84,6 @@ async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> Non
 @requirement("todo-tool.offered")
 async def test_newer_clients_do_not_offer_it_even_by_name(tmp_path: Path) -> None:
     for version in ("2.1.197", "2.1.325"):
-        async with client(tmp_path, "TodoWrite", "Read", version=version) as talk:
-            text = await talk.text("TodoWrite", todos=[])
+        async with client(tmp_path, "TodoWrite", "Read", version=version) as session:
+            text = await session.text("TodoWrite", todos=[])
         assert text.startswith("<tool_use_error>Error: No such tool available: TodoWrite. ")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.tools.files import kind, record, refusal
-from tests.tools.toolbox import Box
+from tests.tools.toolbox import Toolbox
 from tests.tools.web.site import html, site, to
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.tool import Tool
@@ -28,13 +28,19 @@ def local() -> Tool:
 @requirement("webfetch-tool.page")
 async def test_without_a_model_the_page_is_returned_with_the_prompt(tmp_path: Path) -> None:
     body = "<title>Shop</title><p>Open till <b>nine</b>.</p>"
-    async with site({"/": html(body)}) as here:
-        done = await Box(tmp_path, [local()]).call("WebFetch", url=here.url + "/", prompt="When?")
+    async with site({"/": html(body)}) as server:
+        result = await Toolbox(tmp_path, [local()]).call("WebFetch", url=server.url + "/", prompt="When?")
 
-    assert done.content == (f"Content of {here.url}/, to be read for: When?\n\n# Shop\n\nOpen till **nine**.")
-    output = record(done)
+    assert result.content == (f"Content of {server.url}/, to be read for: When?\n\n# Shop\n\nOpen till **nine**.")
+    output = record(result)
     assert output.pop("durationMs") >= 0
-    assert output == {"bytes": len(body), "code": 200, "codeText": "OK", "result": done.content, "url": f"{here.url}/"}
+    assert output == {
+        "bytes": len(body),
+        "code": 200,
+        "codeText": "OK",
+        "result": result.content,
+        "url": f"{server.url}/",
+    }
 
 
 @requirement("webfetch-tool.page")
@@ -44,20 +50,20 @@ async def test_with_a_model_its_answer_is_returned(tmp_path: Path) -> None:
 
     web = WebClient(allow_private=True, upgrade_to_https=False)
     tool = webfetch_tool(profile(), web=web, answer=answer)
-    async with site({"/": html("<p>nine</p>")}) as here:
-        done = await Box(tmp_path, [tool]).call("WebFetch", url=here.url + "/", prompt="When?")
+    async with site({"/": html("<p>nine</p>")}) as server:
+        result = await Toolbox(tmp_path, [tool]).call("WebFetch", url=server.url + "/", prompt="When?")
 
-    assert done.content == "When? NINE"
+    assert result.content == "When? NINE"
 
 
 @requirement("webfetch-tool.page")
 async def test_a_long_page_is_read_on_from_an_offset(tmp_path: Path) -> None:
     text = "x" * 100_000 + "end"
     page = HttpResponse(status=200, body=text.encode(), content_type="text/plain")
-    async with site({"/": page}) as here:
-        box = Box(tmp_path, [local()])
-        first = await box.call("WebFetch", url=here.url, prompt="?")
-        rest = await box.call("WebFetch", url=here.url, prompt="?", offset=100_000)
+    async with site({"/": page}) as server:
+        toolbox = Toolbox(tmp_path, [local()])
+        first = await toolbox.call("WebFetch", url=server.url, prompt="?")
+        rest = await toolbox.call("WebFetch", url=server.url, prompt="?", offset=100_000)
 
     assert str(first.content).endswith("x\n\n[3 more characters, from offset 100000 on]")
     assert str(rest.content).endswith("\n\nend")
@@ -66,33 +72,33 @@ async def test_a_long_page_is_read_on_from_an_offset(tmp_path: Path) -> None:
 @requirement("webfetch-tool.page")
 async def test_a_page_that_is_not_text_is_saved(tmp_path: Path) -> None:
     picture = HttpResponse(status=200, body=b"\x89PNG", content_type="image/png")
-    async with site({"/": picture}) as here:
-        box = Box(tmp_path, [local()])
-        done = await box.call("WebFetch", url=here.url, prompt="?")
+    async with site({"/": picture}) as server:
+        toolbox = Toolbox(tmp_path, [local()])
+        result = await toolbox.call("WebFetch", url=server.url, prompt="?")
 
     saved = tmp_path / "session/tool-results/toolu_0.png"
-    assert done.content == f"The page is no text (image/png, 4 bytes). Saved to: {saved}"
+    assert result.content == f"The page is no text (image/png, 4 bytes). Saved to: {saved}"
     assert saved.read_bytes() == b"\x89PNG"
 
 
 @requirement("webfetch-tool.moved")
 async def test_a_redirect_to_another_host_is_reported_and_not_followed(tmp_path: Path) -> None:
-    async with site({"/": to("https://other.test/new", 301)}) as here:
-        done = await Box(tmp_path, [local()]).call("WebFetch", url=here.url + "/", prompt="Read")
+    async with site({"/": to("https://other.test/new", 301)}) as server:
+        result = await Toolbox(tmp_path, [local()]).call("WebFetch", url=server.url + "/", prompt="Read")
 
-    assert str(done.content).startswith(
+    assert str(result.content).startswith(
         "REDIRECT DETECTED: The URL redirects to a different host.\n\n"
-        f"Original URL: {here.url}/\nRedirect URL: https://other.test/new\n"
+        f"Original URL: {server.url}/\nRedirect URL: https://other.test/new\n"
         "Status: 301 Moved Permanently\n"
     )
-    assert record(done)["code"] == 301
-    assert len(here.asked) == 1
+    assert record(result)["code"] == 301
+    assert len(server.requests) == 1
 
 
 @requirement("webfetch-tool.refusals")
 async def test_local_and_malformed_addresses_are_refused(tmp_path: Path) -> None:
-    new = Box(tmp_path, [webfetch_tool(profile())])
-    old = Box(tmp_path, [webfetch_tool(profile("2.1.197"))], version="2.1.197")
+    new = Toolbox(tmp_path, [webfetch_tool(profile())])
+    old = Toolbox(tmp_path, [webfetch_tool(profile("2.1.197"))], version="2.1.197")
 
     undotted = await new.call("WebFetch", url="http://localhost:1/page", prompt="x")
     private = await new.call("WebFetch", url="http://127.0.0.1:1/page", prompt="x")
@@ -107,33 +113,35 @@ async def test_local_and_malformed_addresses_are_refused(tmp_path: Path) -> None
     assert (await old.call("WebFetch", url="http://localhost/", prompt="x")).content == "Invalid URL"
 
 
-class Found:
-    """A provider that remembers what it was asked."""
+class FixedHits:
+    """A search provider with fixed hits that remembers its queries."""
 
     def __init__(self, *hits: WebSearchHit) -> None:
         self.hits = hits
-        self.asked: list[WebSearchQuery] = []
+        self.queries: list[WebSearchQuery] = []
 
     async def search(self, query: WebSearchQuery) -> Sequence[WebSearchHit]:
-        self.asked.append(query)
+        self.queries.append(query)
         return self.hits
 
 
 @requirement("websearch-tool.results")
 async def test_hits_are_returned_as_links_and_excerpts(tmp_path: Path) -> None:
-    provider = Found(WebSearchHit("One", "https://one.test", "First words."), WebSearchHit("Two", "https://two.test"))
-    box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])
+    provider = FixedHits(
+        WebSearchHit("One", "https://one.test", "First words."), WebSearchHit("Two", "https://two.test")
+    )
+    toolbox = Toolbox(tmp_path, [websearch_tool(profile(), provider=provider)])
 
-    done = await box.call("WebSearch", query="words", allowed_domains=["one.test"])
+    result = await toolbox.call("WebSearch", query="words", allowed_domains=["one.test"])
 
-    assert provider.asked == [WebSearchQuery("words", ("one.test",), ())]
+    assert provider.queries == [WebSearchQuery("words", ("one.test",), ())]
     links = [{"title": "One", "url": "https://one.test"}, {"title": "Two", "url": "https://two.test"}]
-    assert done.content == (
+    assert result.content == (
         'Web search results for query: "words"\n\n'
         'Links: [{"title":"One","url":"https://one.test"},{"title":"Two","url":"https://two.test"}]'
         "\n\nOne (https://one.test):\nFirst words."
     )
-    output = record(done)
+    output = record(result)
     assert output.pop("durationSeconds") >= 0
     assert output == {
         "query": "words",
@@ -144,33 +152,35 @@ async def test_hits_are_returned_as_links_and_excerpts(tmp_path: Path) -> None:
 
 @requirement("websearch-tool.results")
 async def test_domains_are_either_allowed_or_blocked(tmp_path: Path) -> None:
-    box = Box(tmp_path, [websearch_tool(profile(), provider=Found())])
+    toolbox = Toolbox(tmp_path, [websearch_tool(profile(), provider=FixedHits())])
 
-    done = await box.call("WebSearch", query="words", allowed_domains=["a.test"], blocked_domains=["b.test"])
+    result = await toolbox.call("WebSearch", query="words", allowed_domains=["a.test"], blocked_domains=["b.test"])
 
-    assert done.content == refusal("Error: Cannot specify both allowed_domains and blocked_domains in the same request")
-    assert kind(await box.call("WebSearch", query="x")) == "invalid_input"
+    assert result.content == refusal(
+        "Error: Cannot specify both allowed_domains and blocked_domains in the same request"
+    )
+    assert kind(await toolbox.call("WebSearch", query="x")) == "invalid_input"
 
 
 @requirement("websearch-tool.provider")
 async def test_without_a_key_the_search_reports_the_missing_variable(tmp_path: Path) -> None:
-    done = await Box(tmp_path, [websearch_tool(profile())]).call("WebSearch", query="words")
+    result = await Toolbox(tmp_path, [websearch_tool(profile())]).call("WebSearch", query="words")
 
-    assert "TAVILY_API_KEY is not set" in str(done.content)
-    assert done.span.state == "failed"
+    assert "TAVILY_API_KEY is not set" in str(result.content)
+    assert result.span.state == "failed"
 
 
 @requirement("websearch-tool.provider")
 async def test_the_provider_gets_the_key_and_the_domains() -> None:
     def found(request: HttpRequest) -> HttpResponse:
-        asked = json.loads(request.body)
-        assert asked == {"query": "words", "max_results": 10, "exclude_domains": ["b.test"]}
+        request_body = json.loads(request.body)
+        assert request_body == {"query": "words", "max_results": 10, "exclude_domains": ["b.test"]}
         assert request.headers["authorization"] == "Bearer k-1"
         hits = [{"title": "One", "url": "https://one.test", "content": "Words.", "score": 0.9}]
         return HttpResponse(status=200, body=json.dumps({"results": hits}).encode())
 
-    async with site({"/search": found}) as here:
-        provider = TavilyProvider("k-1", endpoint=f"{here.url}/search")
+    async with site({"/search": found}) as server:
+        provider = TavilyProvider("k-1", endpoint=f"{server.url}/search")
         hits = await provider.search(WebSearchQuery("words", (), ("b.test",)))
 
     assert list(hits) == [WebSearchHit("One", "https://one.test", "Words.")]
@@ -188,9 +198,9 @@ async def test_the_provider_gets_the_key_and_the_domains() -> None:
     ],
 )
 async def test_errors_of_the_provider_are_reported(tmp_path: Path, status: int, body: bytes, output: str) -> None:
-    async with site({"/search": HttpResponse(status=status, body=body)}) as here:
-        provider = TavilyProvider("k-1", endpoint=f"{here.url}/search")
-        box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])
-        done = await box.call("WebSearch", query="words")
+    async with site({"/search": HttpResponse(status=status, body=body)}) as server:
+        provider = TavilyProvider("k-1", endpoint=f"{server.url}/search")
+        toolbox = Toolbox(tmp_path, [websearch_tool(profile(), provider=provider)])
+        result = await toolbox.call("WebSearch", query="words")
 
-    assert output in str(done.content)
+    assert output in str(result.content)

@@ -54,10 +54,10 @@ async def test_a_new_file_gets_the_mode_of_the_umask(tmp_path: Path) -> None:
 async def test_a_file_that_was_read_gets_its_new_content(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n", encoding="utf-8")
-    talk = ToolCaller(tmp_path, "2.0.65")
-    await talk.read(path)
+    session = ToolCaller(tmp_path, "2.0.65")
+    await session.read(path)
 
-    finished = await talk.write(path, "one\n2\n")
+    finished = await session.write(path, "one\n2\n")
 
     assert path.read_text(encoding="utf-8") == "one\n2\n"
     assert finished.content == (
@@ -76,9 +76,9 @@ async def test_a_file_that_was_read_gets_its_new_content(tmp_path: Path) -> None
 
 @requirement("write-tool.replaces")
 async def test_a_written_file_can_be_written_again_without_a_read(tmp_path: Path) -> None:
-    talk = ToolCaller(tmp_path, "2.1.197")
+    session = ToolCaller(tmp_path, "2.1.197")
 
-    contents = [(await talk.write("a.txt", text)).content for text in ("a", "b", "b")]
+    contents = [(await session.write("a.txt", text)).content for text in ("a", "b", "b")]
 
     updated = f"The file a.txt has been updated successfully.{CURRENT}"
     assert contents == [f"File created successfully at: a.txt{CURRENT}", updated, updated]
@@ -115,12 +115,12 @@ async def test_a_file_that_changed_since_it_was_read_is_kept(tmp_path: Path, ver
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     before = path.stat()
-    talk = ToolCaller(tmp_path, version)
-    await talk.read(path)
+    session = ToolCaller(tmp_path, version)
+    await session.read(path)
     path.write_bytes(b"NEW")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    assert (await talk.write(path, "mine")).content == STALE
+    assert (await session.write(path, "mine")).content == STALE
     assert path.read_bytes() == b"NEW"
 
 
@@ -128,11 +128,11 @@ async def test_a_file_that_changed_since_it_was_read_is_kept(tmp_path: Path, ver
 async def test_a_file_that_was_only_touched_has_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    talk = ToolCaller(tmp_path, "2.0.65")
-    await talk.read(path)
+    session = ToolCaller(tmp_path, "2.0.65")
+    await session.read(path)
     os.utime(path, (1, 1))
 
-    assert not failed(await talk.write(path, "mine"))
+    assert not failed(await session.write(path, "mine"))
 
 
 @requirement("write-tool.keeps")
@@ -140,10 +140,10 @@ async def test_mode_and_encoding_of_a_file_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffa\r\nb\r\n".encode("utf-16-le"))
     path.chmod(0o750)
-    talk = ToolCaller(tmp_path)
-    await talk.read(path)
+    session = ToolCaller(tmp_path)
+    await session.read(path)
 
-    await talk.write(path, "é\nb\n")
+    await session.write(path, "é\nb\n")
 
     assert path.read_bytes() == "\ufeffé\nb\n".encode("utf-16-le")
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
@@ -156,11 +156,11 @@ async def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     (tmp_path / "link").symlink_to(target)
     (tmp_path / "new-link").symlink_to("folder/new.txt")
-    talk = ToolCaller(tmp_path, "2.1.80")
-    await talk.read(target)
+    session = ToolCaller(tmp_path, "2.1.80")
+    await session.read(target)
 
-    await talk.write("link", "new")
-    await talk.write("new-link", "made")
+    await session.write("link", "new")
+    await session.write("new-link", "made")
 
     assert (tmp_path / "link").is_symlink()
     assert target.read_bytes() == b"new"
@@ -182,10 +182,10 @@ async def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
 @requirement("write-tool.faults")
 async def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
 
     for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/zero")):
-        assert failed(await talk.write(path, "x"))
+        assert failed(await session.write(path, "x"))
         assert not path.is_file()
 
 
@@ -212,7 +212,7 @@ async def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> No
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes."""
+    """Limit the size of files in this process."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (after, before[1]))
@@ -226,17 +226,17 @@ def full_disk(after: int) -> Iterator[None]:
 async def test_a_write_to_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    talk = ToolCaller(tmp_path)
-    await talk.read(path)
+    session = ToolCaller(tmp_path)
+    await session.read(path)
 
     with full_disk(after=10_000):
-        update = await talk.write(path, "x" * 100_000)
-        create = await talk.write("new.txt", "x" * 100_000)
+        update = await session.write(path, "x" * 100_000)
+        create = await session.write("new.txt", "x" * 100_000)
 
     assert str(update.content) == f"EFBIG: file too large, write '{path}'"
     assert failed(create)
     assert path.read_bytes() == b"old"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 @requirement("write-tool.strange-text")
@@ -250,10 +250,10 @@ async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None
 async def test_2_0_65_keeps_the_most_common_line_ending(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\r\nb\r\nc\n")
-    talk = ToolCaller(tmp_path, "2.0.65")
-    await talk.read(path)
+    session = ToolCaller(tmp_path, "2.0.65")
+    await session.read(path)
 
-    await talk.write(path, "x\ny\n")
+    await session.write(path, "x\ny\n")
 
     assert path.read_bytes() == b"x\r\ny\r\n"
 
@@ -262,10 +262,10 @@ async def test_2_0_65_keeps_the_most_common_line_ending(tmp_path: Path) -> None:
 async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "missing").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    talk = ToolCaller(tmp_path, "2.0.65")
+    session = ToolCaller(tmp_path, "2.0.65")
 
     for name in ("missing", "loop"):
-        finished = await talk.write(tmp_path / name, "x\n")
+        finished = await session.write(tmp_path / name, "x\n")
         assert not failed(finished), finished.content
         assert not (tmp_path / name).is_symlink()
         assert (tmp_path / name).read_text(encoding="utf-8") == "x\n"
@@ -274,11 +274,11 @@ async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None
 
 @requirement("write-tool.read-first")
 async def test_an_existing_notebook_must_always_be_read_first(tmp_path: Path) -> None:
-    talk = ToolCaller(tmp_path)
+    session = ToolCaller(tmp_path)
     (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")
 
-    assert "has not been read yet" in str((await talk.write("a.ipynb", "x")).content)
-    assert not failed(await talk.write("new.ipynb", "x"))
+    assert "has not been read yet" in str((await session.write("a.ipynb", "x")).content)
+    assert not failed(await session.write("new.ipynb", "x"))
 
 
 @requirement("write-tool.faults")

@@ -1,4 +1,4 @@
-"""A conversation with any built-in tools, through a runner."""
+"""Call any built-in tools through a runner."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from toolspan.types.ids import SessionId
 SESSION = SessionId("b1f9e2de-61b0-4b38-9b2f-5a3cb8a6a001")
 
 
-class Box:
-    """The tools of a client version in a folder."""
+class Toolbox:
+    """A runner with some tools and the profile of a client version, in a folder."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Box:
 
 
 @asynccontextmanager
-async def opened(box: Box) -> AsyncIterator[Box]:
-    async with box.runner:
-        yield box
+async def open_toolbox(toolbox: Toolbox) -> AsyncIterator[Toolbox]:
+    async with toolbox.runner:
+        yield toolbox
 
 
 def background(finished: Finished) -> str:

@@ -18,31 +18,31 @@ from toolspan.types.inputs import decode_json_object, decode_json_or_text
 from toolspan.types.span import Span, is_within, parse_timestamp
 
 
-def span_with(asked: str, answered: str, body: Body | None = None) -> Span:
-    """A call whose two lines were written at these times, as the client spelt them."""
+def span_with(called: str, finished: str, body: Body | None = None) -> Span:
+    """Return a span whose call and result lines have these timestamps."""
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Bash", {"command": "ls"}), body or claude_results.ran("ok"))
-    times = iter(["2026-11-02T09:00:00Z", asked, answered])
+    times = iter(["2026-11-02T09:00:00Z", called, finished])
     data = re.sub(rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), builder.data())
     (span,) = read(BytesSource(data)).spans
     return span
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered", "seconds"),
+    ("called", "finished", "seconds"),
     [
         ("2026-11-02T09:00:00Z", "2026-11-02T09:00:02.500Z", 2.5),
         ("2026-11-02T09:00:00+01:00", "2026-11-02T09:00:00Z", 3600),
-        ("2026-11-02T09:00:00", "2026-11-02T09:00:02Z", 2),  # no zone is the world's
-        ("2026-11-02T09:00:02Z", "2026-11-02T09:00:00Z", None),  # a clock that was set back
+        ("2026-11-02T09:00:00", "2026-11-02T09:00:02Z", 2),  # no zone means UTC
+        ("2026-11-02T09:00:02Z", "2026-11-02T09:00:00Z", None),  # the clock was set back
         ("some day", "2026-11-02T09:00:00Z", None),
         ("2026-11-02T09:00:00Z", "", None),
     ],
 )
 def test_a_duration_is_the_time_between_two_lines_if_both_can_be_read(
-    asked: str, answered: str, seconds: float | None
+    called: str, finished: str, seconds: float | None
 ) -> None:
-    result = span_with(asked, answered).duration
+    result = span_with(called, finished).duration
 
     assert (result.total_seconds() if result is not None else None) == seconds
 
@@ -58,11 +58,11 @@ def test_a_call_without_result_has_no_duration() -> None:
 @requirement("codex.times")
 @pytest.mark.parametrize(("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)])
 def test_longer_of_recorded_and_reported_duration_counts(reported: str, seconds: float) -> None:
-    made = RolloutBuilder()
-    call = made.call("exec_command", {"cmd": "make"})
+    builder = RolloutBuilder()
+    call = builder.call("exec_command", {"cmd": "make"})
     text = codex_builder.command_output("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
-    made.output(call, text, after_ms=1000)
-    (span,) = read(BytesSource(made.data(), "rollout-x.jsonl")).spans
+    builder.output(call, text, after_ms=1000)
+    (span,) = read(BytesSource(builder.data(), "rollout-x.jsonl")).spans
 
     assert span.duration is not None
     assert span.duration.total_seconds() == seconds

@@ -1,4 +1,4 @@
-"""A server of the web UI on the sample archive, and a browser that is let in."""
+"""A server of the web UI on the sample archive, and a browser that is signed in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolspan.reading import sample
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
-AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; its first line tells the version
+AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; the first line has its version
 NO_BROWSER = "neither Chromium nor its driver is installed (Debian: chromium, chromium-driver)"
 
 
@@ -124,17 +124,17 @@ class Browser:
 
     def texts(self, selector: str) -> list[str]:
         """Return the texts of the elements that match."""
-        found: list[str] = self.run(
+        result: list[str] = self.run(
             f"return [...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText.trim())"
         )
-        return found
+        return result
 
     def click(self, selector: str) -> None:
         """Click the first element that matches."""
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
     def press(self, *keys: str) -> None:
-        """Press keys one after another, as somebody at the keyboard."""
+        """Press keys one after another."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
@@ -147,12 +147,12 @@ class Browser:
     def barriers(self) -> list[str]:
         """Return axe-core's serious and critical findings on this page."""
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
-        found: list[str] = self.driver.execute_async_script(
+        findings: list[str] = self.driver.execute_async_script(
             "const done = arguments[0]; axe.run().then((result) => done(result.violations"
             ".filter((v) => ['serious', 'critical'].includes(v.impact))"
             ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary}`))))"
         )
-        return found
+        return findings
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of the page, also below the smallest window."""

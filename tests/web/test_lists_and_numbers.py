@@ -49,19 +49,19 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
 
 
 def test_a_search_shows_matches_in_context_and_opens_the_session_there(browser: Browser) -> None:
-    found = command_rows("search", "due", sample.archive())
+    matches = command_rows("search", "due", sample.archive())
     browser.open("/", "h1")
     browser.press("/")
     browser.press("due", ENTER)
     browser.wait("document.querySelectorAll('tr.hit mark').length")
-    assert browser.texts("[data-test=count]") == [f"{len(found)} matches"]
+    assert browser.texts("[data-test=count]") == [f"{len(matches)} matches"]
     assert {text.lower() for text in browser.texts("tr.hit mark")} == {"due"}
     browser.run("document.activeElement.blur()")
     browser.press("j", ENTER)
     browser.wait("location.pathname.startsWith('/session/')")
-    place = f"call={found[0]['call']}" if found[0]["call"] else f"line={found[0]['line']}"
-    assert browser.run("return location.pathname") == f"/session/{found[0]['session']}"
-    assert place in browser.run("return location.search")
+    parameter = f"call={matches[0]['call']}" if matches[0]["call"] else f"line={matches[0]['line']}"
+    assert browser.run("return location.pathname") == f"/session/{matches[0]['session']}"
+    assert parameter in browser.run("return location.search")
     browser.open("/sessions?q=due&in=message", "tr.hit")
     messages = command_rows("search", "due", "--in", "message", sample.archive())
     assert browser.texts("[data-test=count]") == [f"{len(messages)} matches"]

@@ -22,8 +22,8 @@ DAMAGED = "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463"
 TOOLSPAN = [sys.executable, "-m", "toolspan"]
 
 
-class Place(NamedTuple):
-    """A server on an archive of its own, and programs that find it."""
+class UiServer(NamedTuple):
+    """A server on a copy of the sample archive, and commands that find it."""
 
     archive: Path
     workspace: ClaudeFolder
@@ -31,10 +31,10 @@ class Place(NamedTuple):
     env: Mapping[str, str]
 
     @contextlib.contextmanager
-    def start(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run a command that finds the server, and end it with the context."""
         with subprocess.Popen(
-            [*TOOLSPAN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [*TOOLSPAN, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=self.env, cwd=self.workspace.folder,
         ) as process:  # fmt: skip
             try:
@@ -44,8 +44,8 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("place")
+def ui_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiServer]:
+    folder = tmp_path_factory.mktemp("ui")
     archive = folder / "archive"
     shutil.copytree(sample.archive(), archive)
     (folder / "work").mkdir()
@@ -56,14 +56,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     workspace.builder.write(archive / "claude" / "projects" / "-work" / f"{workspace.builder.session_id}.jsonl")
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder / "run"), "CLAUDE_CONFIG_DIR": str(archive / "claude")}
     with running(folder / "run", archive) as server:
-        yield Place(archive, workspace, server, {**env, "HOME": str(folder)})
+        yield UiServer(archive, workspace, server, {**env, "HOME": str(folder)})
 
 
 @pytest.fixture(scope="module")
-def page(open_browser: Callable[[], Browser], place: Place) -> Browser:
-    started = open_browser()
-    started.sign_in(place.server)
-    return started
+def page(open_browser: Callable[[], Browser], ui_server: UiServer) -> Browser:
+    browser = open_browser()
+    browser.sign_in(ui_server.server)
+    return browser
 
 
 def call(name: str, tool: str, **tool_input: str) -> bytes:
@@ -82,9 +82,9 @@ def next_row(process: subprocess.Popen[bytes]) -> Any:
     return json.loads(process.stdout.readline())
 
 
-def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, page: Browser) -> None:
+def test_a_question_of_a_running_session_is_answered_in_the_page(ui_server: UiServer, page: Browser) -> None:
     page.open("/live", ".live h1")
-    with place.start("exec", "--approve", "web") as process:
+    with ui_server.start("exec", "--approve", "web") as process:
         send(process, call("toolu_1", "Bash", command="touch made && echo '<img src=x onerror=alert(1)>'"))
         page.wait("document.querySelector('[data-test=question]')")
         assert "touch made && echo '<img src=x" in page.texts("[data-test=question] .code")[0]
@@ -95,7 +95,7 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         page.press("j", "a")
         row = next_row(process)
         assert (row["tool_use_id"], row["is_error"]) == ("toolu_1", False)
-        assert (place.workspace.folder / "made").exists()
+        assert (ui_server.workspace.folder / "made").exists()
         page.wait("!document.querySelector('[data-test=question]') && !document.title.startsWith('(')")
 
         send(process, call("toolu_2", "Bash", command="touch never"))
@@ -105,7 +105,7 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         row = next_row(process)
         assert row["is_error"]
         assert "use the other folder" in json.dumps(row)
-        assert not (place.workspace.folder / "never").exists()
+        assert not (ui_server.workspace.folder / "never").exists()
 
         send(process, call("toolu_3", "Bash", command="git init -q one"))
         page.wait("document.querySelector('[data-test=question] .always')")
@@ -113,8 +113,8 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(place: Place, p
         page.press("j", "s")
         assert not next_row(process)["is_error"]
         send(process, call("toolu_4", "Bash", command="git init -q two"))
-        assert not next_row(process)["is_error"]  # nobody was asked
-        assert (place.workspace.folder / "two").is_dir()
+        assert not next_row(process)["is_error"]  # no question
+        assert (ui_server.workspace.folder / "two").is_dir()
 
         send(process, call("toolu_5", "Bash", command="touch gone"))
         page.wait("document.querySelector('[data-test=question]')")
@@ -128,11 +128,11 @@ def permission_request(**fields: object) -> bytes:
     return json.dumps({**request, "tool_input": {"command": "make"}, **fields}).encode()
 
 
-def test_a_permission_request_of_the_client_is_answered_in_the_page(place: Place, page: Browser) -> None:
+def test_a_permission_request_of_the_client_is_answered_in_the_page(ui_server: UiServer, page: Browser) -> None:
     page.open("/live", ".live h1")
     page.wait("document.querySelector('.live [data-test=running]')")
     for button, expected in (("allow", {"behavior": "allow"}), ("deny", {"behavior": "deny"})):
-        with place.start("hook", "approve") as process:
+        with ui_server.start("hook", "approve") as process:
             assert process.stdin is not None
             process.stdin.write(permission_request())
             process.stdin.close()
@@ -145,25 +145,27 @@ def test_a_permission_request_of_the_client_is_answered_in_the_page(place: Place
         page.wait("!document.querySelector('[data-test=question]')")
 
 
-def test_without_a_page_nobody_waits_for_an_answer(tmp_path: Path) -> None:
+def test_calls_are_denied_without_waiting_if_no_page_is_open(tmp_path: Path) -> None:
     env = {**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
 
-    def run(*words: str, given: bytes) -> bytes:
-        done = subprocess.run([*TOOLSPAN, *words], input=given, capture_output=True, env=env, check=True, timeout=60)
-        return done.stdout
+    def run(*arguments: str, stdin: bytes) -> bytes:
+        result = subprocess.run(
+            [*TOOLSPAN, *arguments], input=stdin, capture_output=True, env=env, check=True, timeout=60
+        )
+        return result.stdout
 
     question = call("t", "Bash", command="touch x")
-    row = json.loads(run("exec", "--approve", "web", "--cwd", str(tmp_path), given=question))
+    row = json.loads(run("exec", "--approve", "web", "--cwd", str(tmp_path), stdin=question))
     assert row["is_error"]
     assert not (tmp_path / "x").exists()
-    assert run("hook", "approve", given=permission_request()) == b""
+    assert run("hook", "approve", stdin=permission_request()) == b""
     with running(tmp_path / "run", sample.archive()):  # a server, but no page
-        assert run("hook", "approve", given=permission_request()) == b""
-        assert run("hook", "approve", given=b"nonsense") == b""
+        assert run("hook", "approve", stdin=permission_request()) == b""
+        assert run("hook", "approve", stdin=b"nonsense") == b""
 
 
-def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, page: Browser) -> None:
-    rows = sorted(command_rows("files", place.archive, "--limit", "0"), key=lambda row: row["last"], reverse=True)
+def test_files_show_the_numbers_of_the_command_and_open_a_history(ui_server: UiServer, page: Browser) -> None:
+    rows = sorted(command_rows("files", ui_server.archive, "--limit", "0"), key=lambda row: row["last"], reverse=True)
     page.open("/files", "table.rows tbody tr.link")
     assert page.texts("[data-test=count]") == [f"{len(rows)} files"]
     assert page.texts("tbody tr.link td:nth-child(3)") == [str(row["changes"]) for row in rows]
@@ -171,7 +173,7 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, 
     page.open("/files?q=plan.md", "table.rows tbody tr.link")
     page.press("j", "\ue007")
     page.wait("document.querySelector('.file .points')")
-    (history,) = command_rows("files", place.workspace.path("plan.md"), place.archive, "--contents")
+    (history,) = command_rows("files", ui_server.workspace.path("plan.md"), ui_server.archive, "--contents")
     assert len(page.texts(".points li")) == len(history["points"]) == 4
     page.wait("document.querySelector('.file .at .code')?.innerText.trim()")
     assert page.texts(".file .at .code") == ["<b>three</b>"]
@@ -185,29 +187,31 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(place: Place, 
     )
     page.wait("document.querySelector('.file .at').innerText.includes('did not exist')")
     calls = [point["call"] for point in history["points"]]
-    page.open(f"/files?path={place.workspace.path('plan.md')}&at={calls[3]}&from={calls[1]}&show=compare", ".difflines")
+    page.open(
+        f"/files?path={ui_server.workspace.path('plan.md')}&at={calls[3]}&from={calls[1]}&show=compare", ".difflines"
+    )
     assert page.texts(".diff-removed .line") == ["one"]
     assert page.texts(".diff-added .line") == ["<b>three</b>"]
     assert page.barriers() == []
     assert page.problems() == []
 
 
-def test_a_file_is_restored_after_a_question_and_what_was_there_is_kept(place: Place, page: Browser) -> None:
-    (history,) = command_rows("files", place.workspace.path("plan.md"), place.archive, "--contents")
-    page.open(f"/files?path={place.workspace.path('plan.md')}&at={history['points'][1]['call']}", ".file .at .code")
+def test_a_file_is_restored_after_a_question_and_what_was_there_is_kept(ui_server: UiServer, page: Browser) -> None:
+    (history,) = command_rows("files", ui_server.workspace.path("plan.md"), ui_server.archive, "--contents")
+    page.open(f"/files?path={ui_server.workspace.path('plan.md')}&at={history['points'][1]['call']}", ".file .at .code")
     page.click("[data-key=restore]")
     page.wait("document.querySelector('dialog .difflines')")
     assert page.texts("dialog .diff-added .line") == ["one"]
-    assert place.workspace.content("plan.md") == "<b>three</b>\n"
+    assert ui_server.workspace.content("plan.md") == "<b>three</b>\n"
     assert page.barriers() == []
     page.click("[data-test=confirm]")
     page.wait("document.querySelector('[data-test=restored]')")
-    assert place.workspace.content("plan.md") == "one\n"
-    assert place.workspace.content("plan.md.before-restore") == "<b>three</b>\n"
+    assert ui_server.workspace.content("plan.md") == "one\n"
+    assert ui_server.workspace.content("plan.md.before-restore") == "<b>three</b>\n"
 
 
-def test_a_damaged_session_is_repaired_in_a_copy(place: Place, page: Browser) -> None:
-    reports = command_rows("doctor", place.archive)
+def test_a_damaged_session_is_repaired_in_a_copy(ui_server: UiServer, page: Browser) -> None:
+    reports = command_rows("doctor", ui_server.archive)
     bad = sorted((row for row in reports if not row["healthy"]), key=lambda row: DAMAGED not in row["file"])
     page.open("/doctor", "table.rows tbody tr.link")
     assert page.texts("[data-test=count]") == [f"{len(reports)} files checked"]
@@ -231,8 +235,8 @@ def test_a_damaged_session_is_repaired_in_a_copy(place: Place, page: Browser) ->
     assert page.problems() == []
 
 
-def test_a_session_is_shared_after_a_preview_of_what_is_replaced(place: Place, page: Browser) -> None:
-    (file,) = place.archive.rglob(f"{DAMAGED}.jsonl")
+def test_a_session_is_shared_after_a_preview_of_what_is_replaced(ui_server: UiServer, page: Browser) -> None:
+    (file,) = ui_server.archive.rglob(f"{DAMAGED}.jsonl")
     replaced = command_rows("export", file, "--redact", "--preview")
     page.open(f"/doctor?session={DAMAGED}&tab=share&format=markdown", "[data-test=replacements]")
     values = len({row["placeholder"] for row in replaced})

@@ -1,4 +1,4 @@
-"""`toolspan ui` as a process: who is let in, what it answers, how it starts twice and stops."""
+"""`toolspan ui` as a process: access, answers, a second start, and the end."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_an_address_sets_once_a_strict_cookie_that_opens_the_page(server: Server
     assert server.request("/api/sessions", Authorization=f"Bearer {token}")[0] == 403
     status, headers, _ = server.request(f"/session/x?call=y&token={token}")
     assert (status, headers["location"]) == (303, "/session/x?call=y")
-    again = server.request(f"/?token={token}")
-    assert again[0] == 403
-    assert "set-cookie" not in again[1]
-    assert b"toolspan ui" in again[2]
+    second = server.request(f"/?token={token}")
+    assert second[0] == 403
+    assert "set-cookie" not in second[1]
+    assert b"toolspan ui" in second[2]
     cookie = headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
@@ -71,20 +71,20 @@ def test_every_change_needs_host_origin_cookie_and_page_token(server: Server, pa
     cookie = headers["set-cookie"].partition(";")[0]
     page = server.request("/", Cookie=cookie)[2].decode()
     token = page.partition('name="toolspan-token" content="')[2].partition('"')[0]
-    good = {"Cookie": cookie, "X_Toolspan_Token": token}
+    valid = {"Cookie": cookie, "X_Toolspan_Token": token}
 
     def post(**changes: str) -> int:
-        given = {name: text for name, text in {**good, **changes}.items() if text}
-        return server.request(f"/api/{path}", "POST", '{"behavior": 1}', **given)[0]
+        headers = {name: text for name, text in {**valid, **changes}.items() if text}
+        return server.request(f"/api/{path}", "POST", '{"behavior": 1}', **headers)[0]
 
-    assert post() == 400  # the body is wrong, but the request was let in
+    assert post() == 400  # the body is invalid, but the request is accepted
     assert post(Host="evil.example") == 421
     assert post(Origin="http://evil.example") == 403
     assert post(Cookie="") == 403
     assert post(Cookie=cookie[:-1]) == 403
     assert post(X_Toolspan_Token="") == 403
     assert post(X_Toolspan_Token=server.token) == 403
-    assert server.request(f"/api/{path}", "PUT", "{}", **good)[0] in (404, 405)
+    assert server.request(f"/api/{path}", "PUT", "{}", **valid)[0] in (404, 405)
 
 
 def test_another_address_needs_the_token_and_is_only_used_when_named(tmp_path: Path) -> None:

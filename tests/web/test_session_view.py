@@ -130,9 +130,9 @@ def _drag(page: Browser, selector: str, start: float, end: float) -> None:
 
 def test_a_session_shows_the_numbers_and_calls_of_the_command(page: Browser, archive: Path) -> None:
     page.open(f"/session/{AGENTS}", ".item.call")
-    [shown] = command_rows("show", "--session", AGENTS, archive)
+    [session] = command_rows("show", "--session", AGENTS, archive)
     counts = dict(text.rsplit(" ", 1) for text in page.texts(".chip"))
-    assert counts == {f"{_symbol(state)} {state.replace('_', ' ')}": str(n) for state, n in _states(shown).items()}
+    assert counts == {f"{_symbol(state)} {state.replace('_', ' ')}": str(n) for state, n in _states(session).items()}
     rows = _calls(archive, AGENTS)
     assert sorted(page.texts(".item.call .tool")) == sorted(str(row["tool"]) for row in rows)
     assert page.texts(".item.agent b") == ["Explore", "Explore", "general-purpose"]
@@ -146,8 +146,8 @@ def test_a_session_shows_the_numbers_and_calls_of_the_command(page: Browser, arc
     assert page.problems() == []
 
 
-def _states(shown: dict[str, dict[str, dict[str, int]]]) -> dict[str, int]:
-    return shown["session"]["calls"]
+def _states(session: dict[str, dict[str, dict[str, int]]]) -> dict[str, int]:
+    return session["session"]["calls"]
 
 
 def _symbol(state: str) -> str:
@@ -156,14 +156,14 @@ def _symbol(state: str) -> str:
 
 def test_keys_go_from_failure_to_failure_and_open_the_call(page: Browser, archive: Path) -> None:
     page.open(f"/session/{AGENTS}", ".item.call")
-    wrong = [row["id"] for row in _calls(archive, AGENTS) if row["state"] in ("failed", "timed_out")]
+    failures = [row["id"] for row in _calls(archive, AGENTS) if row["state"] in ("failed", "timed_out")]
     visited = []
-    for _ in wrong:
+    for _ in failures:
         before = page.run("return location.search")
         page.press("n")
         page.wait(f"location.search !== {json.dumps(before)}")
         visited.append(page.run("return new URLSearchParams(location.search).get('call')"))
-    assert sorted(visited) == sorted(wrong)
+    assert sorted(visited) == sorted(failures)
     page.press("p")
     page.wait(f"location.search.includes('{visited[-2]}')")
     page.press("k", "j")
@@ -183,7 +183,7 @@ def test_dragging_selects_a_range_and_the_wheel_zooms(page: Browser) -> None:
     start, end = map(int, page.run("return new URLSearchParams(location.search).get('range')").split("~"))
     columns = page.server.get(f"session/{AGENTS}/timeline")["calls"]
     times = zip(columns["start"], columns["end"], strict=True)
-    inside = sum(at <= end and (done if done is not None else at) >= start for at, done in times)
+    inside = sum(at <= end and (finished if finished is not None else at) >= start for at, finished in times)
     assert f"{inside} calls" in page.texts("[data-test=range]")[0]
     assert len(page.texts(".item.call")) == inside
     page.press("\ue00c")

@@ -29,11 +29,11 @@ def test_sessions_and_usage_show_the_same_tokens_for_a_client_whose_input_contai
     with running(tmp_path / "ui", tmp_path / "codex") as server:
         browser = open_browser()
         browser.sign_in(server)
-        shown = []
+        totals = []
         for path in ("/sessions", "/usage?metric=tokens"):
             browser.open(path, "[data-test=tokens]")
-            shown += browser.texts("[data-test=tokens]")
-        assert shown == ["5.1k tokens", "5.1k tokens"]
+            totals += browser.texts("[data-test=tokens]")
+        assert totals == ["5.1k tokens", "5.1k tokens"]
 
 
 def test_order_and_filters_are_in_the_address(browser: Browser) -> None:

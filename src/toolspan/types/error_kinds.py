@@ -133,7 +133,7 @@ ADVICE: dict[ErrorKind, Advice] = {
     ),
     "classifier_denied": Advice("Auto mode considered the call unsafe", "Allow it with a rule if it is safe", "ask"),
     "not_granted": Advice(
-        "The call needed approval, and nobody was there to give it",
+        "The call needed approval, and there was no user to ask",
         "Add an allow rule, or run the session where you can answer",
         "ask",
     ),

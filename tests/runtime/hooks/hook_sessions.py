@@ -23,8 +23,8 @@ from toolspan.runtime.settings.load import parse_settings
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nowhere"}
 
 
-def says(answer: object) -> dict[str, object]:
-    text = answer if isinstance(answer, str) else json.dumps(answer)
+def says(output: object) -> dict[str, object]:
+    text = output if isinstance(output, str) else json.dumps(output)
     return command(f"printf '%s\\n' {shlex.quote(text)}")
 
 

@@ -25,9 +25,11 @@ from toolspan.types.decision import Allow, Deny
 pytestmark = pytest.mark.anyio
 
 
-async def verdict(answer: str, point: HookPoint, *, continues: bool = False) -> tuple[HookOutput, Mapping[str, object]]:
+async def verdict(
+    response: str, point: HookPoint, *, continues: bool = False
+) -> tuple[HookOutput, Mapping[str, object]]:
     async def ask(question: str, model: str | None) -> str:
-        return answer
+        return response
 
     handler = PromptHandler(spec=PromptSpec(prompt="May it?", continue_on_block=continues), ask_model=ask)
     supervisor = ProcessSupervisor()  # nothing is started in it
@@ -67,29 +69,29 @@ ENDS = {"continue": False, "stopReason": "why not"}
 async def test_refusal_of_a_model_has_the_format_of_the_hook_point(
     point: HookPoint, expected: dict[str, object]
 ) -> None:
-    output, answer = await verdict(NO, point)
+    output, response = await verdict(NO, point)
 
-    assert (output.exit_code, answer) == (0, expected)
+    assert (output.exit_code, response) == (0, expected)
     _, continuing = await verdict(NO, point, continues=True)
     assert "continue" not in continuing
 
 
 @requirement("hooks.prompt")
 async def test_impossible_condition_does_not_keep_a_turn_running() -> None:
-    _, answer = await verdict('{"ok": false, "reason": "x", "impossible": true}', "Stop")
+    _, output = await verdict('{"ok": false, "reason": "x", "impossible": true}', "Stop")
 
-    assert answer == {}
+    assert output == {}
 
 
 @requirement("hooks.prompt")
 async def test_verdict_may_be_surrounded_by_text_but_must_exist() -> None:
     output, _ = await verdict('Well, {"ok": true} I think.', "Stop")
     assert (output.status, output.stdout) == ("ended", "")
-    _, answer = await verdict('{"ok": 0}', "Stop")
-    assert answer["reason"] == "A hook's model said no"  # only true is a yes
+    _, response = await verdict('{"ok": 0}', "Stop")
+    assert response["reason"] == "A hook's model said no"  # only true is a yes
     for text in ("perhaps", "{}", "[1]", '{"ok'):
         output, _ = await verdict(text, "Stop")
-        assert (output.status, output.problem) == ("failed", f"the model gave no verdict: {text!r}")
+        assert (output.status, output.problem) == ("failed", f"the model gave no valid answer: {text!r}")
 
 
 @requirement("hooks.mcp")
@@ -134,30 +136,30 @@ async def test_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
         ]
         request = await runner.run_permission_request(event)
 
-    assert all(answer.reports == () and not answer.feedback for answer in answers)
+    assert all(output.reports == () and not output.feedback for output in answers)
     assert (request.decision, request.reports) == (None, ())
     assert not (tmp_path / "asked").exists()
 
 
 @requirement("hooks.after")
 async def test_failure_handler_gets_the_error_and_can_add_context(tmp_path: Path) -> None:
-    answer = {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": "try make -k"}}
-    block = at("PostToolUseFailure", command(f"cat > told; echo '{json.dumps(answer)}'"))
+    output = {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": "try make -k"}}
+    block = at("PostToolUseFailure", command(f"cat > input; echo '{json.dumps(output)}'"))
     event = tool_event("Bash", tmp_path, command="make")
     async with hooks(tmp_path, block) as runner:
         after = await runner.run_post_tool_use_failure(event)
 
-    payload = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
+    payload = json.loads((tmp_path / "input").read_text(encoding="utf-8"))
     assert (payload["hook_event_name"], payload["error"], payload["is_interrupt"]) == ("PostToolUseFailure", "", False)
     assert after.contexts == ("try make -k",)
 
 
 @requirement("hooks.told")
 async def test_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> None:
-    async with hooks(tmp_path, at("PreToolUse", command("cat > told"))) as runner:
+    async with hooks(tmp_path, at("PreToolUse", command("cat > input"))) as runner:
         await runner.run_pre_tool_use(tool_event("mcp__db__query", tmp_path, half="\ud83d"))
 
-    payload = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
+    payload = json.loads((tmp_path / "input").read_text(encoding="utf-8"))
     assert payload["tool_input"] == {"half": "\ud83d"}
     assert payload["mcp_server"] == {"name": "db", "source": "dynamic"}
 
@@ -180,9 +182,9 @@ async def test_older_clients_use_the_reason_of_the_last_denial(tmp_path: Path) -
 
 @requirement("hooks.answers")
 async def test_output_for_another_point_or_version_is_an_error() -> None:
-    def parse(answer: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
+    def parse(output: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
         parser = HookOutputParser("PreToolUse", "cmd", "Bash", profile(version).hooks)
-        return parser.parse_hook_output(HookOutput(stdout=json.dumps(answer), stderr="no", exit_code=code))
+        return parser.parse_hook_output(HookOutput(stdout=json.dumps(output), stderr="no", exit_code=code))
 
     other = {"hookSpecificOutput": {"hookEventName": "PostToolUse"}}
     assert "expected 'PreToolUse' but got 'PostToolUse'" in (parse(other).error or "")

@@ -48,12 +48,12 @@ async def test_async_handler_that_objects_wakes_the_model_with_its_message(tmp_p
         after = await runner.run_post_tool_use(tool_event(folder=tmp_path))
         requested = await runner.wait_for_wake_request()
         wake = await runner.collect_wake_requests()
-        again = await runner.wait_for_wake_request()
+        second = await runner.wait_for_wake_request()
 
     assert (after.feedback, after.contexts) == ((), ())
     assert wake.wake_messages == (NOTICE.format("PostToolUse:Bash", "the build broke\n"),)
     assert [(report.point, report.exit_code) for report in wake.reports] == [("PostToolUse", 2)]
-    assert (requested, again) == (True, False)
+    assert (requested, second) == (True, False)
 
 
 @requirement("hooks.rewake")
@@ -118,13 +118,13 @@ async def test_async_handler_past_its_timeout_is_terminated() -> None:
 
 @requirement("hooks.async")
 async def test_context_of_an_async_handler_is_added_later_and_its_decision_ignored(tmp_path: Path) -> None:
-    answer = {
+    output = {
         "continue": False,
         "decision": "block",
         "systemMessage": "for you",
         "hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "slow facts"},
     }
-    (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
+    (tmp_path / "answer").write_text(json.dumps(output), encoding="utf-8")
     block = {**at("PostToolUse", {**command("cat answer"), "async": True}), **at("UserPromptSubmit", command("true"))}
     async with hooks(tmp_path, block) as runner:
         await runner.run_post_tool_use(tool_event(folder=tmp_path))
@@ -146,7 +146,7 @@ async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path:
 
     assert before.decision is None
     assert [(report.outcome, report.text) for report in before.reports] == [
-        ("error", f"Failed to run: there is no {whom} here that could be asked")
+        ("error", f"Failed to run: there is no {whom} to ask here")
     ]
 
 
@@ -217,14 +217,14 @@ async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path:
     (tmp_path / "a/.env").write_text("export HERE=a ONLY=a\n", encoding="utf-8")
     (tmp_path / "b/.env").write_text("export HERE=b\n", encoding="utf-8")
     root = f"'{tmp_path}'"
-    line = f'cat >> {root}/told; cat .env >> "$CLAUDE_ENV_FILE"; echo no >&2; exit 2'
+    line = f'cat >> {root}/input; cat .env >> "$CLAUDE_ENV_FILE"; echo no >&2; exit 2'
     show = 'echo "$HERE/$ONLY"'
     async with session(tmp_path, at("CwdChanged", command(line))) as conversation:
         first = await output(conversation, f"cd a; {show}")
         payload = [await output(conversation, f"{show}{move}") for move in ("; cd ../b", "")]
 
     assert [first, *payload] == ["/", "a/a", "b/"]
-    rows = (tmp_path / "told").read_text(encoding="utf-8").splitlines()
+    rows = (tmp_path / "input").read_text(encoding="utf-8").splitlines()
     assert [(row["old_cwd"], row["new_cwd"]) for row in map(json.loads, rows)] == [
         (str(tmp_path), str(tmp_path / "a")),
         (str(tmp_path / "a"), str(tmp_path / "b")),

@@ -71,9 +71,9 @@ async def test_equal_handlers_are_run_once(tmp_path: Path) -> None:
 @requirement("hooks.settings-parallel")
 async def test_handlers_of_one_point_run_concurrently(tmp_path: Path) -> None:
     # Each opens a pipe that only the other one opens at its other end.
-    both = ("mkfifo p 2>/dev/null; mkfifo q 2>/dev/null; ", "; echo met")
-    first = command(both[0] + "echo 1 > p; read x < q" + both[1])
-    other = command(both[0] + "read x < p; echo 1 > q" + both[1])
+    parts = ("mkfifo p 2>/dev/null; mkfifo q 2>/dev/null; ", "; echo met")
+    first = command(parts[0] + "echo 1 > p; read x < q" + parts[1])
+    other = command(parts[0] + "read x < p; echo 1 > q" + parts[1])
 
     async with hooks(tmp_path, at("PreToolUse", first, other)) as runner:
         before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
@@ -209,12 +209,12 @@ async def test_handler_with_a_rule_never_runs_without_a_call(tmp_path: Path) -> 
 
 @requirement("hooks.told")
 async def test_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> None:
-    keep = command("cat > told.json; env > env; pwd > where")
+    keep = command("cat > input.json; env > env; pwd > where")
 
     async with hooks(tmp_path, at("PreToolUse", keep)) as runner:
         await runner.run_pre_tool_use(tool_event("Bash", tmp_path, command="echo hi"))
 
-    assert json.loads((tmp_path / "told.json").read_bytes()) == {
+    assert json.loads((tmp_path / "input.json").read_bytes()) == {
         "session_id": "the-session",
         "transcript_path": str(tmp_path / "t.jsonl"),
         "cwd": str(tmp_path),
@@ -233,12 +233,12 @@ async def test_command_gets_the_call_and_the_session_as_json(tmp_path: Path) -> 
 
 @requirement("hooks.told")
 async def test_older_clients_send_fewer_fields(tmp_path: Path) -> None:
-    keep = command("cat > told.json")
+    keep = command("cat > input.json")
 
     async with hooks(tmp_path, at("PreToolUse", keep), version="2.0.65") as runner:
         await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
-    payload = json.loads((tmp_path / "told.json").read_bytes())
+    payload = json.loads((tmp_path / "input.json").read_bytes())
     assert "prompt_id" not in payload
     assert "effort" not in payload
 

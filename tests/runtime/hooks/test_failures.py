@@ -102,7 +102,7 @@ async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
 
     assert isinstance(before.decision, Deny)
     assert prompt.feedback
-    assert not stop.feedback  # a turn that could never end would guard nothing
+    assert not stop.feedback  # otherwise the turn would never end
 
 
 @requirement("hooks.settings-fail-closed")
@@ -168,7 +168,7 @@ async def test_handlers_at_the_end_of_a_session_have_a_short_timeout(tmp_path: P
 
 @tool
 async def act() -> str:
-    """Do something."""
+    """Return a text."""
     return "done"
 
 
@@ -176,53 +176,53 @@ def crash(call: Call) -> None:
     raise KeyError("command")
 
 
-class Mute(Exception):  # noqa: N818 - it has no words
+class Mute(Exception):  # noqa: N818 - not an error of its own
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no message")
 
 
-def crash_without_words(call: Call) -> None:
+def crash_without_message(call: Call) -> None:
     raise Mute
 
 
-def nonsense(call: Call) -> object:
+def return_number(call: Call) -> object:
     return False
 
 
-def refuse_in_words(call: Call) -> object:
+def return_text(call: Call) -> object:
     return "no, never"
 
 
-def speak_as_if_it_had_run(call: Call) -> object:
+def return_post_tool_effects(call: Call) -> object:
     return HookEffects(stop="no, never")
 
 
-def hollow(call: Call) -> object:
+def return_empty_decision(call: Call) -> object:
     return PreToolDecision(decision=False)  # type: ignore[arg-type]
 
 
-def one_word_for_many(call: Call) -> object:
+def return_text_as_contexts(call: Call) -> object:
     return PreToolDecision(contexts="no")  # type: ignore[arg-type]
 
 
 WRONG = [
-    crash, crash_without_words, nonsense, refuse_in_words, speak_as_if_it_had_run, hollow,
-    one_word_for_many,
+    crash, crash_without_message, return_number, return_text, return_post_tool_effects, return_empty_decision,
+    return_text_as_contexts,
 ]  # fmt: skip
 
 
 @requirement("hooks.mute")
 @requirement("hooks.fail-closed")
 @pytest.mark.parametrize("handler", WRONG)
-@pytest.mark.parametrize(("closed", "wanted"), [(True, "hook"), (False, "done")])
+@pytest.mark.parametrize(("closed", "expected"), [(True, "hook"), (False, "done")])
 async def test_failing_function_denies_the_call_only_with_fail_closed(
-    handler: Callable[[Call], None], closed: bool, wanted: str
+    handler: Callable[[Call], None], closed: bool, expected: str
 ) -> None:
     hooks = Hooks(fail_closed=closed)
     hooks.pre_tool_use("act")(handler)
     (result,) = await Runner([act], hooks=hooks).run([call("a", "act")])
 
-    assert wanted in result.text
+    assert expected in result.text
     assert bool(result.is_error) is closed
 
 
@@ -240,11 +240,11 @@ async def test_invalid_answer_to_a_permission_request_denies_the_call(handler: C
 
 @requirement("hooks.answers-per-point")
 @pytest.mark.parametrize(
-    "answer", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
+    "output", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
 )
-async def test_invalid_answer_after_a_call_is_reported_and_the_result_kept(answer: object) -> None:
+async def test_invalid_answer_after_a_call_is_reported_and_the_result_kept(output: object) -> None:
     hooks, events = Hooks(), list[LiveEvent]()
-    hooks.post_tool_use("act")(lambda call, event: cast("str", answer))
+    hooks.post_tool_use("act")(lambda call, event: cast("str", output))
     async with Runner([act], hooks=hooks, direct=[events.append]) as runner:
         (result,) = await runner.run([call("a", "act")])
 

@@ -81,9 +81,9 @@ def test_hooks_of_an_agent_last_while_it_works_and_hooks_of_a_skill_from_its_lau
         [use("Skill", skill="doit")], [use("Skill", skill="doit")],
         [bash("true")], [bash("true")], say("Done."),
     ]  # fmt: skip
-    done = run_agent(tmp_path, script)
+    result = run_agent(tmp_path, script)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Done.\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "Done.\n", "")
     assert sorted(logged_runs(log)[:2]) == [
         ("agent", "PreToolUse", "helper"), ("stop", "SubagentStop", "helper"),
     ]  # fmt: skip
@@ -96,19 +96,19 @@ def test_hooks_of_an_agent_last_while_it_works_and_hooks_of_a_skill_from_its_lau
 def test_skill_hooks_of_an_untrusted_project_are_ignored(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(tmp_path / "work/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
-    done = run_agent(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
+    result = run_agent(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
 
-    assert (done.returncode, logged_runs(log)) == (0, [])
-    assert "SKILL.md: ignoring the hooks of this untrusted folder" in done.stderr
+    assert (result.returncode, logged_runs(log)) == (0, [])
+    assert "SKILL.md: ignoring the hooks of this untrusted folder" in result.stderr
 
 
 @requirement("hooks.heads")
 def test_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None:
     broken = SKILL.format(log="x").replace("type: command", "type: commando")
     write(tmp_path / "home/.claude/skills/doit/SKILL.md", broken)
-    done = run_agent(tmp_path, [[use("Skill", skill="doit")], say("I could not.")])
+    result = run_agent(tmp_path, [[use("Skill", skill="doit")], say("I could not.")])
 
-    assert done.stdout == "I could not.\n"
+    assert result.stdout == "I could not.\n"
     write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log="x") + "\n")
     assert load_agent_definitions([tmp_path / "home/.claude/agents"]).definitions == ()
 
@@ -116,15 +116,15 @@ def test_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None:
 @requirement("hooks.heads")
 def test_program_can_build_the_hooks_of_agents(tmp_path: Path) -> None:
     write(tmp_path / "helper.md", AGENT.format(log="x"))
-    own = Hooks()
+    hooks = Hooks()
     requests: list[object] = []
 
     def make(block: object, path: Path) -> HookRunner:
         requests.append((sorted(block) if isinstance(block, dict) else None, path.name))
-        return own
+        return hooks
 
     (definition,) = load_agent_definitions([tmp_path], make).definitions
-    assert definition.hooks is own
+    assert definition.hooks is hooks
     assert requests == [(["PreToolUse", "Stop"], "helper.md")]
 
 

@@ -222,9 +222,9 @@ def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]
     block = {"PreToolUse": [{"matcher": "Bash", "hooks": [handler]}]}
     (folder / "s.json").write_text(json.dumps({"hooks": block}), encoding="utf-8")
     payload = ("--setting-sources", "", "--output-format", "stream-json")
-    done = run_agent(folder, script, "--settings", "../s.json", *payload)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0, done.stderr
+    result = run_agent(folder, script, "--settings", "../s.json", *payload)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr
     results = [
         block
         for row in rows

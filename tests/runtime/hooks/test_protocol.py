@@ -13,8 +13,8 @@ from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Deny
 
 
-def parse(answer: object, code: int = 0, point: HookPoint = "PreToolUse", **more: str) -> HookResponse:
-    text = answer if isinstance(answer, str) else json.dumps(answer)
+def parse(response: object, code: int = 0, point: HookPoint = "PreToolUse", **more: str) -> HookResponse:
+    text = response if isinstance(response, str) else json.dumps(response)
     values = profile(more.get("version", "2.1.325")).hooks
     output = HookOutput(stdout=text, stderr=more.get("stderr", ""), exit_code=code)
     return HookOutputParser(point, "cmd", "Bash", values).parse_hook_output(output)
@@ -26,7 +26,7 @@ def pre(**fields: object) -> dict[str, object]:
 
 @requirement("hooks.answers")
 @pytest.mark.parametrize(
-    ("answer", "decision"),
+    ("output", "decision"),
     [
         (pre(permissionDecision="allow", permissionDecisionReason="y"), Allow("y", "hook")),
         (pre(permissionDecision="deny", permissionDecisionReason="n"), Deny("n", "hook")),
@@ -38,8 +38,8 @@ def pre(**fields: object) -> dict[str, object]:
         ({}, None),
     ],
 )
-def test_json_output_decides_in_its_current_and_its_older_form(answer: object, decision: object) -> None:
-    assert parse(answer).decision == decision
+def test_json_output_decides_in_its_current_and_its_older_form(output: object, decision: object) -> None:
+    assert parse(output).decision == decision
 
 
 @requirement("hooks.answers")
@@ -102,9 +102,9 @@ def test_older_clients_ignore_ask_and_use_a_new_input_only_with_a_decision() -> 
 
 @requirement("hooks.answers")
 def test_json_output_can_end_the_turn_and_show_a_message() -> None:
-    answer = {"continue": False, "stopReason": "enough", "systemMessage": "hello"}
+    output = {"continue": False, "stopReason": "enough", "systemMessage": "hello"}
 
-    assert parse(answer) == HookResponse(stop="enough", message="hello", is_json=True)
+    assert parse(output) == HookResponse(stop="enough", message="hello", is_json=True)
 
 
 @requirement("hooks.answers")

@@ -30,23 +30,23 @@ pytestmark = pytest.mark.anyio
 
 @tool()
 def echo(word: str) -> str:
-    """Say it again."""
+    """Return the word."""
     return word
 
 
 ASK_ALWAYS = PolicyStack(fallback=lambda _request: Ask())
 
 
-def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
+def make_session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
     version = str(more.pop("version", "2.1.325"))
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
-    made = load_hooks(merge_settings([layer], trusted=True), profile(version))
+    loaded = load_hooks(merge_settings([layer], trusted=True), profile(version))
     tools: list[Tool] = [echo]
     return Session(
         cwd=tmp_path,
         tools=tools,
         profile=version,
-        hooks=made.hooks,
+        hooks=loaded.hooks,
         **{"transcript": tmp_path / "t.jsonl", "permissions": Permissions.allow_all(), **more},  # type: ignore[arg-type]
     )
 
@@ -65,26 +65,26 @@ def lines(tmp_path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def attached(tmp_path: Path) -> list[dict[str, object]]:
+def hook_attachments(tmp_path: Path) -> list[dict[str, object]]:
     items = []
     for line in lines(tmp_path):
-        first = line.get("attachment")
-        if isinstance(first, dict):
-            items.append({k: v for k, v in first.items() if k not in ("durationMs", "command")})
+        attachment = line.get("attachment")
+        if isinstance(attachment, dict):
+            items.append({k: v for k, v in attachment.items() if k not in ("durationMs", "command")})
     return items
 
 
-def texts(made: Session) -> list[str]:
+def texts(session: Session) -> list[str]:
     return [
         str(block["text"])
-        for message in made.messages
+        for message in session.messages
         for block in message["content"]  # type: ignore[attr-defined]
         if block["type"] == "text"
     ]
 
 
-def put_off(made: Session) -> str | None:
-    return made.deferred_call.id if made.deferred_call else None
+def deferred_call_id(session: Session) -> str | None:
+    return session.deferred_call.id if session.deferred_call else None
 
 
 @requirement("hooks.prompt-submit")
@@ -92,15 +92,15 @@ async def test_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -
     payload = {"hookEventName": "UserPromptSubmit", "additionalContext": "json words"}
     block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": payload}))
 
-    async with session(tmp_path, block) as made:
-        assert await made.submit("Go")
+    async with make_session(tmp_path, block) as session:
+        assert await session.submit("Go")
 
-    assert texts(made) == [
+    assert texts(session) == [
         "Go",
         "UserPromptSubmit hook additional context: plain words",
         "UserPromptSubmit hook additional context: json words",
     ]
-    assert [(item["type"], item["content"]) for item in attached(tmp_path)] == [
+    assert [(item["type"], item["content"]) for item in hook_attachments(tmp_path)] == [
         ("hook_success", "plain words"),
         ("hook_additional_context", ["json words"]),
     ]
@@ -110,11 +110,11 @@ async def test_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -
 async def test_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", says({"decision": "block", "reason": "not now"}))
 
-    async with session(tmp_path, block) as made:
-        assert not await made.submit("Go")
+    async with make_session(tmp_path, block) as session:
+        assert not await session.submit("Go")
 
-    assert made.messages == []
-    assert made.stopped == "not now"
+    assert session.messages == []
+    assert session.stopped == "not now"
     [line] = [line for line in lines(tmp_path) if line["type"] == "system"]
     assert (line["subtype"], line["content"]) == (
         "informational",
@@ -124,24 +124,24 @@ async def test_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
 
 @requirement("hooks.prompt-submit")
 async def test_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
-    async with session(tmp_path, at("UserPromptSubmit", command("exit 2"))) as made:
+    async with make_session(tmp_path, at("UserPromptSubmit", command("exit 2"))) as session:
         with pytest.raises(ToolspanError, match="submit"):
-            made.say("Go")
+            session.say("Go")
 
-    assert made.messages == []
+    assert session.messages == []
 
 
 @requirement("hooks.stop")
 async def test_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
-    once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > told.json"
+    once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > input.json"
 
-    async with session(tmp_path, at("Stop", command(once))) as made:
-        made.say("Go")
-        assert await made.run(reply())
-        assert not await made.run(reply())
+    async with make_session(tmp_path, at("Stop", command(once))) as session:
+        session.say("Go")
+        assert await session.run(reply())
+        assert not await session.run(reply())
 
-    assert texts(made)[2] == f"Stop hook feedback:\n[{once}]: go on\n"
-    payload = json.loads((tmp_path / "told.json").read_bytes())
+    assert texts(session)[2] == f"Stop hook feedback:\n[{once}]: go on\n"
+    payload = json.loads((tmp_path / "input.json").read_bytes())
     assert (payload["stop_hook_active"], payload["last_assistant_message"]) == (True, "done")
     summaries = [line for line in lines(tmp_path) if line.get("subtype") == "stop_hook_summary"]
     assert [line["hookErrors"] for line in summaries] == [[f"[{once}]: go on\n"], []]
@@ -151,9 +151,9 @@ async def test_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
 async def test_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
     refused = 0
 
-    async with session(tmp_path, at("Stop", command("exit 2"))) as made:
-        made.say("Go")
-        while await made.run(reply()):
+    async with make_session(tmp_path, at("Stop", command("exit 2"))) as session:
+        session.say("Go")
+        while await session.run(reply()):
             refused += 1
 
     assert refused == 8
@@ -163,12 +163,12 @@ async def test_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
 async def test_hook_can_stop_the_turn(tmp_path: Path) -> None:
     block = at("Stop", says({"continue": False, "stopReason": "enough"}))
 
-    async with session(tmp_path, block) as made:
-        made.say("Go")
-        assert not await made.run(reply())
+    async with make_session(tmp_path, block) as session:
+        session.say("Go")
+        assert not await session.run(reply())
 
-    assert made.stopped == "enough"
-    assert [item["type"] for item in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
+    assert session.stopped == "enough"
+    assert [item["type"] for item in hook_attachments(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
 
 
 @requirement("hooks.session")
@@ -178,13 +178,13 @@ async def test_hooks_run_when_a_session_begins_and_ends(tmp_path: Path) -> None:
         **at("SessionEnd", command("cat > end.json")),
     }
 
-    async with session(tmp_path, block) as made:
+    async with make_session(tmp_path, block) as session:
         assert not (tmp_path / "t.jsonl").exists()
-        made.say("Go")
+        session.say("Go")
     assert json.loads((tmp_path / "start.json").read_bytes())["source"] == "startup"
     assert json.loads((tmp_path / "end.json").read_bytes())["reason"] == "other"
 
-    assert texts(made) == ["SessionStart hook additional context: welcome", "Go"]
+    assert texts(session) == ["SessionStart hook additional context: welcome", "Go"]
     assert [line["type"] for line in lines(tmp_path)][:2] == ["attachment", "user"]
 
 
@@ -193,31 +193,31 @@ async def test_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) 
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     block = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
 
-    async with session(tmp_path, block) as made:
-        made.say("Go")
-        assert not await made.run(reply("later"))
-        assert made.stopped == "tool_deferred"
-        assert put_off(made) == "c0"
-        assert made.messages[-1]["role"] == "assistant"
+    async with make_session(tmp_path, block) as session:
+        session.say("Go")
+        assert not await session.run(reply("later"))
+        assert session.stopped == "tool_deferred"
+        assert deferred_call_id(session) == "c0"
+        assert session.messages[-1]["role"] == "assistant"
         assert [line["type"] for line in lines(tmp_path)].count("user") == 1
         with pytest.raises(ToolspanError, match="run_deferred"):
-            made.say("and now?")
+            session.say("and now?")
 
         (tmp_path / "ready").touch()
-        assert await made.run_deferred()
+        assert await session.run_deferred()
 
-    assert put_off(made) is None
-    assert made.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c0", "content": "later"}]
-    assert [item["type"] for item in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
+    assert deferred_call_id(session) is None
+    assert session.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c0", "content": "later"}]
+    assert [item["type"] for item in hook_attachments(tmp_path)] == ["hook_success", "hook_deferred_tool"]
 
 
 @requirement("hooks.defer")
 async def test_one_of_several_calls_cannot_be_deferred(tmp_path: Path) -> None:
-    async with session(tmp_path, at("PreToolUse", decides("defer"))) as made:
-        made.say("Go")
-        assert await made.run(reply("one", "two"))
+    async with make_session(tmp_path, at("PreToolUse", decides("defer"))) as session:
+        session.say("Go")
+        assert await session.run(reply("one", "two"))
 
-    assert made.deferred_call is None
+    assert session.deferred_call is None
 
 
 @requirement("hooks.permission-request")
@@ -229,14 +229,14 @@ async def test_permission_request_hook_answers_instead_of_the_user(tmp_path: Pat
     yes = at("PermissionRequest", permit(behavior="allow", updatedInput={"word": "other"}))
     no = at("PermissionRequest", permit(behavior="deny", message="not this"))
 
-    async with session(tmp_path, yes, permissions=ASK_ALWAYS) as made:
-        await made.run(reply("word"))
-    assert [span.result.text for span in made.spans if span.result] == ["other"]
-    assert [item["decision"] for item in attached(tmp_path)] == ["allow"]
+    async with make_session(tmp_path, yes, permissions=ASK_ALWAYS) as session:
+        await session.run(reply("word"))
+    assert [span.result.text for span in session.spans if span.result] == ["other"]
+    assert [item["decision"] for item in hook_attachments(tmp_path)] == ["allow"]
 
-    async with session(tmp_path, no, permissions=ASK_ALWAYS, transcript=None) as made:
-        await made.run(reply("word"))
-    assert [span.result.text for span in made.spans if span.result] == ["not this"]
+    async with make_session(tmp_path, no, permissions=ASK_ALWAYS, transcript=None) as session:
+        await session.run(reply("word"))
+    assert [span.result.text for span in session.spans if span.result] == ["not this"]
 
 
 @requirement("hooks.permission-request")
@@ -248,10 +248,10 @@ async def test_new_input_of_a_hook_is_checked_against_deny_rules(tmp_path: Path)
     def no_secrets(question: PermissionRequest) -> Deny | None:
         return Deny("not that word") if question.input["word"] == "secret" else None
 
-    async with session(tmp_path, block, permissions=PolicyStack((no_secrets,), lambda _request: Ask())) as made:
-        await made.run(reply("word"))
+    async with make_session(tmp_path, block, permissions=PolicyStack((no_secrets,), lambda _request: Ask())) as session:
+        await session.run(reply("word"))
 
-    assert [span.state for span in made.spans] == ["denied"]
+    assert [span.state for span in session.spans] == ["denied"]
 
 
 @requirement("hooks.permission-request")
@@ -261,11 +261,11 @@ async def test_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> N
     fields = {"hookEventName": "PermissionRequest", "decision": decision}
     block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": fields}))
 
-    async with session(tmp_path, block, permissions=ASK_ALWAYS) as made:
-        await made.run(reply("one"))
-        await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+    async with make_session(tmp_path, block, permissions=ASK_ALWAYS) as session:
+        await session.run(reply("one"))
+        await session.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
 
-    assert [span.state for span in made.spans] == ["succeeded", "succeeded"]
+    assert [span.state for span in session.spans] == ["succeeded", "succeeded"]
     assert (tmp_path / "asked").read_text(encoding="utf-8") == "asked\n"
 
 
@@ -274,35 +274,35 @@ async def test_batch_hooks_can_add_context_or_end_the_turn(tmp_path: Path) -> No
     speak = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
     end = {"decision": "block", "reason": "enough"}
 
-    async with session(tmp_path, at("PostToolBatch", says(speak))) as made:
-        assert await made.run(reply("one"))
-    assert texts(made) == ["PostToolBatch hook additional context: well"]
+    async with make_session(tmp_path, at("PostToolBatch", says(speak))) as session:
+        assert await session.run(reply("one"))
+    assert texts(session) == ["PostToolBatch hook additional context: well"]
 
-    async with session(tmp_path, at("PostToolBatch", says(end)), transcript=None) as made:
-        assert not await made.run(reply("one"))
-    assert made.stopped == "enough"
+    async with make_session(tmp_path, at("PostToolBatch", says(end)), transcript=None) as session:
+        assert not await session.run(reply("one"))
+    assert session.stopped == "enough"
 
 
 @requirement("hooks.recorded")
 async def test_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Path) -> None:
     block = at("PostToolUse", says({"decision": "block", "reason": "look again"}))
 
-    async with session(tmp_path, block) as made:
-        await made.run(reply("one"))
+    async with make_session(tmp_path, block) as session:
+        await session.run(reply("one"))
 
-    [error] = attached(tmp_path)
+    [error] = hook_attachments(tmp_path)
     assert error["type"] == "hook_blocking_error"
-    [text] = texts(made)
+    [text] = texts(session)
     assert text.startswith('PostToolUse:echo hook blocking error from command: "printf')
     assert text.endswith(": look again")
 
 
 @requirement("hooks.recorded")
 async def test_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
-    async with session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as made:
-        await made.run(reply("one"))
+    async with make_session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as session:
+        await session.run(reply("one"))
 
-    assert attached(tmp_path) == [
+    assert hook_attachments(tmp_path) == [
         {
             "type": "hook_cancelled",
             "hookName": "PreToolUse:echo",
@@ -328,14 +328,14 @@ async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_pa
     displayed = []
     for number, value in enumerate(("a text", {"a": 2})):
         call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
-        made = session(tmp_path, replaced(value))
-        made.runner.set_tools(made.runner.runner_context.tools.combined([facts]))
-        async with made:
-            await made.run({"role": "assistant", "content": [call]})
-        displayed.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
+        session = make_session(tmp_path, replaced(value))
+        session.runner.set_tools(session.runner.runner_context.tools.combined([facts]))
+        async with session:
+            await session.run({"role": "assistant", "content": [call]})
+        displayed.append(session.messages[-1]["content"][0]["content"])  # type: ignore[index]
 
     assert displayed == ['{"a":1}', '{"a":2}']
-    kinds = [item["type"] for item in attached(tmp_path)]
+    kinds = [item["type"] for item in hook_attachments(tmp_path)]
     assert kinds == ["hook_success", "hook_error_during_execution", "hook_success"]
 
 
@@ -355,11 +355,11 @@ async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None
         tools=[echo],
         hooks=combine_hooks(functions, made_of.hooks),
         transcript=None,
-    ) as made:
-        await made.run(reply("one"))
-        assert await made.run(reply())
+    ) as session:
+        await session.run(reply("one"))
+        assert await session.run(reply())
 
-    assert [span.state for span in made.spans] == ["blocked_by_hook"]
+    assert [span.state for span in session.spans] == ["blocked_by_hook"]
 
 
 @requirement("hooks.defer")
@@ -373,13 +373,13 @@ async def test_function_can_defer_a_call(tmp_path: Path) -> None:
         tools=[echo],
         hooks=functions,
         transcript=tmp_path / "t.jsonl",
-    ) as made:
-        assert not await made.run(reply("later"))
-        assert put_off(made) == "c0"
+    ) as session:
+        assert not await session.run(reply("later"))
+        assert deferred_call_id(session) == "c0"
         ready.append("now")
-        assert await made.run_deferred()
+        assert await session.run_deferred()
 
-    assert [item["type"] for item in attached(tmp_path)] == ["hook_deferred_tool"]
+    assert [item["type"] for item in hook_attachments(tmp_path)] == ["hook_deferred_tool"]
 
 
 @requirement("hooks.permission-request")
@@ -393,10 +393,10 @@ async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp
         allow = Allow(input={"word": "another"})
         return PreToolDecision(decision=allow, permission_updates=({**rule, "destination": "session"},))
 
-    async with Session(cwd=tmp_path, tools=[echo], hooks=functions, transcript=None, permissions=ASK_ALWAYS) as made:
-        await made.run(reply("one"))
-        first = made.messages[-1]["content"]
-        await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+    async with Session(cwd=tmp_path, tools=[echo], hooks=functions, transcript=None, permissions=ASK_ALWAYS) as session:
+        await session.run(reply("one"))
+        first = session.messages[-1]["content"]
+        await session.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
 
     assert first == [{"type": "tool_result", "tool_use_id": "c0", "content": "another"}]
     assert request == ["c0"]
@@ -404,14 +404,14 @@ async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp
 
 @requirement("hooks.points")
 async def test_host_can_fire_hook_points(tmp_path: Path) -> None:
-    block = at("Notification", command("cat > told.json"), matcher="idle_prompt")
+    block = at("Notification", command("cat > input.json"), matcher="idle_prompt")
     fields = {"message": "waiting", "notification_type": "idle_prompt"}
 
-    async with session(tmp_path, block) as made:
-        await made.fire_hook_event(SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields))
-        await made.fire_hook_event(SessionHookEvent(point="Notification", subject="other", fields=fields))
+    async with make_session(tmp_path, block) as session:
+        await session.fire_hook_event(SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields))
+        await session.fire_hook_event(SessionHookEvent(point="Notification", subject="other", fields=fields))
 
-    payload = json.loads((tmp_path / "told.json").read_bytes())
+    payload = json.loads((tmp_path / "input.json").read_bytes())
     assert payload["message"] == "waiting"
     assert payload["hook_event_name"] == "Notification"
 

@@ -70,8 +70,8 @@ class ToolCaller:
         content = []
         for name, arguments in blocks:
             self._number += 1
-            own = f"c{self._number}"
-            content.append({"type": "tool_use", "id": own, "name": name, "input": arguments})
+            call_id = f"c{self._number}"
+            content.append({"type": "tool_use", "id": call_id, "name": name, "input": arguments})
         await self.session.run({"role": "assistant", "content": content})
         results = [span.result for span in self.session.spans[-len(blocks) :]]
         return [(event.content, event.is_error is True) for event in results if event is not None]
@@ -87,17 +87,17 @@ def rows(path: Path) -> list[dict[str, object]]:
 
 @requirement("hooks.task-created")
 async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
-    line = "cat >> told; echo too vague >&2; exit 2"
-    talk = ToolCaller(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
-    async with talk.session:
-        refused = await talk.call("TaskCreate", subject="s", description="d")
-        listed = await talk.call("TaskList")
-        again = await talk.call("TaskCreate", subject="s2", description="d2")
+    line = "cat >> input; echo too vague >&2; exit 2"
+    caller = ToolCaller(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
+    async with caller.session:
+        refused = await caller.call("TaskCreate", subject="s", description="d")
+        listed = await caller.call("TaskList")
+        repeated = await caller.call("TaskCreate", subject="s2", description="d2")
 
     assert refused == (f"TaskCreated hook feedback:\n[{line}]: too vague", True)
     assert listed == ("No tasks found", False)
-    assert again[1] is True
-    first, second = rows(tmp_path / "told")
+    assert repeated[1] is True
+    first, second = rows(tmp_path / "input")
     assert {key: first[key] for key in list(first)[3:]} == {
         "hook_event_name": "TaskCreated",
         "task_id": "1",
@@ -106,7 +106,7 @@ async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) 
     }
     assert "permission_mode" not in first
     assert second["task_id"] == "2"
-    ran = [event for event in talk.events if isinstance(event, HookRan)]
+    ran = [event for event in caller.events if isinstance(event, HookRan)]
     assert [(event.call_id, event.point, event.outcome) for event in ran] == [
         ("c1", "TaskCreated", "blocked"),
         ("c3", "TaskCreated", "blocked"),
@@ -116,14 +116,14 @@ async def test_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) 
 @requirement("hooks.task-completed")
 async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
     block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
-    talk = ToolCaller(tmp_path, handlers(block))
-    async with talk.session:
-        await talk.call("TaskCreate", subject="s", description="d")
-        moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
-        refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
-        structured = talk.session.spans[-1].result
-        displayed = await talk.call("TaskGet", taskId="1")
-        unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
+    caller = ToolCaller(tmp_path, handlers(block))
+    async with caller.session:
+        await caller.call("TaskCreate", subject="s", description="d")
+        moved = await caller.call("TaskUpdate", taskId="1", status="in_progress")
+        refused = await caller.call("TaskUpdate", taskId="1", status="completed", subject="new")
+        structured = caller.session.spans[-1].result
+        displayed = await caller.call("TaskGet", taskId="1")
+        unknown = await caller.call("TaskUpdate", taskId="9", status="completed")
 
     text = "TaskCompleted hook feedback:\ntests are red"
     assert moved == ("Updated task #1 status", False)
@@ -136,22 +136,22 @@ async def test_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Pat
 
 @requirement("hooks.task-completed")
 async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path) -> None:
-    seen: list[tuple[str, object]] = []
+    events: list[tuple[str, object]] = []
     hooks = Hooks()
     for point in ("TaskCreated", "TaskCompleted"):
 
         @hooks.at(point)
         def note(event: SessionHookEvent) -> None:
-            seen.append((event.point, event.fields["task_subject"]))
+            events.append((event.point, event.fields["task_subject"]))
 
-    talk = ToolCaller(tmp_path, hooks)
-    async with talk.session:
-        await talk.call("TaskCreate", subject="s", description="d")
-        done = await talk.call("TaskUpdate", taskId="1", status="completed")
-        await talk.call("TaskUpdate", taskId="1", status="completed")
+    caller = ToolCaller(tmp_path, hooks)
+    async with caller.session:
+        await caller.call("TaskCreate", subject="s", description="d")
+        result = await caller.call("TaskUpdate", taskId="1", status="completed")
+        await caller.call("TaskUpdate", taskId="1", status="completed")
 
-    assert done == ("Updated task #1 status", False)
-    assert seen == [("TaskCreated", "s"), ("TaskCompleted", "s")]
+    assert result == ("Updated task #1 status", False)
+    assert events == [("TaskCreated", "s"), ("TaskCompleted", "s")]
 
 
 @requirement("hooks.moved")
@@ -173,9 +173,9 @@ async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -
 
     payloads: list[dict[str, object]] = []
     tools = [*coding_tools(profile()), meet]
-    talk = ToolCaller(tmp_path, hooks, tools, "2.1.325")
-    async with talk.session:
-        results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
+    caller = ToolCaller(tmp_path, hooks, tools, "2.1.325")
+    async with caller.session:
+        results = await caller.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
 
     assert [text for text, _ in results][1:] == ["met"]
     assert payloads == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
@@ -183,32 +183,32 @@ async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -
 
 @requirement("hooks.permission-denied")
 async def test_hook_may_allow_the_model_to_retry_a_denied_call(tmp_path: Path) -> None:
-    answer = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
-    (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
-    payloads = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
+    output = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
+    (tmp_path / "answer").write_text(json.dumps(output), encoding="utf-8")
+    payloads = command("cat >> input; cat answer", **{"if": "Bash(touch *)"})
     hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.325")
     mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
-    talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
-    async with talk.session:
-        refused = await talk.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
+    caller = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
+    async with caller.session:
+        refused = await caller.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
 
     assert [is_error for _, is_error in refused] == [True, True]
-    (row,) = rows(tmp_path / "told")
+    (row,) = rows(tmp_path / "input")
     assert (row["tool_name"], row["tool_use_id"]) == ("Bash", "c1")
     assert row["reason"] == "Classifier unavailable"
-    assert "The PermissionDenied hook indicated you may retry this tool call." in json.dumps(talk.session.messages)
-    assert json.dumps(talk.session.messages).count("indicated you may retry") == 1
+    assert "The PermissionDenied hook indicated you may retry this tool call." in json.dumps(caller.session.messages)
+    assert json.dumps(caller.session.messages).count("indicated you may retry") == 1
 
 
 @requirement("hooks.stop-failure")
 async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_path: Path) -> None:
     block = {
-        **at("StopFailure", command("cat >> told; exit 2"), matcher="rate_limit"),
+        **at("StopFailure", command("cat >> input; exit 2"), matcher="rate_limit"),
         **at("Stop", command("touch stopped")),
     }
-    talk = ToolCaller(tmp_path, handlers(block))
-    async with talk.session:
-        agent = Agent(talk.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
+    caller = ToolCaller(tmp_path, handlers(block))
+    async with caller.session:
+        agent = Agent(caller.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
         first = await agent.prompt("Go.")
         second = await agent.prompt("Go.")
         assert not (tmp_path / "stopped").exists()
@@ -217,23 +217,23 @@ async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_
     assert [event.reason for event in (first, second, third)] == [
         "model_error", "model_error", "completed",
     ]  # fmt: skip
-    (row,) = rows(tmp_path / "told")
+    (row,) = rows(tmp_path / "input")
     assert (row["error"], row["hook_event_name"]) == ("rate_limit", "StopFailure")
     assert row["last_assistant_message"] == first.error
 
 
 @requirement("hooks.permission-request")
 async def test_permission_request_contains_suggested_rules(tmp_path: Path) -> None:
-    hooks = handlers(at("PermissionRequest", command("cat >> told")), "2.1.325")
+    hooks = handlers(at("PermissionRequest", command("cat >> input")), "2.1.325")
     mode = mode_policy("default", refusals=profile("2.1.325").refusals)
     outside = str(tmp_path.parent / "other" / "x")
-    talk = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
-    async with talk.session:
-        await talk.call("Write", file_path="n.txt", content="x")
-        await talk.call("Write", file_path=outside, content="x")
+    caller = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
+    async with caller.session:
+        await caller.call("Write", file_path="n.txt", content="x")
+        await caller.call("Write", file_path=outside, content="x")
 
     accept = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    first, second = (row["permission_suggestions"] for row in rows(tmp_path / "told"))
+    first, second = (row["permission_suggestions"] for row in rows(tmp_path / "input"))
     assert first == [accept]
     assert isinstance(second, list)
     assert {"type": "addDirectories", "directories": [str(tmp_path.parent / "other")],
@@ -243,7 +243,7 @@ async def test_permission_request_contains_suggested_rules(tmp_path: Path) -> No
 @requirement("hooks.files")
 async def test_changed_file_fires_hooks_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
     watch = {"hookEventName": "SessionStart", "watchPaths": [str(tmp_path / "far" / "b.txt")]}
-    env = 'cat >> told; cat .envrc >> "$CLAUDE_ENV_FILE"'
+    env = 'cat >> input; cat .envrc >> "$CLAUDE_ENV_FILE"'
     block = {
         **at("SessionStart", says({"hookSpecificOutput": watch})),
         "FileChanged": [
@@ -252,20 +252,20 @@ async def test_changed_file_fires_hooks_before_the_next_call_and_may_set_variabl
         ],
     }
     (tmp_path / "far").mkdir()
-    talk = ToolCaller(tmp_path, handlers(block))
-    async with talk.session:
-        await talk.call("Bash", command="echo export HERE=one > .envrc; echo > other")
-        first = await talk.call("Bash", command="echo $HERE")
+    caller = ToolCaller(tmp_path, handlers(block))
+    async with caller.session:
+        await caller.call("Bash", command="echo export HERE=one > .envrc; echo > other")
+        first = await caller.call("Bash", command="echo $HERE")
         (tmp_path / "far" / "b.txt").touch()
         (tmp_path / ".envrc").write_text("export HERE=two\n", encoding="utf-8")
-        second = await talk.call("Bash", command="echo $HERE")
-        await talk.call("Bash", command="rm .envrc")
+        second = await caller.call("Bash", command="echo $HERE")
+        await caller.call("Bash", command="rm .envrc")
 
     assert (first, second) == (("one", False), ("two", False))
-    payloads = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "told")]
-    own = str(tmp_path / ".envrc")
-    assert payloads == [(own, "add"), (own, "change"), (own, "unlink")]
+    payloads = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "input")]
+    envrc = str(tmp_path / ".envrc")
+    assert payloads == [(envrc, "add"), (envrc, "change"), (envrc, "unlink")]
     assert [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "all")] == [
-        (own, "add"), (own, "change"), (str(tmp_path / "far" / "b.txt"), "add"), (own, "unlink"),
+        (envrc, "add"), (envrc, "change"), (str(tmp_path / "far" / "b.txt"), "add"), (envrc, "unlink"),
     ]  # fmt: skip
-    assert talk.session.stopped is None
+    assert caller.session.stopped is None

@@ -33,7 +33,7 @@ def handlers(block: Mapping[str, object], version: str = VERSION) -> HookRunner:
 
 
 def read_payloads(folder: Path) -> list[dict[str, object]]:
-    text = (folder / "told").read_text(encoding="utf-8")
+    text = (folder / "input").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -45,7 +45,7 @@ def errand(prompt: str, **more: object) -> dict[str, object]:
 @requirement("hooks.tree")
 @pytest.mark.parametrize("background", [False, True])
 async def test_calls_of_subagents_run_the_same_hooks_with_the_agents_name(tmp_path: Path, background: bool) -> None:
-    keep = command(f"cat >> '{tmp_path}/told'")
+    keep = command(f"cat >> '{tmp_path}/input'")
     block = {point: [{"hooks": [keep]}] for point in ("PreToolUse", "PostToolUse")}
     play = Play(
         {
@@ -62,8 +62,8 @@ async def test_calls_of_subagents_run_the_same_hooks_with_the_agents_name(tmp_pa
     echoes = [row for row in rows if row["tool_name"] == "echo"]
     assert [row["hook_event_name"] for row in echoes] == ["PreToolUse", "PostToolUse"] * 2
     assert {row["agent_type"] for row in echoes} == {"general-purpose"}
-    left, deep = (echoes[0]["agent_id"], echoes[2]["agent_id"])
-    assert (left, left != deep) == (spans[0].agent, True)
+    first_id, nested_id = (echoes[0]["agent_id"], echoes[2]["agent_id"])
+    assert (first_id, first_id != nested_id) == (spans[0].agent, True)
     assert {row["transcript_path"] for row in rows} == {str(tmp_path / "t.jsonl")}
     assert all("agent_id" not in row for row in rows if row["tool_use_id"] == spans[0].id)
 
@@ -86,7 +86,7 @@ async def test_hook_can_deny_a_call_of_a_subagent_and_is_recorded(tmp_path: Path
 
 @requirement("hooks.tree")
 async def test_background_commands_and_mcp_calls_run_hooks(tmp_path: Path) -> None:
-    keep = command("cat >> told")
+    keep = command("cat >> input")
     block = {point: [{"hooks": [keep]}] for point in ("PreToolUse", "PostToolUse")}
     calls = [
         {**use("Bash", command="true", run_in_background=True), "id": "c1"},
@@ -115,7 +115,7 @@ async def test_background_commands_and_mcp_calls_run_hooks(tmp_path: Path) -> No
 
 @requirement("hooks.worktree")
 async def test_hook_can_create_the_worktree_of_a_subagent(tmp_path: Path) -> None:
-    line = f"cat >> '{tmp_path}/told'; mkdir '{tmp_path}/copy'; echo noise; echo '{tmp_path}/copy'"
+    line = f"cat >> '{tmp_path}/input'; mkdir '{tmp_path}/copy'; echo noise; echo '{tmp_path}/copy'"
     play = Play({"Main": [[errand("Left", isolation="worktree")]], "Left": [[use("Bash", command="pwd")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
     tools = [bash_tool(profile(VERSION))]

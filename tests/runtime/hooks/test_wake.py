@@ -23,7 +23,7 @@ from toolspan.session import Agent
 from toolspan.testing import ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.anyio
-WORDS = 'Stop hook blocking error from command "PostToolUse:echo": the build broke\n'
+WAKE_TEXT = 'Stop hook blocking error from command "PostToolUse:echo": the build broke\n'
 
 
 @tool()
@@ -32,12 +32,12 @@ async def echo(text: str) -> str:
     return text
 
 
-def waker(folder: Path) -> dict[str, object]:
+def wake_hook(folder: Path) -> dict[str, object]:
     line = f"until [ -e '{folder}/go' ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     return at("PostToolUse", command(line, asyncRewake=True), matcher="echo")
 
 
-def going(folder: Path) -> Callable[[object], object]:
+def finish_and_wake(folder: Path) -> Callable[[object], object]:
     def last(_messages: object) -> object:
         (folder / "go").touch()
         return say("Done.")
@@ -46,7 +46,9 @@ def going(folder: Path) -> Callable[[object], object]:
 
 
 @asynccontextmanager
-async def talking(folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool) -> AsyncIterator[Agent]:
+async def open_agent(
+    folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool
+) -> AsyncIterator[Agent]:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     loaded = load_hooks(merge_settings([layer], trusted=True), profile())
     session = Session(
@@ -77,13 +79,13 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 @requirement("hooks.rewake")
 async def test_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
-    script = ScriptedModel([[use("echo", text="a")], going(tmp_path), say("I mend it.")])  # type: ignore[list-item]
-    async with talking(tmp_path, script, waker(tmp_path)) as agent:
+    script = ScriptedModel([[use("echo", text="a")], finish_and_wake(tmp_path), say("I mend it.")])  # type: ignore[list-item]
+    async with open_agent(tmp_path, script, wake_hook(tmp_path)) as agent:
         ended = await agent.run_to_completion("Go.")
 
     assert (ended.reason, ended.text, ended.turns) == ("completed", "I mend it.", 3)
     (text,) = wake_texts(agent.session)
-    assert WORDS in text
+    assert WAKE_TEXT in text
     prompts = [row for row in lines(tmp_path) if row.get("promptId") and "origin" in row]
     assert [row["origin"] for row in prompts] == [{"kind": "task-notification"}]
 
@@ -99,12 +101,12 @@ async def test_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path
         return "now"
 
     script = ScriptedModel([[use("echo", text="a")], [use("until_woken")], say("I mend it.")])
-    async with talking(tmp_path, script, waker(tmp_path), until_woken) as agent:
+    async with open_agent(tmp_path, script, wake_hook(tmp_path), until_woken) as agent:
         ended = await agent.run_to_completion("Go.")
 
     assert (ended.text, ended.turns) == ("I mend it.", 3)
     (text,) = wake_texts(agent.session)
-    assert WORDS in text
+    assert WAKE_TEXT in text
     queued = [row for row in lines(tmp_path) if "queued_command" in json.dumps(row)]
     assert len(queued) == 1
 
@@ -113,27 +115,27 @@ async def test_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path
 async def test_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
-    done = {"role": "assistant", "content": [say("Done.")]}
-    async with talking(tmp_path, script, waker(tmp_path)) as agent:
+    final_reply = {"role": "assistant", "content": [say("Done.")]}
+    async with open_agent(tmp_path, script, wake_hook(tmp_path)) as agent:
         session = agent.session
         session.say("Go.")
         await session.run(reply)
         (tmp_path / "go").touch()
         while not session.runner.runner_context.hooks.has_wake_request:
             await anyio.lowlevel.checkpoint()
-        goes_on = await session.run(done)
-        is_over = not await session.run(done)
-        nobody = await session.wait_for_wake()
+        continues = await session.run(final_reply)
+        ended_again = not await session.run(final_reply)
+        woken_again = await session.wait_for_wake()
 
-    assert (goes_on, is_over, nobody) == (True, True, False)
-    assert [WORDS in text for text in wake_texts(session)] == [True]
+    assert (continues, ended_again, woken_again) == (True, True, False)
+    assert [WAKE_TEXT in text for text in wake_texts(session)] == [True]
 
 
 @requirement("hooks.rewake")
 async def test_repeated_wake_requests_are_limited(tmp_path: Path) -> None:
     block = at("Stop", command("echo >> stops; echo again >&2; exit 2", asyncRewake=True))
     script = ScriptedModel([], then=lambda _messages: say("Done."))
-    async with talking(tmp_path, script, block) as agent:
+    async with open_agent(tmp_path, script, block) as agent:
         ended = await agent.run_to_completion("Go.")
 
     assert ended.turns == 9

@@ -1,7 +1,7 @@
-"""Command lines that people have used, or might use, to get around rules.
+"""Command lines that try to bypass rules.
 
 `HIDDEN` run `rm` in a way that a rule against `rm` might miss. `MORE_THAN_ALLOWED` begin like
-something that is allowed and do more. `FREE` are lines nobody should be asked about.
+something that is allowed and do more. `FREE` are lines that need no question.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nothing runs unseen: what rules forbid is found wherever it hides, and free stays free."""
+"""Denied programs are found wherever they hide; harmless lines are allowed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import decided, line
 from tests.runtime.permissions.bypasses import FREE, HIDDEN, MORE_THAN_ALLOWED
+from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.types.decision import Allow, Ask, Deny
 
 AGAINST_RM = Permissions(Rules(allow=["Bash"], deny=["Bash(rm:*)"]), "bypassPermissions")
 SOME = Permissions(Rules(allow=["Bash(echo:*)", "Bash(cat:*)", "Bash(npm run:*)", "Bash(git status:*)"]))
-EVEN_THEN = ("echo", "cat", "git status")
-"""What `SOME` allows: lines that begin so are judged by what else they do."""
 
 
 @pytest.fixture
@@ -28,15 +26,17 @@ def folder(tmp_path: Path) -> Path:
 
 @requirement("permission.nothing-hidden")
 @pytest.mark.parametrize("command", HIDDEN)
-def test_a_forbidden_program_is_never_run_in_silence(folder: Path, command: str) -> None:
-    decision = decided(AGAINST_RM, line(command, folder))
+def test_a_denied_program_never_runs_without_a_question(folder: Path, command: str) -> None:
+    decision = decide_request(AGAINST_RM, bash_request(command, folder))
 
     assert isinstance(decision, Deny | Ask)
 
 
 @requirement("permission.nothing-hidden")
-def test_most_of_them_are_refused_at_once_and_not_only_asked_about(folder: Path) -> None:
-    refused = [command for command in HIDDEN if isinstance(decided(AGAINST_RM, line(command, folder)), Deny)]
+def test_most_hidden_programs_are_denied_and_not_only_asked_about(folder: Path) -> None:
+    refused = [
+        command for command in HIDDEN if isinstance(decide_request(AGAINST_RM, bash_request(command, folder)), Deny)
+    ]
 
     assert len(HIDDEN) >= 300
     assert len(refused) > 0.9 * len(HIDDEN)
@@ -44,17 +44,17 @@ def test_most_of_them_are_refused_at_once_and_not_only_asked_about(folder: Path)
 
 @requirement("permission.no-more-than-allowed")
 @pytest.mark.parametrize("command", MORE_THAN_ALLOWED)
-def test_what_begins_like_something_allowed_and_does_more_is_asked_about(folder: Path, command: str) -> None:
-    assert not isinstance(decided(Permissions(), line(command, folder)), Allow)
+def test_a_line_that_does_more_than_its_allowed_start_is_asked_about(folder: Path, command: str) -> None:
+    assert not isinstance(decide_request(Permissions(), bash_request(command, folder)), Allow)
 
 
 @requirement("permission.no-more-than-allowed")
-@pytest.mark.parametrize("command", [one for one in MORE_THAN_ALLOWED if one.startswith("echo")])
+@pytest.mark.parametrize("command", [line for line in MORE_THAN_ALLOWED if line.startswith("echo")])
 def test_a_rule_for_a_program_allows_neither_redirects_nor_other_programs(folder: Path, command: str) -> None:
-    assert not isinstance(decided(SOME, line(command, folder)), Allow)
+    assert not isinstance(decide_request(SOME, bash_request(command, folder)), Allow)
 
 
 @requirement("permission.free")
 @pytest.mark.parametrize("command", FREE)
-def test_looking_around_in_the_session_s_folders_is_free(folder: Path, command: str) -> None:
-    assert isinstance(decided(Permissions(), line(command, folder)), Allow)
+def test_read_only_commands_in_the_session_folders_are_allowed(folder: Path, command: str) -> None:
+    assert isinstance(decide_request(Permissions(), bash_request(command, folder)), Allow)

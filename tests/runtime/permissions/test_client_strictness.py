@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.permissions.asked import decided, line
+from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Decision
 
 
 def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
-    return decided(permissions, line(command, project))
+    return decide_request(permissions, bash_request(command, project))
 
 
 @pytest.mark.parametrize(

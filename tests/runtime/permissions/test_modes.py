@@ -1,4 +1,4 @@
-"""Modes, what stands before them, and what a person is offered."""
+"""Modes, the guards before them, and suggested rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import decided, line, question
+from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
 from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.profiles import profile
@@ -28,9 +28,9 @@ from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermi
         ("cd $x && touch x", False), ("sh -c 'touch x'", False),
     ],
 )  # fmt: skip
-def test_where_edits_are_accepted_so_are_commands_that_edit(tmp_path: Path, command: str, free: bool) -> None:
+def test_accept_edits_mode_allows_commands_that_edit(tmp_path: Path, command: str, free: bool) -> None:
     (tmp_path / "sub").mkdir()
-    decision = decided(Permissions(mode="acceptEdits"), line(command, tmp_path))
+    decision = decide_request(Permissions(mode="acceptEdits"), bash_request(command, tmp_path))
 
     assert isinstance(decision, Allow) is free
 
@@ -39,22 +39,22 @@ def test_where_edits_are_accepted_so_are_commands_that_edit(tmp_path: Path, comm
 @pytest.mark.parametrize(
     "path", [".git/config", ".claude/settings.json", ".mcp.json", ".bashrc", ".GIT/x", "a/.husky/x"]
 )
-def test_a_file_that_decides_what_runs_later_is_not_edited_as_a_matter_of_course(tmp_path: Path, path: str) -> None:
-    asked = question("Write", tmp_path, file_path=path)
+def test_files_that_control_later_commands_are_not_edited_without_a_question(tmp_path: Path, path: str) -> None:
+    request = make_request("Write", tmp_path, file_path=path)
 
-    def of(mode: Mode) -> type:
-        return type(decided(Permissions(Rules(allow=["Write"]), mode), asked))
+    def decide_in(mode: Mode) -> type:
+        return type(decide_request(Permissions(Rules(allow=["Write"]), mode), request))
 
-    assert [of(mode) for mode in ("default", "acceptEdits", "dontAsk", "bypassPermissions")] == [
+    assert [decide_in(mode) for mode in ("default", "acceptEdits", "dontAsk", "bypassPermissions")] == [
         Ask, Ask, Deny, Allow,
     ]  # fmt: skip
 
 
 @requirement("permission.protected")
 def test_worktrees_are_not_protected(tmp_path: Path) -> None:
-    asked = question("Write", tmp_path, file_path=".claude/worktrees/a/x")
+    request = make_request("Write", tmp_path, file_path=".claude/worktrees/a/x")
 
-    assert isinstance(decided(Permissions(mode="acceptEdits"), asked), Allow)
+    assert isinstance(decide_request(Permissions(mode="acceptEdits"), request), Allow)
 
 
 @requirement("permission.critical")
@@ -65,44 +65,44 @@ def test_worktrees_are_not_protected(tmp_path: Path) -> None:
      'rm -rf "$X"/*', "rm -rf $X/", "rm -r *", "sudo rm -rf /", "ls; rm -rf $HOME",
      "echo $(rm -rf /)", "sh -c 'rm -rf /'", "rmdir /tmp"],
 )  # fmt: skip
-def test_a_removal_that_could_cost_everything_is_never_a_matter_of_course(
-    tmp_path: Path, mode: Mode, command: str
-) -> None:
+def test_dangerous_removals_are_always_asked_about(tmp_path: Path, mode: Mode, command: str) -> None:
     permissions = Permissions(Rules(allow=["Bash"]), mode)
 
-    assert isinstance(decided(permissions, line(command, tmp_path)), Ask)
+    assert isinstance(decide_request(permissions, bash_request(command, tmp_path)), Ask)
 
 
 @requirement("permission.folders")
-def test_more_folders_can_belong_to_a_session(tmp_path: Path) -> None:
+def test_additional_folders_belong_to_the_session(tmp_path: Path) -> None:
     project, more = tmp_path / "project", tmp_path / "more"
     project.mkdir()
     more.mkdir()
     wide = Permissions(mode="acceptEdits", folders=(more,))
 
-    for asked in (
-        question("Read", project, file_path=str(more / "x")),
-        question("Write", project, file_path=str(more / "x")),
-        line(f"cat {more}/x && touch {more}/y", project),
+    for request in (
+        make_request("Read", project, file_path=str(more / "x")),
+        make_request("Write", project, file_path=str(more / "x")),
+        bash_request(f"cat {more}/x && touch {more}/y", project),
     ):
-        assert isinstance(decided(wide, asked), Allow)
-        assert isinstance(decided(Permissions(mode="acceptEdits"), asked), Ask)
+        assert isinstance(decide_request(wide, request), Allow)
+        assert isinstance(decide_request(Permissions(mode="acceptEdits"), request), Ask)
 
 
 @requirement("permission.plan")
-def test_planning_reads_and_does_not_change(tmp_path: Path) -> None:
+def test_plan_mode_allows_only_reads(tmp_path: Path) -> None:
     new = Permissions(mode="plan", refusals=profile("2.1.325").refusals)
     old = Permissions(mode="plan", refusals=profile("2.0.65").refusals)
 
-    assert isinstance(decided(new, line("ls", tmp_path)), Allow)
-    assert decided(new, line("touch x", tmp_path)) == Deny("Auto mode is unavailable", basis="classifier")
-    assert isinstance(decided(old, line("touch x", tmp_path)), Ask)
-    assert isinstance(decided(new, question("Write", tmp_path, file_path="x")), Ask)
+    assert isinstance(decide_request(new, bash_request("ls", tmp_path)), Allow)
+    assert decide_request(new, bash_request("touch x", tmp_path)) == Deny(
+        "Auto mode is unavailable", basis="classifier"
+    )
+    assert isinstance(decide_request(old, bash_request("touch x", tmp_path)), Ask)
+    assert isinstance(decide_request(new, make_request("Write", tmp_path, file_path="x")), Ask)
 
 
 @requirement("permission.needs")
-def test_a_question_tells_what_is_needed_and_where(tmp_path: Path) -> None:
-    decision = decided(Permissions(), line("ls && touch x; npm test", tmp_path))
+def test_a_question_names_the_needed_permission_and_its_path(tmp_path: Path) -> None:
+    decision = decide_request(Permissions(), bash_request("ls && touch x; npm test", tmp_path))
 
     assert decision == Ask(
         needs=MissingPermissions(
@@ -130,39 +130,41 @@ def test_a_question_tells_what_is_needed_and_where(tmp_path: Path) -> None:
         ("echo 'open", []),
     ],
 )
-def test_what_is_offered_is_neither_secret_nor_everything(tmp_path: Path, command: str, offered: list[str]) -> None:
-    asked = line(command, tmp_path)
-    decision = decided(Permissions(), asked)
+def test_suggested_rules_contain_no_secret_and_do_not_allow_everything(
+    tmp_path: Path, command: str, offered: list[str]
+) -> None:
+    request = bash_request(command, tmp_path)
+    decision = decide_request(Permissions(), request)
     assert isinstance(decision, Ask)
 
-    rules = [rule for one in suggest_updates(asked, decision) for rule in one["rules"]]  # type: ignore[attr-defined]
+    rules = [rule for update in suggest_updates(request, decision) for rule in update["rules"]]  # type: ignore[attr-defined]
 
     assert [rule["ruleContent"] for rule in rules] == offered
 
 
 @requirement("permission.suggestions")
-def test_files_and_hosts_are_offered_as_modes_folders_and_rules(tmp_path: Path) -> None:
+def test_suggestions_for_files_and_hosts_are_modes_folders_and_rules(tmp_path: Path) -> None:
     session = {"destination": "session"}
     accept = {"type": "setMode", "mode": "acceptEdits", **session}
 
-    def offered(tool: str, **given: object) -> list[object]:
-        asked = question(tool, tmp_path, **given)
-        decision = decided(Permissions(), asked)
+    def suggest(tool: str, **tool_input: object) -> list[object]:
+        request = make_request(tool, tmp_path, **tool_input)
+        decision = decide_request(Permissions(), request)
         assert isinstance(decision, Ask)
-        return list(suggest_updates(asked, decision))
+        return list(suggest_updates(request, decision))
 
-    assert offered("Write", file_path="x") == [accept]
-    assert offered("Bash", command="touch x") == [
+    assert suggest("Write", file_path="x") == [accept]
+    assert suggest("Bash", command="touch x") == [
         {"type": "addDirectories", "directories": [str(tmp_path)], **session},
         accept,
     ]
-    (fetch,) = offered("WebFetch", url="https://x.org/secret?token=1")
+    (fetch,) = suggest("WebFetch", url="https://x.org/secret?token=1")
     assert isinstance(fetch, dict)
     assert fetch["rules"] == [{"toolName": "WebFetch", "ruleContent": "domain:x.org"}]
-    (read,) = offered("Read", file_path="/srv/data/x")
+    (read,) = suggest("Read", file_path="/srv/data/x")
     assert isinstance(read, dict)
     assert read["rules"] == [{"toolName": "Read", "ruleContent": "//srv/data/**"}]
-    assert offered("Write", file_path=".git/config") == []
+    assert suggest("Write", file_path=".git/config") == []
 
 
 @requirement("permission.cat")
@@ -180,7 +182,7 @@ def test_the_oldest_client_asks_about_every_cat(
 ) -> None:
     def asked(version: str) -> tuple[str, ...] | None:
         permissions = Permissions(Rules(allow=rules), refusals=profile(version).refusals)
-        decision = decided(permissions, line(command, tmp_path))
+        decision = decide_request(permissions, bash_request(command, tmp_path))
         return decision.needs.parts if isinstance(decision, Ask) and decision.needs else None
 
     assert [asked(version) for version in ("2.0.65", "2.1.80", "2.1.325", "seed")] == [

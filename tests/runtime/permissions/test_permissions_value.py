@@ -19,21 +19,25 @@ pytestmark = pytest.mark.anyio
 
 
 @tool(read_only=True)
-async def look() -> str:
-    """Look at something."""
+async def read_state() -> str:
+    """Read the state."""
     return "seen"
 
 
 @tool
-async def change() -> str:
-    """Change something."""
+async def change_state() -> str:
+    """Change the state."""
     return "changed"
 
 
 async def succeeds(name: str, permissions: Permissions | PolicyStack, folder: Path) -> bool:
     stack = permissions.resolve(profile().refusals)
     runner = Runner(
-        [look, change], cwd=folder, policies=stack.policies, fallback=stack.fallback, approver=stack.approver
+        [read_state, change_state],
+        cwd=folder,
+        policies=stack.policies,
+        fallback=stack.fallback,
+        approver=stack.approver,
     )
     async with runner:
         (result,) = await runner.run([call("a", name)])
@@ -42,35 +46,35 @@ async def succeeds(name: str, permissions: Permissions | PolicyStack, folder: Pa
 
 @requirement("permission.modes")
 async def test_without_an_approver_only_read_only_calls_run(tmp_path: Path) -> None:
-    assert await succeeds("look", Permissions(), tmp_path)
-    assert not await succeeds("change", Permissions(), tmp_path)
-    assert await succeeds("change", Permissions(Rules(allow=["change"])), tmp_path)
-    assert await succeeds("change", Permissions(mode="bypassPermissions"), tmp_path)
+    assert await succeeds("read_state", Permissions(), tmp_path)
+    assert not await succeeds("change_state", Permissions(), tmp_path)
+    assert await succeeds("change_state", Permissions(Rules(allow=["change_state"])), tmp_path)
+    assert await succeeds("change_state", Permissions(mode="bypassPermissions"), tmp_path)
 
 
 @requirement("permission.modes")
 async def test_the_approver_is_asked_about_calls_that_nothing_allows(tmp_path: Path) -> None:
-    asked: list[str] = []
+    approved: list[str] = []
 
     def approve(request: PermissionRequest, _ask: Ask) -> Allow:
-        asked.append(request.tool)
+        approved.append(request.tool)
         return Allow()
 
     permissions = Permissions(approver=approve)
 
-    assert await succeeds("look", permissions, tmp_path)
-    assert await succeeds("change", permissions, tmp_path)
-    assert asked == ["change"]
+    assert await succeeds("read_state", permissions, tmp_path)
+    assert await succeeds("change_state", permissions, tmp_path)
+    assert approved == ["change_state"]
 
 
 @requirement("permission.strongest")
 async def test_extra_policies_count_like_rules(tmp_path: Path) -> None:
-    permissions = Permissions(Rules(allow=["change"]), extra_policies=(lambda _request: Deny("not today"),))
+    permissions = Permissions(Rules(allow=["change_state"]), extra_policies=(lambda _request: Deny("not today"),))
 
-    assert not await succeeds("change", permissions, tmp_path)
+    assert not await succeeds("change_state", permissions, tmp_path)
 
 
 @requirement("permission.strongest")
 async def test_a_policy_stack_decides_alone(tmp_path: Path) -> None:
-    assert await succeeds("change", PolicyStack(), tmp_path)
-    assert not await succeeds("change", PolicyStack((lambda _request: Deny("no"),)), tmp_path)
+    assert await succeeds("change_state", PolicyStack(), tmp_path)
+    assert not await succeeds("change_state", PolicyStack((lambda _request: Deny("no"),)), tmp_path)

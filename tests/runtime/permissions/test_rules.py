@@ -1,4 +1,4 @@
-"""What rules speak of: paths, hosts, servers, agents, parameters; and who wins."""
+"""Rules about paths, hosts, servers, agents and parameters, and their precedence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import decided, line, question
+from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.rule import matches_command, matches_wildcard
@@ -21,7 +21,7 @@ from toolspan.types.decision import Allow, Ask, Decision, Deny
 
 
 def on_file(rules: Rules, tool: str, path: str, folder: Path) -> Decision | None:
-    return rules(question(tool, folder, file_path=path))
+    return rules(make_request(tool, folder, file_path=path))
 
 
 @requirement("permission.paths")
@@ -50,14 +50,14 @@ def on_file(rules: Rules, tool: str, path: str, folder: Path) -> Decision | None
         ("a\\*b", "axb", False),
     ],
 )
-def test_path_rules_read_like_ignore_files(tmp_path: Path, pattern: str, path: str, fits: bool) -> None:
+def test_path_rules_follow_gitignore_patterns(tmp_path: Path, pattern: str, path: str, fits: bool) -> None:
     decision = on_file(Rules(deny=[f"Read({pattern})"]), "Read", path, tmp_path)
 
     assert isinstance(decision, Deny) is fits
 
 
 @requirement("permission.paths")
-def test_paths_begin_where_their_first_letters_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prefix_of_a_path_selects_its_base_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     project, settings = tmp_path / "project", tmp_path / "settings"
 
@@ -69,7 +69,7 @@ def test_paths_begin_where_their_first_letters_say(tmp_path: Path, monkeypatch: 
 
 
 @requirement("permission.paths")
-def test_an_allowed_folder_is_one_place_a_denied_one_is_every_place_of_that_name(tmp_path: Path) -> None:
+def test_a_relative_folder_is_allowed_once_and_denied_at_every_depth(tmp_path: Path) -> None:
     allow, deny = Rules(allow=["Read(src/**)"]), Rules(deny=["Read(src/**)"])
 
     assert isinstance(on_file(allow, "Read", "src/a", tmp_path), Allow)
@@ -78,9 +78,9 @@ def test_an_allowed_folder_is_one_place_a_denied_one_is_every_place_of_that_name
 
 
 @requirement("permission.paths")
-def test_relative_paths_that_are_allowed_start_at_the_current_folder_too(tmp_path: Path) -> None:
+def test_allowed_relative_paths_also_start_at_the_current_folder(tmp_path: Path) -> None:
     def allows(rule: str, path: str) -> bool:
-        request = replace(question("Write", tmp_path, file_path=str(tmp_path / path)), cwd=tmp_path / "src")
+        request = replace(make_request("Write", tmp_path, file_path=str(tmp_path / path)), cwd=tmp_path / "src")
         return isinstance(Rules(allow=[rule])(request), Allow)
 
     assert not allows("Edit(src/**)", "src/a")
@@ -92,45 +92,43 @@ def test_relative_paths_that_are_allowed_start_at_the_current_folder_too(tmp_pat
 def test_relative_paths_are_denied_in_added_folders_too(tmp_path: Path) -> None:
     project, added = tmp_path / "project", tmp_path / "added"
     rules, target = Rules(deny=["Read(secret/**)"]), str(added / "secret/key")
-    for request in (question("Read", project, file_path=target), line(f"cat {target}", project)):
+    for request in (make_request("Read", project, file_path=target), bash_request(f"cat {target}", project)):
         assert isinstance(rules(replace(request, folders=(added,))), Deny)
 
 
 @requirement("permission.links")
-def test_a_link_is_judged_by_both_ends(tmp_path: Path) -> None:
+def test_a_link_is_checked_by_its_name_and_its_target(tmp_path: Path) -> None:
     outside, project = tmp_path / "outside", tmp_path / "project"
     for folder in (outside, project, project / "ok"):
         folder.mkdir()
     (outside / "k").write_text("x", encoding="utf-8")
     (project / "ok" / "link").symlink_to(outside / "k")
-    (project / "door").symlink_to(outside)
+    (project / "linked").symlink_to(outside)
 
     granted = Rules(allow=["Read(ok/**)"])
     assert on_file(granted, "Read", "ok/link", project) is None
     denied = Rules(deny=[f"Read(/{outside}/**)"])
     assert isinstance(on_file(denied, "Read", "ok/link", project), Deny)
-    assert isinstance(on_file(denied, "Read", "door/k", project), Deny)
-    assert isinstance(decided(Permissions(), question("Read", project, file_path="door/k")), Ask)
+    assert isinstance(on_file(denied, "Read", "linked/k", project), Deny)
+    assert isinstance(decide_request(Permissions(), make_request("Read", project, file_path="linked/k")), Ask)
     edits = Permissions(mode="acceptEdits")
-    assert isinstance(decided(edits, question("Edit", project, file_path="door/k")), Ask)
-    assert isinstance(decided(Permissions(), line("cat door/k", project)), Ask)
-    assert isinstance(decided(edits, line("touch door/new", project)), Ask)
+    assert isinstance(decide_request(edits, make_request("Edit", project, file_path="linked/k")), Ask)
+    assert isinstance(decide_request(Permissions(), bash_request("cat linked/k", project)), Ask)
+    assert isinstance(decide_request(edits, bash_request("touch linked/new", project)), Ask)
 
 
 @requirement("permission.file-tools")
 @pytest.mark.parametrize("tool", ["Read", "Grep", "Glob", "Edit", "Write", "NotebookEdit"])
-def test_a_rule_against_reading_holds_for_every_tool_that_would_show_or_change_the_file(
-    tmp_path: Path, tool: str
-) -> None:
+def test_a_read_deny_rule_applies_to_every_tool_that_shows_or_changes_the_file(tmp_path: Path, tool: str) -> None:
     key = {"Grep": "path", "Glob": "path", "NotebookEdit": "notebook_path"}.get(tool, "file_path")
 
-    decision = Rules(deny=["Read(secret/**)"])(question(tool, tmp_path, **{key: "secret/x"}))
+    decision = Rules(deny=["Read(secret/**)"])(make_request(tool, tmp_path, **{key: "secret/x"}))
 
     assert isinstance(decision, Deny)
 
 
 @requirement("permission.file-tools")
-def test_rules_for_edit_speak_for_write_and_an_allowed_edit_may_also_be_read(tmp_path: Path) -> None:
+def test_edit_rules_apply_to_write_and_an_allowed_edit_may_also_be_read(tmp_path: Path) -> None:
     rules = Rules(allow=["Edit(src/**)"], deny=["Edit(src/frozen/**)", "Write(made/**)"])
 
     assert isinstance(on_file(rules, "Write", "src/a", tmp_path), Allow)
@@ -153,25 +151,25 @@ def test_rules_for_edit_speak_for_write_and_an_allowed_edit_may_also_be_read(tmp
         "cd sub && cat ../secret.env",
     ],
 )  # fmt: skip
-def test_a_file_that_may_not_be_read_is_not_read_by_commands(tmp_path: Path, command: str) -> None:
+def test_a_read_deny_rule_applies_to_commands(tmp_path: Path, command: str) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "secret.env").write_text("k", encoding="utf-8")
     (tmp_path / "link").symlink_to("secret.env")
     rules = Rules(allow=["Bash"], deny=["Read(./secret.env)"])
 
-    assert isinstance(rules(line(command, tmp_path)), Deny)
+    assert isinstance(rules(bash_request(command, tmp_path)), Deny)
 
 
 @requirement("permission.file-commands")
-def test_a_rule_against_editing_holds_for_redirects_and_commands(tmp_path: Path) -> None:
+def test_an_edit_deny_rule_applies_to_redirects_and_commands(tmp_path: Path) -> None:
     rules = Rules(allow=["Bash"], deny=["Edit(gen/**)"])
 
     for command in ("echo x > gen/a", "touch gen/a", "rm gen/a", "mv a gen/a", "tee gen/a"):
-        assert isinstance(rules(line(command, tmp_path)), Deny)
-    assert isinstance(rules(line("cat gen/a", tmp_path)), Allow)
+        assert isinstance(rules(bash_request(command, tmp_path)), Deny)
+    assert isinstance(rules(bash_request("cat gen/a", tmp_path)), Allow)
     allowed = Rules(allow=["Bash(echo:*)", "Edit(out/**)"])
-    assert isinstance(allowed(line("echo x > out/a", tmp_path)), Allow)
-    assert allowed(line("echo x > other", tmp_path)) is None
+    assert isinstance(allowed(bash_request("echo x > out/a", tmp_path)), Allow)
+    assert allowed(bash_request("echo x > other", tmp_path)) is None
 
 
 @requirement("permission.hosts")
@@ -194,38 +192,38 @@ def test_a_rule_against_editing_holds_for_redirects_and_commands(tmp_path: Path)
         ("example.com", "http://[bad", False),
     ],
 )
-def test_hosts_are_compared_as_hosts(tmp_path: Path, pattern: str, url: str, fits: bool) -> None:
+def test_domain_rules_compare_normalized_hosts(tmp_path: Path, pattern: str, url: str, fits: bool) -> None:
     rules = Rules(allow=[f"WebFetch(domain:{pattern})"])
 
-    assert isinstance(rules(question("WebFetch", tmp_path, url=url)), Allow) is fits
+    assert isinstance(rules(make_request("WebFetch", tmp_path, url=url)), Allow) is fits
 
 
 @requirement("permission.names")
-def test_stars_in_names_deny_widely_and_allow_only_behind_a_server(tmp_path: Path) -> None:
-    asked = question("mcp__db__query", tmp_path)
+def test_a_star_in_a_tool_name_denies_any_tool_and_allows_only_after_a_server(tmp_path: Path) -> None:
+    request = make_request("mcp__db__query", tmp_path)
 
-    assert isinstance(Rules(deny=["mcp__*"])(asked), Deny)
-    assert isinstance(Rules(deny=["*"])(asked), Deny)
-    assert Rules(allow=["*"])(asked) is None
-    assert Rules(allow=["mcp__*"])(asked) is None
-    assert isinstance(Rules(allow=["mcp__db__*"])(asked), Allow)
+    assert isinstance(Rules(deny=["mcp__*"])(request), Deny)
+    assert isinstance(Rules(deny=["*"])(request), Deny)
+    assert Rules(allow=["*"])(request) is None
+    assert Rules(allow=["mcp__*"])(request) is None
+    assert isinstance(Rules(allow=["mcp__db__*"])(request), Allow)
     assert len(Rules(allow=["*", "mcp__*", "Write(x)"], deny=["Bash()"]).warnings) == 4
 
 
 @requirement("permission.names")
-def test_agents_skills_and_parameters_can_be_named(tmp_path: Path) -> None:
-    agent = question("Agent", tmp_path, subagent_type="reviewer")
+def test_rules_may_name_agents_skills_and_parameters(tmp_path: Path) -> None:
+    agent = make_request("Agent", tmp_path, subagent_type="reviewer")
     assert isinstance(Rules(deny=["Task(reviewer)"])(agent), Deny)
     assert Rules(deny=["Agent(writer)"])(agent) is None
-    skill = question("Skill", tmp_path, skill="deploy now")
+    skill = make_request("Skill", tmp_path, skill="deploy now")
     assert isinstance(Rules(ask=["Skill(deploy *)"])(skill), Ask)
-    behind = question("Bash", tmp_path, command="ls", run_in_background=True)
-    assert isinstance(Rules(ask=["Bash(run_in_background: true)"])(behind), Ask)
-    assert Rules(ask=["Bash(run_in_background:true)"])(line("ls", tmp_path)) is None
+    background = make_request("Bash", tmp_path, command="ls", run_in_background=True)
+    assert isinstance(Rules(ask=["Bash(run_in_background: true)"])(background), Ask)
+    assert Rules(ask=["Bash(run_in_background:true)"])(bash_request("ls", tmp_path)) is None
 
 
 @requirement("permission.removed")
-def test_a_tool_denied_as_a_whole_is_not_offered_one_denied_in_part_is() -> None:
+def test_only_a_tool_that_is_denied_as_a_whole_is_not_offered() -> None:
     rules = Rules(deny=["WebFetch", "mcp__db", "Read(*)", "Bash(rm:*)"])
 
     assert [rules.denies_tool(name) for name in ("WebFetch", "mcp__db__x", "Read", "Bash", "Edit")] == [
@@ -244,23 +242,21 @@ def test_a_tool_denied_as_a_whole_is_not_offered_one_denied_in_part_is() -> None
         ("a:*b", "a:xb", True), ("*", "anything", True), ("* --version", "node --version", True),
     ],
 )  # fmt: skip
-def test_a_star_stands_for_anything_and_a_blank_before_it_for_a_whole_word(
-    pattern: str, command: str, fits: bool
-) -> None:
+def test_a_star_matches_any_text_and_a_blank_before_it_a_whole_word(pattern: str, command: str, fits: bool) -> None:
     assert matches_command(command, pattern) is fits
 
 
 @requirement("permission.commands")
 @given(st.text("ab*", max_size=8), st.text("ab", max_size=10))
-def test_patterns_are_matched_as_a_slow_and_certain_way_would(pattern: str, text: str) -> None:
-    def slow(pattern: str, text: str) -> bool:
+def test_patterns_match_like_a_simple_reference_implementation(pattern: str, text: str) -> None:
+    def reference(pattern: str, text: str) -> bool:
         if not pattern:
             return not text
         if pattern[0] == "*":
-            return slow(pattern[1:], text) or (bool(text) and slow(pattern, text[1:]))
-        return bool(text) and text[0] == pattern[0] and slow(pattern[1:], text[1:])
+            return reference(pattern[1:], text) or (bool(text) and reference(pattern, text[1:]))
+        return bool(text) and text[0] == pattern[0] and reference(pattern[1:], text[1:])
 
-    assert matches_wildcard(text, pattern) is slow(pattern, text)
+    assert matches_wildcard(text, pattern) is reference(pattern, text)
 
 
 @requirement("permission.commands")
@@ -297,23 +293,23 @@ def test_patterns_are_matched_as_a_slow_and_certain_way_would(pattern: str, text
         ("Bash(touch:*)", "ls | xargs touch", True),
     ],
 )
-def test_a_line_is_allowed_when_each_command_is(tmp_path: Path, rule: str, command: str, allowed: bool) -> None:
+def test_a_line_is_allowed_if_each_of_its_commands_is(tmp_path: Path, rule: str, command: str, allowed: bool) -> None:
     (tmp_path / "sub").mkdir()
 
-    decision = decided(Permissions(Rules(allow=[rule])), line(command, tmp_path))
+    decision = decide_request(Permissions(Rules(allow=[rule])), bash_request(command, tmp_path))
 
     assert isinstance(decision, Allow) is allowed
 
 
 @requirement("permission.origin")
-def test_a_decision_names_its_rule_and_where_that_was_written(tmp_path: Path) -> None:
-    mine = Rules(allow=["Bash(npm run:*)"], origin="userSettings")
-    rules = mine + Rules(deny=["Bash(curl:*)"], ask=["WebFetch"], origin="projectSettings")
+def test_a_decision_names_its_rule_and_the_origin_of_the_rule(tmp_path: Path) -> None:
+    user_rules = Rules(allow=["Bash(npm run:*)"], origin="userSettings")
+    rules = user_rules + Rules(deny=["Bash(curl:*)"], ask=["WebFetch"], origin="projectSettings")
 
     denied, asked, allowed = (
-        rules(line("curl x", tmp_path)),
-        rules(question("WebFetch", tmp_path, url="http://x")),
-        rules(line("npm run x", tmp_path)),
+        rules(bash_request("curl x", tmp_path)),
+        rules(make_request("WebFetch", tmp_path, url="http://x")),
+        rules(bash_request("npm run x", tmp_path)),
     )
 
     assert denied == Deny(rule="Bash(curl:*)", origin="projectSettings", basis="parts")
@@ -335,7 +331,7 @@ def test_old_clients_ignore_a_block_with_a_rule_they_do_not_know() -> None:
 
 
 @requirement("permission.options")
-def test_rules_of_an_option_stand_apart_by_blanks_or_commas() -> None:
+def test_rules_of_an_option_are_separated_by_blanks_or_commas() -> None:
     assert split_rules("Read, Bash(git log:*) Bash(a, b),Edit") == [
         "Read", "Bash(git log:*)", "Bash(a, b)", "Edit",
     ]  # fmt: skip
@@ -343,7 +339,7 @@ def test_rules_of_an_option_stand_apart_by_blanks_or_commas() -> None:
 
 @requirement("permission.names")
 @pytest.mark.parametrize("which", ["allow", "ask", "deny"])
-def test_a_text_in_place_of_a_list_of_rules_is_refused(which: str) -> None:
+def test_a_string_instead_of_a_list_of_rules_is_rejected(which: str) -> None:
     with pytest.raises(ToolspanError, match=rf"{which}=\['Bash'\], not {which}='Bash'"):
         Rules(**{which: "Bash"})  # type: ignore[arg-type]  # each letter would be a rule
 
@@ -369,6 +365,6 @@ def test_code_that_may_run_a_denied_command_is_asked_about(tmp_path: Path, code:
     rules = Rules(allow=["Bash(python3:*)"], deny=["Bash(git push:*)"])
     command = f"python3 <<'EOF'\n{code}\nEOF"
 
-    decision = decided(Permissions(rules), line(command, tmp_path))
+    decision = decide_request(Permissions(rules), bash_request(command, tmp_path))
 
     assert isinstance(decision, Ask if hides else Allow)

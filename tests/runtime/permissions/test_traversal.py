@@ -1,4 +1,4 @@
-"""Paths that lead elsewhere than they seem to, on a real disk."""
+"""Links, dots and other indirect paths, on a real disk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import decided, line, question
+from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.modes import guard_policy
 from toolspan.runtime.permissions.paths import expand_braces
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner, new_workspace
@@ -24,8 +25,8 @@ EDITS = Permissions(mode="acceptEdits")
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with links of all sorts, beside things that are none of its business."""
-    project, outside, home = (tmp_path.resolve() / one for one in ("project", "outside", "home"))
+    """Create a project with all kinds of links, beside files outside of it."""
+    project, outside, home = (tmp_path.resolve() / folder_name for folder_name in ("project", "outside", "home"))
     for folder in (project / "sub" / "deep", project / ".git", outside / "folder", home / ".ssh"):
         folder.mkdir(parents=True)
     for file in (project / "a", project / ".env", outside / "secret", outside / "folder" / "f"):
@@ -43,12 +44,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def spelled(text: str, project: Path) -> str:
-    """`@P` is the project, `@O` what is outside of it."""
+    """Replace `@P` with the project and `@O` with the folder outside of it."""
     return text.replace("@P", str(project)).replace("@O", str(project.parent / "outside"))
 
 
 def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
-    return decided(permissions, line(spelled(command, project), project))
+    return decide_request(permissions, bash_request(spelled(command, project), project))
 
 
 @requirement("permission.traversal")
@@ -72,7 +73,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "cat sub/../a", "cat sub/deep/../../a", "cat @P//sub/../a", "ls sub/..", "cd sub/.. && cat a",
     ],
 )  # fmt: skip
-def test_reading_elsewhere_is_asked_about_however_it_is_spelled(project: Path, command: str) -> None:
+def test_reads_outside_the_project_are_asked_about_in_any_spelling(project: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(), command, project), Ask)
 
 
@@ -84,7 +85,7 @@ def test_reading_elsewhere_is_asked_about_however_it_is_spelled(project: Path, c
         "cat ../project/a", "cat env", "cat -- -x",
     ],
 )  # fmt: skip
-def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(project: Path, command: str) -> None:
+def test_indirect_paths_to_files_of_the_project_are_allowed(project: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(), command, project), Allow)
 
 
@@ -100,7 +101,7 @@ def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(proje
         "echo x > .GIT/config", "touch .Git/hooks/x", "touch down/../../.git/x",
     ],
 )  # fmt: skip
-def test_writing_elsewhere_is_asked_about_where_edits_are_accepted(project: Path, command: str) -> None:
+def test_writes_outside_the_project_are_asked_about_in_accept_edits_mode(project: Path, command: str) -> None:
     assert isinstance(on_line(EDITS, command, project), Ask)
 
 
@@ -121,7 +122,7 @@ WAYS = (
 @pytest.mark.parametrize(
     "command", [*(f"rm -rf {what}" for what in COSTLY), *("ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~")]
 )
-def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: str) -> None:
+def test_dangerous_removals_are_recognized_behind_links_and_dots(project: Path, command: str) -> None:
     anything_goes = Permissions(Rules(allow=["Bash"]), "bypassPermissions")
 
     assert isinstance(on_line(anything_goes, command, project), Ask)
@@ -132,7 +133,7 @@ def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: 
     "command",
     [*(f"cat {way}" for way in WAYS), *("dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "dd if=~/.ssh/id")],
 )
-def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: str) -> None:
+def test_a_denied_file_is_denied_on_every_path_to_it(project: Path, command: str) -> None:
     rules = Rules(
         allow=["Bash(cat:*)", "Bash(dd:*)", "Bash(head:*)"],
         deny=["Read(./.env)", "Read(~/.ssh/**)", spelled("Read(/@O/**)", project)],
@@ -142,7 +143,7 @@ def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: st
 
 
 @requirement("permission.traversal")
-@pytest.mark.parametrize("stand", [".", "sub", "/"])
+@pytest.mark.parametrize("cwd", [".", "sub", "/"])
 @pytest.mark.parametrize(
     "command",
     [
@@ -153,33 +154,33 @@ def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: st
         "cat link/gone/x", "sudo cat env",
     ],
 )  # fmt: skip
-def test_a_forbidden_file_is_found_from_wherever_one_asks(
-    project: Path, command: str, stand: str, monkeypatch: pytest.MonkeyPatch
+def test_a_denied_file_is_denied_from_any_folder(
+    project: Path, command: str, cwd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "-n").symlink_to(".env")
     (project / "link").symlink_to(".")
     outside = spelled("Read(/@O/new/**)", project)
     rules = Rules(allow=["Bash"], deny=["Read(./.env)", "Read(./gone/**)", outside])
-    monkeypatch.chdir(project / stand)
+    monkeypatch.chdir(project / cwd)
 
     assert isinstance(on_line(Permissions(rules), command, project), Deny)
 
 
 @requirement("permission.traversal")
-def test_a_folder_that_is_a_link_is_judged_by_both_its_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = project.parent / "other"
-    other.symlink_to(project)
-    rules = Rules(allow=["Bash"], deny=[f"Read(/{project}/gone/**)", f"Read(/{other}/lost/**)"])
-    monkeypatch.chdir(other)
+def test_a_linked_folder_is_checked_by_both_its_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = project.parent / "other"
+    link.symlink_to(project)
+    rules = Rules(allow=["Bash"], deny=[f"Read(/{project}/gone/**)", f"Read(/{link}/lost/**)"])
+    monkeypatch.chdir(link)
 
     for name in ("gone/x", "lost/x"):
-        decision = decided(Permissions(rules), line(f"cat {name}", other))
+        decision = decide_request(Permissions(rules), bash_request(f"cat {name}", link))
         assert isinstance(decision, Deny), name
 
 
 @requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["cat a", "dd if=a", "cat sub/*"])
-def test_other_files_are_not_forbidden_with_it(project: Path, command: str) -> None:
+def test_other_files_are_not_denied(project: Path, command: str) -> None:
     rules = Rules(allow=["Bash(cat:*)", "Bash(dd:*)"], deny=["Read(./.env)", "Read(./x)"])
     (project / ".env").unlink()
 
@@ -187,7 +188,7 @@ def test_other_files_are_not_forbidden_with_it(project: Path, command: str) -> N
 
 
 @requirement("permission.traversal")
-def test_braces_are_tried_out_and_too_many_mean_anything() -> None:
+def test_braces_are_expanded_and_too_many_match_any_path() -> None:
     assert set(expand_braces("{a,b}{1,2}")) == {"a1", "b1", "a2", "b2"}
     assert set(expand_braces("x{a,{b,c}}")) == {"xa", "xb", "xc"}
     assert list(expand_braces("x{9..12}{a..c}")) == ["x[-0-9]*[a-c]"]
@@ -205,24 +206,21 @@ def test_braces_are_tried_out_and_too_many_mean_anything() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("tool", ["Write", "Edit", "NotebookEdit"])
-def test_file_tools_write_nowhere_else_unasked(project: Path, path: str, tool: str) -> None:
+def test_file_tools_ask_before_they_write_outside_the_project(project: Path, path: str, tool: str) -> None:
     key = "notebook_path" if tool == "NotebookEdit" else "file_path"
-    asked = question(tool, project, **{key: spelled(path, project)})
+    request = make_request(tool, project, **{key: spelled(path, project)})
 
-    assert isinstance(decided(EDITS, asked), Ask)
-
-
-# Between consent and use
+    assert isinstance(decide_request(EDITS, request), Ask)
 
 
-class Switching:
-    """File tools of a session in which something happens right behind the decision."""
+class SwitchingSession:
+    """A session with file tools that runs a function right after each decision."""
 
     def __init__(self, project: Path, switch: Callable[[], object]) -> None:
         client = profile("2.1.325")
 
-        def last(asked: PermissionRequest) -> Decision | None:
-            decision = EDITS.fallback(asked)
+        def last(request: PermissionRequest) -> Decision | None:
+            decision = EDITS.fallback(request)
             assert isinstance(decision, Allow)
             switch()
             return decision
@@ -237,13 +235,13 @@ class Switching:
         )
 
     async def write(self, path: Path) -> Finished:
-        given = {"file_path": str(path), "content": "new"}
-        block = {"type": "tool_use", "id": "toolu_a", "name": "Write", "input": given}
+        tool_input = {"file_path": str(path), "content": "new"}
+        block = {"type": "tool_use", "id": "toolu_a", "name": "Write", "input": tool_input}
         return (await self._runner.finish([block]))[0]
 
 
-def swapped(folder: Path, target: Path) -> None:
-    """The folder is moved away, and a link to elsewhere stands in its place."""
+def replace_by_link(folder: Path, target: Path) -> None:
+    """Move a folder away and put a link in its place."""
     folder.rename(folder.parent / "aside")
     folder.symlink_to(target)
 
@@ -251,11 +249,11 @@ def swapped(folder: Path, target: Path) -> None:
 @requirement("permission.pinned")
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["sub/n", "sub/deep/n", "sub/deep/more/n", "down/n"])
-async def test_a_folder_that_becomes_a_link_after_consent_leads_no_write_outside(project: Path, name: str) -> None:
+async def test_a_folder_replaced_by_a_link_after_approval_does_not_redirect_a_write(project: Path, name: str) -> None:
     outside = project.parent / "outside"
     (outside / "deep").mkdir()
     before = sorted(outside.rglob("*"))
-    session = Switching(project, lambda: swapped(project / "sub", outside))
+    session = SwitchingSession(project, lambda: replace_by_link(project / "sub", outside))
 
     finished = await session.write(project / name)
 
@@ -265,9 +263,9 @@ async def test_a_folder_that_becomes_a_link_after_consent_leads_no_write_outside
 
 @requirement("permission.pinned")
 @pytest.mark.anyio
-async def test_a_file_that_becomes_a_link_after_consent_is_not_followed(project: Path) -> None:
+async def test_a_file_replaced_by_a_link_after_approval_is_not_followed(project: Path) -> None:
     target = project.parent / "outside" / "target"
-    session = Switching(project, lambda: (project / "n").symlink_to(target))
+    session = SwitchingSession(project, lambda: (project / "n").symlink_to(target))
 
     finished = await session.write(project / "n")
 
@@ -277,12 +275,12 @@ async def test_a_file_that_becomes_a_link_after_consent_is_not_followed(project:
 
 @requirement("permission.pinned")
 @pytest.mark.anyio
-async def test_a_link_that_turns_elsewhere_after_consent_is_followed_to_where_it_led(project: Path) -> None:
-    def turn() -> None:
+async def test_a_link_changed_after_approval_is_followed_to_its_approved_target(project: Path) -> None:
+    def redirect() -> None:
         (project / "down").unlink()
         (project / "down").symlink_to(project.parent / "outside")
 
-    finished = await Switching(project, turn).write(project / "down" / "n")
+    finished = await SwitchingSession(project, redirect).write(project / "down" / "n")
 
     assert finished.span.state == "succeeded"
     assert (project / "sub" / "deep" / "n").read_text(encoding="utf-8") == "new"
@@ -291,10 +289,47 @@ async def test_a_link_that_turns_elsewhere_after_consent_is_followed_to_where_it
 
 @requirement("permission.pinned")
 @pytest.mark.anyio
-async def test_dots_behind_a_link_mean_to_a_file_tool_what_was_judged(project: Path) -> None:
-    finished = await Switching(project, lambda: None).write(Path(f"{project}/out/../n"))
+async def test_dots_after_a_link_resolve_as_they_were_checked(project: Path) -> None:
+    finished = await SwitchingSession(project, lambda: None).write(Path(f"{project}/out/../n"))
 
     assert finished.span.state == "succeeded"
     assert (project / "n").read_text(encoding="utf-8") == "new"
     assert not (project.parent / "outside" / "n").exists()
     assert os.listdir(project.parent / "outside" / "folder") == ["f"]  # noqa: PTH208 - names only
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("command", ["cat hard", "cat HARD/../.ENV", "head -n 1 .ENV", "grep x hard"])
+def test_a_denied_file_is_denied_under_each_of_its_names(tmp_path: Path, command: str) -> None:
+    (tmp_path / ".env").write_text("x\n", encoding="utf-8")
+    (tmp_path / "hard").hardlink_to(tmp_path / ".env")
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Read(./.env)"]))
+
+    assert isinstance(decide_request(permissions, bash_request(command, tmp_path)), Deny)
+    assert isinstance(
+        decide_request(permissions, make_request("Read", tmp_path, file_path=str(tmp_path / "hard"))), Deny
+    )
+    assert isinstance(decide_request(permissions, bash_request("cat other", tmp_path)), Allow)
+
+
+@requirement("permission.hostile-lines")
+@pytest.mark.parametrize("command", ["touch x", "git push", "echo x > y", "npm test"])
+def test_rules_do_not_extend_what_plan_mode_may_do(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash", "Edit", "Write"]), mode="plan")
+
+    assert not isinstance(decide_request(permissions, bash_request(command, tmp_path)), Allow)
+    assert isinstance(decide_request(permissions, bash_request("ls", tmp_path)), Allow)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("tool", ["Edit", "Write"])
+def test_a_new_client_refuses_to_change_a_file_through_a_link(tmp_path: Path, tool: str) -> None:
+    (tmp_path / "a.txt").write_text("x\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to("a.txt")
+    check = guard_policy("bypassPermissions", profile("2.1.325").refusals)
+
+    refused = check(make_request(tool, tmp_path, file_path=str(tmp_path / "link")))
+
+    assert isinstance(refused, Deny)
+    assert f"Write to the link's target path instead: {tmp_path}/a.txt." in str(refused.reason)
+    assert check(make_request(tool, tmp_path, file_path=str(tmp_path / "a.txt"))) is None

@@ -31,24 +31,24 @@ def command(argv: list[str], **more: object) -> Command:
 
 
 @dataclass
-class Ups:
+class UpCounter:
     """Count how often a command prints `up`; pass it as `on_output`."""
 
     times: int = 1
-    heard: bytearray = field(default_factory=bytearray)
+    output: bytearray = field(default_factory=bytearray)
     event: anyio.Event = field(default_factory=anyio.Event)
 
     def __call__(self, data: bytes) -> None:
-        self.heard += data
-        if self.heard.count(b"up\n") >= self.times:
+        self.output += data
+        if self.output.count(b"up\n") >= self.times:
             self.event.set()
 
     async def wait(self) -> None:
         await self.event.wait()
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    while not holds():
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():
         await anyio.lowlevel.checkpoint()
 
 
@@ -65,9 +65,9 @@ def zombies() -> list[int]:
 
 def find_survivors_in(folder: Path, tag: str) -> list[int]:
     """Return the running processes with this tag that started in a folder; other tests use the same tags."""
-    found = []
+    pids = []
     for pid in find_survivors(tag):
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process has ended
             if Path(f"/proc/{pid}/cwd").readlink() == folder:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids

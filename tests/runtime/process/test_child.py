@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from tests.runtime.process.commands import Ups, command, python, sh, zombies
+from tests.runtime.process.commands import UpCounter, command, python, sh, zombies
 from toolspan.runtime.process import (
     Capture,
     ExitStatus,
@@ -104,9 +104,9 @@ async def test_spill_file_is_created_when_memory_is_full_and_contains_everything
         large = await supervisor.start(sh("seq 100000", memory_limit=4, spill=spill))
         await large.wait()
 
-    whole = b"".join(b"%d\n" % number for number in range(1, 100001))
+    content = b"".join(b"%d\n" % number for number in range(1, 100001))
     assert large.stdout.path == tmp_path / "all.txt"
-    assert (tmp_path / "all.txt").read_bytes() == whole
+    assert (tmp_path / "all.txt").read_bytes() == content
     assert large.stdout.data == b"1\n" + b"0\n"
 
 
@@ -117,7 +117,7 @@ async def test_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -
         first = await supervisor.start(sh(":", spill=early))
         assert (tmp_path / "early").read_bytes() == b""
 
-        ups = Ups()
+        ups = UpCounter()
         later = Spill(lambda: tmp_path / "later")
         read_end, write_end = os.pipe()
         script = "echo up; read line; echo $line"
@@ -154,13 +154,13 @@ async def test_unwritable_spill_file_does_not_stop_the_command(tmp_path: Path) -
 async def test_child_reads_dev_null_unless_it_gets_input() -> None:
     async with ProcessSupervisor() as supervisor:
         nothing = await supervisor.start(sh("readlink /proc/self/fd/0; cat"))
-        much = await supervisor.start(sh("wc -c", stdin=b"x" * 3_000_000))
+        long_input = await supervisor.start(sh("wc -c", stdin=b"x" * 3_000_000))
         unread = await supervisor.start(sh("exec 0<&-; echo fine", stdin=b"x" * 3_000_000))
-        for child in (nothing, much, unread):
+        for child in (nothing, long_input, unread):
             await child.wait()
 
     assert nothing.stdout.data == b"/dev/null\n"
-    assert much.stdout.data.strip() == b"3000000"
+    assert long_input.stdout.data.strip() == b"3000000"
     assert unread.stdout.data == b"fine\n"
 
 
@@ -294,7 +294,7 @@ async def test_fifty_children_at_once_end_without_a_zombie() -> None:
 
 @requirement("process.start-alone")
 async def test_child_without_a_supervisor_is_terminated_by_its_caller() -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = sh("echo up; sleep 1000", on_output=ups)
     child = await start_process(command)
     await ups.wait()
@@ -312,7 +312,7 @@ def open_descriptors() -> int:
 @requirement("process.bounded-memory")
 @given(st.lists(st.binary(max_size=30)), st.integers(2, 50))
 def test_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[bytes], limit: int) -> None:
-    whole = b"".join(pieces)
+    content = b"".join(pieces)
     with TemporaryDirectory() as folder:
         capture = Capture(limit, Spill(lambda: Path(folder) / "all"))
         for piece in pieces:
@@ -321,11 +321,11 @@ def test_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[byte
         capture.add(b"too late")
         spilled = None if capture.path is None else capture.path.read_bytes()
 
-    fits = len(whole) <= limit
+    fits = len(content) <= limit
     tail = limit - limit // 2
-    assert capture.total == len(whole)
-    assert capture.dropped == (0 if fits else len(whole) - limit)
-    assert capture.head == (whole if fits else whole[: limit // 2])
-    assert capture.tail == (b"" if fits else whole[-tail:])
-    assert capture.data == (whole if fits else whole[: limit // 2] + whole[-tail:])
-    assert spilled == (None if fits else whole)
+    assert capture.total == len(content)
+    assert capture.dropped == (0 if fits else len(content) - limit)
+    assert capture.head == (content if fits else content[: limit // 2])
+    assert capture.tail == (b"" if fits else content[-tail:])
+    assert capture.data == (content if fits else content[: limit // 2] + content[-tail:])
+    assert spilled == (None if fits else content)

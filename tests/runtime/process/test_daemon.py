@@ -31,17 +31,17 @@ def test_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) 
     program = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
     environment = {**os.environ, "CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
 
-    done = subprocess.run(
+    result = subprocess.run(
         program, input=json.dumps(message).encode(), capture_output=True, cwd=tmp_path, env=environment, check=False
     )
 
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["state"] for line in results if line["type"] == "result"] == ["succeeded"], done.stderr
+    results = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["state"] for line in results if line["type"] == "result"] == ["succeeded"], result.stderr
     assert not psutil.pid_exists(int(pid_file.read_text(encoding="ascii")))
 
 
 @requirement("process.daemon")
 def test_daemon_of_a_cancelled_call_does_not_outlive_the_call(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.runtime.process.cancelled_daemon", str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.stdout == "gone\n", done.stderr
+    result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.stdout == "gone\n", result.stderr

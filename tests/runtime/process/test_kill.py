@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.process.commands import Ups, eventually, python, sh, zombies
+from tests.runtime.process.commands import UpCounter, eventually, python, sh, zombies
 from toolspan.runtime.process import (
     Command,
     ExitStatus,
@@ -68,7 +68,7 @@ while True:
 """
 
 
-async def started(command: Command, ups: Ups, system: ProcessPlatform | None = None) -> list[int]:
+async def started(command: Command, ups: UpCounter, system: ProcessPlatform | None = None) -> list[int]:
     """Start a command, terminate it when it is up, and return its processes."""
     child = await start_process(command, system)
     await ups.wait()
@@ -90,7 +90,7 @@ async def started(command: Command, ups: Ups, system: ProcessPlatform | None = N
     ],
 )
 async def test_terminating_a_command_leaves_no_process(script: str, ups: int, system: ProcessPlatform) -> None:
-    received = Ups(ups)
+    received = UpCounter(ups)
     command = sh(script, on_output=received)
     before = await started(command, received, system)
 
@@ -102,7 +102,7 @@ async def test_terminating_a_command_leaves_no_process(script: str, ups: int, sy
 @requirement("process.ends-all")
 @pytest.mark.parametrize("system", SYSTEMS)
 async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = python(DAEMON, on_output=ups)
     before = await started(command, ups, system)
 
@@ -121,18 +121,18 @@ async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -
     ],
 )
 async def test_process_without_its_tag_is_terminated(script: str) -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = sh(script.format("echo $$ up; echo up; exec sleep 1000"), on_output=ups)
     await started(command, ups)
 
-    hidden = int(ups.heard.split()[0])
+    hidden = int(ups.output.split()[0])
     assert not psutil.pid_exists(hidden) or psutil.Process(hidden).status() == "zombie"
 
 
 @requirement("process.kill-after-grace")
 @pytest.mark.parametrize("system", SYSTEMS)
 async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> None:
-    ups = Ups(2)
+    ups = UpCounter(2)
     command = sh("trap '' TERM; (echo up; sleep 1000) & echo up; wait", on_output=ups)
     child = await start_process(command, system)
     await ups.wait()
@@ -143,7 +143,7 @@ async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> N
 
 @requirement("process.asked-once")
 async def test_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> None:
-    ups = Ups()
+    ups = UpCounter()
     script = "trap 'echo asked; sleep 0.1; echo clean; exit 7' TERM; echo up; sleep 1000 & wait"
     child = await start_process(sh(script, on_output=ups))
     await ups.wait()
@@ -159,7 +159,7 @@ async def test_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> N
 @pytest.mark.parametrize("hurry", ["", "yes"])
 @pytest.mark.parametrize("script", [RUNS_AWAY, BREEDS])
 async def test_command_that_forks_forever_is_terminated(script: str, hurry: str) -> None:
-    ups = Ups()
+    ups = UpCounter()
     read_end, write_end = os.pipe()
     env = {**os.environ, "HURRY": hurry}
     child = await start_process(python(script, on_output=ups, env=env, pass_fds=(write_end,)))
@@ -185,7 +185,7 @@ async def test_stopped_command_is_terminated() -> None:
 
 @requirement("process.partial-output")
 async def test_output_before_the_termination_is_kept() -> None:
-    ups = Ups()
+    ups = UpCounter()
     child = await start_process(sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups))
     await ups.wait()
     await eventually(lambda: child.stdout.total >= 13)
@@ -215,9 +215,9 @@ async def test_processes_that_cannot_be_terminated_are_reported() -> None:
 
 @requirement("process.mark")
 async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
-    here, there = Ups(), Ups()
-    mine = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
-    child = await start_process(mine)
+    here, there = UpCounter(), UpCounter()
+    terminated = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
+    child = await start_process(terminated)
     other = await start_process(sh(UP_AND_STAY, on_output=there, tag="same-mark-twice"))
     await here.wait()
     await there.wait()
@@ -230,7 +230,7 @@ async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
 
 @requirement("process.mark")
 async def test_nested_runner_keeps_the_outer_tag() -> None:
-    ups = Ups()
+    ups = UpCounter()
     env = {**os.environ, "TOOLSPAN_CALL": "outer@1"}
     command = sh("echo $TOOLSPAN_CALL; " + UP_AND_STAY, on_output=ups, env=env)
     child = await start_process(command)
@@ -243,7 +243,7 @@ async def test_nested_runner_keeps_the_outer_tag() -> None:
 
 @requirement("process.table")
 async def test_both_process_tables_agree() -> None:
-    ups = Ups()
+    ups = UpCounter()
     child = await start_process(sh(UP_AND_STAY, on_output=ups))
     await ups.wait()
     proc, portable = ProcFs(), PsutilTable()

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.process.commands import Ups, command, python, sh, zombies
+from tests.runtime.process.commands import UpCounter, command, python, sh, zombies
 from toolspan.runtime.process import ChildProcess, ExitStatus, ProcessSupervisor, find_survivors, is_subreaper
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ SUBREAPER = Path(__file__).with_name("subreaper.py")
 
 @requirement("process.custody")
 async def test_leaving_a_supervisor_terminates_all_its_children() -> None:
-    ups = Ups(50)
+    ups = UpCounter(50)
     async with ProcessSupervisor() as supervisor:
         commands = [sh(UP_AND_STAY, on_output=ups) for _ in range(50)]
         children = [await supervisor.start(command) for command in commands]
@@ -34,7 +34,7 @@ async def test_leaving_a_supervisor_terminates_all_its_children() -> None:
 
 @requirement("process.custody")
 async def test_exception_leaves_no_process_behind() -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & wait", on_output=ups)
     with pytest.raises(LookupError):
         async with ProcessSupervisor() as supervisor:
@@ -47,7 +47,7 @@ async def test_exception_leaves_no_process_behind() -> None:
 
 @requirement("process.custody")
 async def test_cancellation_leaves_no_process_behind() -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = sh("trap '' TERM; " + UP_AND_STAY, on_output=ups)
     with anyio.CancelScope() as scope:
         async with ProcessSupervisor(grace=0.05) as supervisor:
@@ -62,7 +62,7 @@ async def test_cancellation_leaves_no_process_behind() -> None:
 
 @requirement("process.custody")
 async def test_daemon_of_a_finished_command_is_terminated() -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & exit", on_output=ups)
     async with ProcessSupervisor() as supervisor:
         child = await supervisor.start(command)
@@ -88,7 +88,7 @@ async def test_supervisor_starts_nothing_outside_its_block() -> None:
 
 @requirement("process.running")
 async def test_cancelled_wait_terminates_the_command_and_keeps_its_output() -> None:
-    ups = Ups(2)
+    ups = UpCounter(2)
     command = sh(f"({UP_AND_STAY}) & {UP_AND_STAY}", on_output=ups)
     held: list[ChildProcess] = []
 
@@ -110,7 +110,7 @@ async def test_cancelled_wait_terminates_the_command_and_keeps_its_output() -> N
 
 @requirement("process.running")
 async def test_leaving_the_block_early_terminates_the_command() -> None:
-    ups = Ups()
+    ups = UpCounter()
     command = sh(UP_AND_STAY, on_output=ups)
     async with ProcessSupervisor() as supervisor:
         async with supervisor.running_child(command) as child:

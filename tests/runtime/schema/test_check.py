@@ -256,7 +256,7 @@ def test_planted_fault_is_found_at_its_path_and_nothing_else(case: Case, data: s
 @given(CASES, st.data())
 def test_removed_key_is_missing_and_added_key_is_unknown(case: Case, data: st.DataObject) -> None:
     schema, value = case
-    path = data.draw(st.sampled_from([place for place in places(value) if isinstance(place[-1], str)]))
+    path = data.draw(st.sampled_from([candidate for candidate in places(value) if isinstance(candidate[-1], str)]))
     beside = (*path[:-1], "ZZ")
 
     (missed,) = taken(schema, changed(value, path, ...))

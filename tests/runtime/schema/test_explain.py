@@ -176,12 +176,12 @@ def test_several_unknown_keys_are_one_record() -> None:
 @requirement("input.issue-json")
 def test_bounds_are_recorded() -> None:
     (small,) = recorded(LATEST, place="a", count=0)
-    (many,) = recorded(LATEST, place="a", steps=[{"name": "a"}] * 3)
+    (too_many,) = recorded(LATEST, place="a", steps=[{"name": "a"}] * 3)
     (old_small,) = recorded(OLDEST, place="a", count=0)
     (old_many,) = recorded(OLDEST, place="a", steps=[{"name": "a"}] * 3)
 
     assert small["message"] == "Too small: expected number to be >=1"
-    assert many["message"] == "Too big: expected array to have <=2 items"
+    assert too_many["message"] == "Too big: expected array to have <=2 items"
     assert old_small["message"] == "Number must be greater than or equal to 1"
     assert old_many["message"] == "Array must contain at most 2 element(s)"
 

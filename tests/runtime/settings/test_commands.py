@@ -18,27 +18,27 @@ GUARD = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "exi
 CALL = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "echo hi"}}
 
 
-class World:
-    """A home and a project in it."""
+class Home:
+    """A home with a project, in which commands run."""
 
     def __init__(self, folder: Path) -> None:
-        self.home = folder
+        self.path = folder
         self.project = folder / "project"
         self.project.mkdir()
 
     def write(self, name: str, value: object) -> Path:
-        path = self.home / name
+        path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value), encoding="utf-8")
         return path
 
-    def toolspan(self, *arguments: str, told: str = "") -> subprocess.CompletedProcess[str]:
+    def toolspan(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         remaining = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE", "XDG"))}
         return subprocess.run(
             [*TOOLSPAN, *arguments],
             cwd=self.project,
-            env={**remaining, "HOME": str(self.home)},
-            input=told,
+            env={**remaining, "HOME": str(self.path)},
+            input=stdin,
             capture_output=True,
             encoding="utf-8",
             timeout=60,
@@ -47,103 +47,103 @@ class World:
 
     def state(self, *options: str) -> tuple[str, str]:
         line = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
-        done = self.toolspan("exec", "--transcript", "none", *options, told=line)
-        assert done.returncode == 0, done.stderr
-        return str(json.loads(done.stdout)["state"]), done.stderr
+        result = self.toolspan("exec", "--transcript", "none", *options, stdin=line)
+        assert result.returncode == 0, result.stderr
+        return str(json.loads(result.stdout)["state"]), result.stderr
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
 
 
 @requirement("exec.hooks")
-def test_hooks_of_a_named_file_apply_to_every_call(world: World) -> None:
-    named = world.write("project/.claude/settings.json", GUARD)
+def test_hooks_of_a_named_file_apply_to_every_call(home: Home) -> None:
+    named = home.write("project/.claude/settings.json", GUARD)
 
-    assert world.state("--settings", str(named)) == ("blocked_by_hook", "")
+    assert home.state("--settings", str(named)) == ("blocked_by_hook", "")
 
 
 @requirement("exec.hooks")
-def test_user_settings_are_used_without_being_named(world: World) -> None:
-    world.write(".claude/settings.json", GUARD)
+def test_user_settings_are_used_without_being_named(home: Home) -> None:
+    home.write(".claude/settings.json", GUARD)
 
-    assert world.state()[0] == "blocked_by_hook"
-    assert world.state("--setting-sources", "project")[0] == "succeeded"
+    assert home.state()[0] == "blocked_by_hook"
+    assert home.state("--setting-sources", "project")[0] == "succeeded"
 
 
 @requirement("settings.trust-command")
-def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> None:
-    ran = world.project / "ran"
+def test_hooks_of_a_project_run_only_after_they_were_accepted(home: Home) -> None:
+    ran = home.project / "ran"
     hook = {"type": "command", "command": f"touch {ran}"}
-    world.write("project/.claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
+    home.write("project/.claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
 
-    state, output = world.state()
+    state, output = home.state()
     assert (state, ran.exists()) == ("succeeded", False)
     assert "untrusted folder" in output
 
-    displayed = world.toolspan("trust", told="n\n")
+    displayed = home.toolspan("trust", stdin="n\n")
     assert f"PreToolUse * [command] touch {ran}" in displayed.stdout
     assert "Not trusted." in displayed.stdout
-    assert world.toolspan("trust", "--check").returncode == 1
+    assert home.toolspan("trust", "--check").returncode == 1
 
-    assert "Trusted until" in world.toolspan("trust", told="y\n").stdout
-    assert world.toolspan("trust", "--check").returncode == 0
-    assert world.toolspan("trust", "--list").stdout == f"{world.project}\n"
-    assert world.state() == ("succeeded", "")
+    assert "Trusted until" in home.toolspan("trust", stdin="y\n").stdout
+    assert home.toolspan("trust", "--check").returncode == 0
+    assert home.toolspan("trust", "--list").stdout == f"{home.project}\n"
+    assert home.state() == ("succeeded", "")
     assert ran.exists()
 
     ran.unlink()
-    world.toolspan("trust", "--revoke")
-    world.state()
+    home.toolspan("trust", "--revoke")
+    home.state()
     assert not ran.exists()
 
 
 @requirement("settings.trust-command")
-def test_control_characters_in_settings_are_escaped_for_the_terminal(world: World) -> None:
+def test_control_characters_in_settings_are_escaped_for_the_terminal(home: Home) -> None:
     hook = {"type": "command", "command": "a\x1b[2Jb"}
-    world.write("project/.claude/settings.json", {"hooks": {"Stop": [{"hooks": [hook]}]}})
+    home.write("project/.claude/settings.json", {"hooks": {"Stop": [{"hooks": [hook]}]}})
 
-    assert "a\\x1b[2Jb" in world.toolspan("trust", told="n\n").stdout
+    assert "a\\x1b[2Jb" in home.toolspan("trust", stdin="n\n").stdout
 
 
 @requirement("settings.errors")
-def test_invalid_settings_file_ends_the_command_with_one_line(world: World) -> None:
-    named = world.write("bad.json", {"hooks": {"Stop": 3}})
+def test_invalid_settings_file_ends_the_command_with_one_line(home: Home) -> None:
+    named = home.write("bad.json", {"hooks": {"Stop": 3}})
 
-    done = world.toolspan("exec", "--settings", str(named))
+    result = home.toolspan("exec", "--settings", str(named))
 
-    assert done.returncode == 2
-    assert done.stderr == (f"toolspan: {named}: `hooks.Stop` must be a list of groups, not a number\n")
+    assert result.returncode == 2
+    assert result.stderr == (f"toolspan: {named}: `hooks.Stop` must be a list of groups, not a number\n")
 
 
 @requirement("exec.hooks")
-def test_hooks_can_be_made_to_fail_closed(world: World) -> None:
+def test_hooks_can_be_made_to_fail_closed(home: Home) -> None:
     hook = {"type": "command", "command": "/no/such/guard"}
-    world.write(".claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
+    home.write(".claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
 
-    assert world.state()[0] == "succeeded"
-    assert world.state("--fail-closed")[0] == "blocked_by_hook"
+    assert home.state()[0] == "succeeded"
+    assert home.state("--fail-closed")[0] == "blocked_by_hook"
 
 
 @requirement("exec.hooks")
-def test_exec_runs_hooks_for_prompts_and_ends_of_turns(world: World) -> None:
+def test_exec_runs_hooks_for_prompts_and_ends_of_turns(home: Home) -> None:
     def at(point: str, line: str) -> dict[str, object]:
         return {point: [{"hooks": [{"type": "command", "command": line}]}]}
 
     once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }"
     block = {**at("UserPromptSubmit", "echo noted"), **at("Stop", once)}
-    world.write(".claude/settings.json", {"hooks": block})
+    home.write(".claude/settings.json", {"hooks": block})
     output = [
         {"type": "user", "message": {"content": "Go"}},
         {"type": "assistant", "message": {"content": "done"}},
         {"type": "assistant", "message": {"content": "really"}},
     ]
 
-    done = world.toolspan("exec", "--transcript", "none", told="".join(json.dumps(item) + "\n" for item in output))
+    result = home.toolspan("exec", "--transcript", "none", stdin="".join(json.dumps(item) + "\n" for item in output))
 
     noted = "UserPromptSubmit hook additional context: noted"
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {
             "type": "prompt",
             "accepted": True,
@@ -154,26 +154,26 @@ def test_exec_runs_hooks_for_prompts_and_ends_of_turns(world: World) -> None:
 
 
 @requirement("exec.strange")
-def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: World) -> None:
+def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(home: Home) -> None:
     rules = {"alow": ["Read"], "deny": ["Bsah(rm:*)", "Agent(x)", "mcp__db__drop", "Foo*"]}
-    world.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
+    home.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
     output = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
 
-    done = world.toolspan(
+    result = home.toolspan(
         *("exec", "--transcript", "none", "--tools", "Bash,mcp__db__drop"),
         *("--allowed-tools", "Wirte Bash(echo:*)"),
-        told=output,
+        stdin=output,
     )
 
-    lines = [line.removeprefix("toolspan: ") for line in done.stderr.splitlines()]
+    lines = [line.removeprefix("toolspan: ") for line in result.stderr.splitlines()]
     assert [line.removeprefix("toolspan exec: ") for line in lines] == [
-        f"{world.home}/.claude/settings.json: ignoring the unknown key `permissions.alow`; valid"
+        f"{home.path}/.claude/settings.json: ignoring the unknown key `permissions.alow`; valid"
         " keys are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
         "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; did you mean Bash?",
         "the rule Wirte (cliArg): there is no tool 'Wirte'; did you mean Write?",
     ]
-    assert json.loads(done.stdout)["content"] == "hi"
+    assert json.loads(result.stdout)["content"] == "hi"
 
 
 @requirement("exec.strange")
@@ -182,10 +182,10 @@ def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: Worl
     [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
     ids=["exec", "mcp", "run"],
 )
-def test_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, command: tuple[str, ...]) -> None:
-    world.write("steps.json", [[{"type": "text", "text": "Done."}]])
+def test_unknown_tool_is_rejected_by_the_option_that_names_it(home: Home, command: tuple[str, ...]) -> None:
+    home.write("steps.json", [[{"type": "text", "text": "Done."}]])
 
-    done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")
+    result = home.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", stdin="")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "toolspan: --tools: there is no tool 'read'; did you mean Read?\n"
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "toolspan: --tools: there is no tool 'read'; did you mean Read?\n"

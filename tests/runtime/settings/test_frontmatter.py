@@ -95,7 +95,7 @@ def test_short_forms_of_a_hooks_block_are_read(head: str, block: object) -> None
     ],
 )
 def test_malformed_hooks_block_is_an_error(head: str) -> None:
-    with pytest.raises(SettingsError, match="hooks: not understood"):
+    with pytest.raises(SettingsError, match="hooks: cannot be parsed"):
         parse_frontmatter_hooks(head)
 
 

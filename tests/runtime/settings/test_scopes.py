@@ -154,15 +154,15 @@ def test_any_change_of_a_trust_request_revokes_the_trust(tmp_path: Path) -> None
     def trusted() -> bool:
         return store.is_trusted(build_trust_request(paths, load_layers(paths)))
 
-    own = paths.project / ".claude" / "settings.json"
+    settings_file = paths.project / ".claude" / "settings.json"
     assert not trusted()
     store.accept(build_trust_request(paths, load_layers(paths)))
     assert trusted()
-    write(own, {"model": "another", **hook("p")})
+    write(settings_file, {"model": "another", **hook("p")})
     assert trusted()  # nothing that could run has changed
-    write(own, hook("q"))
+    write(settings_file, hook("q"))
     assert not trusted()
-    write(own, hook("p"))
+    write(settings_file, hook("p"))
     assert trusted()
     write(paths.mcp_file, {"mcpServers": {"x": {"command": "evil"}}})
     assert not trusted()

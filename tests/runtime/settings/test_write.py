@@ -71,17 +71,17 @@ def test_invalid_file_is_left_unchanged(tmp_path: Path, text: str, word: str) ->
 
 @requirement("settings.grant")
 def test_symbolic_link_cannot_lead_a_write_out_of_the_project(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.json"
-    mine.write_text("{}", encoding="utf-8")
+    outside = tmp_path / "mine.json"
+    outside.write_text("{}", encoding="utf-8")
     link = tmp_path / "project/.claude/settings.local.json"
     link.parent.mkdir(parents=True)
-    link.symlink_to(mine)
+    link.symlink_to(outside)
 
     with pytest.raises(ToolspanError, match="outside the project"):
         add_permissions(link, allow=["Read"], within=tmp_path / "project")
     add_permissions(link, allow=["Edit"])
 
-    assert json.loads(mine.read_text(encoding="utf-8"))["permissions"]["allow"] == ["Edit"]
+    assert json.loads(outside.read_text(encoding="utf-8"))["permissions"]["allow"] == ["Edit"]
     assert link.is_symlink()
 
 
@@ -122,6 +122,6 @@ def test_trusted_folder_stays_trusted_after_the_user_adds_a_rule(tmp_path: Path)
     meanwhile = add("Edit", hook)
     later = add("Bash")
     store.accept(build_trust_request(paths, load_layers(paths, scopes=("project", "local"))))
-    again = add("Glob")
+    second = add("Glob")
 
-    assert (first, meanwhile, later, again) == (True, False, False, True)
+    assert (first, meanwhile, later, second) == (True, False, False, True)

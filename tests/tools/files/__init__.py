@@ -1,4 +1,4 @@
-"""A conversation about files: calls of Read, Write and Edit through a runner."""
+"""Call Read, Write and Edit through a runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURRENT = " (file state is current in your context — no need to Read it back)"
 
 
 class ToolCaller:
-    """One conversation in a folder, with the file tools of a client version."""
+    """A runner with the file tools of a client version, in a folder."""
 
     def __init__(
         self, folder: Path, version: str = "2.1.325", model: str | None = None, states: FileStates | None = None

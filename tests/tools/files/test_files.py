@@ -36,15 +36,15 @@ def test_a_line_range_is_the_same_for_every_chunk_size(
     path = tmp_path / "a.txt"
     path.write_bytes(data)
 
-    seen = read_line_range(path, LineRange(skip, count), MOST, chunk=chunk)
+    result = read_line_range(path, LineRange(skip, count), MOST, chunk=chunk)
 
     lines = data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     first = skip if skip >= 0 else max(0, len(lines) + skip)
-    wanted = lines[first:] if count is None else lines[first : first + count]
-    assert seen.text == "\n".join(wanted)
-    assert (seen.line_count, seen.total_lines) == (len(wanted), len(lines))
-    assert seen.has_bad_bytes == ("\udcff" in parts)
-    assert seen.digest == digest_bytes(data)
+    expected = lines[first:] if count is None else lines[first : first + count]
+    assert result.text == "\n".join(expected)
+    assert (result.line_count, result.total_lines) == (len(expected), len(lines))
+    assert result.has_bad_bytes == ("\udcff" in parts)
+    assert result.digest == digest_bytes(data)
 
 
 @requirement("disk.swaps")
@@ -59,7 +59,7 @@ def test_a_file_that_is_not_as_expected_is_not_changed(tmp_path: Path) -> None:
             atomic_replace(path, b"mine", expected)
 
     assert path.read_bytes() == b"somebody else"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 @requirement("disk.swaps")
@@ -72,7 +72,7 @@ def test_a_file_that_vanished_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="unexpectedly modified"):
         atomic_replace(path, b"mine", stamp)
 
-    assert [one.name for one in tmp_path.iterdir()] == []
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 @requirement("disk.swaps")

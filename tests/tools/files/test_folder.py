@@ -71,13 +71,13 @@ def test_a_link_that_appears_on_the_way_fails_a_write_with_a_known_target(
 @requirement("disk.no-detour")
 def test_a_file_is_not_replaced_through_a_link_that_appeared_later(inside: Path) -> None:
     end = inside / "deep" / "file"
-    seen = read_file(end, 1_000)
+    content = read_file(end, 1_000)
     outside = switch(inside)
     os.link(inside.parent / "aside" / "deep" / "file", outside / "deep" / "same")
-    (outside / "deep" / "same").replace(outside / "deep" / "file")  # no difference to be seen
+    (outside / "deep" / "same").replace(outside / "deep" / "file")  # equal content
 
     with pytest.raises(ToolError):
-        atomic_replace(end, b"new", seen.version, end)
+        atomic_replace(end, b"new", content.version, end)
 
     assert files(outside) == {"deep/file": "old"}
 
@@ -98,7 +98,7 @@ def test_parent_folders_are_created_unless_a_link_or_a_file_is_in_the_way(inside
         assert os.path.samestat(os.fstat(folder), (inside / "a" / "b").stat())
     (inside / "link").symlink_to(inside.parent / "out")
 
-    for place in (inside / "link" / "c", inside / "deep" / "file" / "c"):
-        with pytest.raises(ToolError, match="EEXIST"), open_folder(place, make=True):
+    for path in (inside / "link" / "c", inside / "deep" / "file" / "c"):
+        with pytest.raises(ToolError, match="EEXIST"), open_folder(path, make=True):
             pass
     assert not (inside.parent / "out" / "c").exists()

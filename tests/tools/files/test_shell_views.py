@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.tools.toolbox import Box, opened
+from tests.tools.toolbox import Toolbox, open_toolbox
 from toolspan.runtime.profiles import profile
 from toolspan.tools import bash_tool, edit_tool
 from toolspan.tools.files.shell_views import find_shell_views
@@ -44,11 +44,11 @@ def test_only_lines_of_plain_views_show_files(command: str, views: list[tuple[st
 @pytest.mark.parametrize(("command", "seen"), [("cat a.txt", True), ("head -n 2 a.txt", False), ("wc a.txt", False)])
 async def test_an_edit_notes_whether_the_file_was_seen(tmp_path: Path, command: str, *, seen: bool) -> None:
     client = profile("2.1.325")
-    async with opened(Box(tmp_path, [bash_tool(client), edit_tool(client)])) as box:
-        (box.project / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+    async with open_toolbox(Toolbox(tmp_path, [bash_tool(client), edit_tool(client)])) as toolbox:
+        (toolbox.project / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
 
-        await box.call("Bash", command=command)
-        edited = await box.call("Edit", file_path="a.txt", old_string="two", new_string="2")
+        await toolbox.call("Bash", command=command)
+        edited = await toolbox.call("Edit", file_path="a.txt", old_string="two", new_string="2")
 
     assert isinstance(edited.structured, dict)
     assert ("contentNotInModelContext" not in edited.structured) is seen

@@ -42,9 +42,9 @@ def test_a_replacement_changes_its_range_and_nothing_else(parts: list[str], draw
     start = draw.draw(st.integers(0, len(text.normalized)))
     end = draw.draw(st.integers(start, len(text.normalized)))
 
-    made = replace_ranges(text, [TextRange(start, end)], "NEW")
+    result = replace_ranges(text, [TextRange(start, end)], "NEW")
 
-    before, _, after = made.raw.partition("NEW")
+    before, _, after = result.raw.partition("NEW")
     assert text.raw.startswith(before)
     assert text.raw.endswith(after)
     replaced = text.raw[len(before) : len(text.raw) - len(after)]
@@ -55,14 +55,14 @@ def test_a_replacement_changes_its_range_and_nothing_else(parts: list[str], draw
 def test_several_spans_are_replaced_at_once() -> None:
     text = decode_text(b"x\r\ny\r\nx\n")
 
-    made = replace_ranges(text, find_occurrences(text.normalized, "x\n"), "A\nB\n")
+    result = replace_ranges(text, find_occurrences(text.normalized, "x\n"), "A\nB\n")
 
-    assert made.raw == "A\r\nB\r\ny\r\nA\nB\n"
+    assert result.raw == "A\r\nB\r\ny\r\nA\nB\n"
 
 
 @requirement("disk.quotes")
 @pytest.mark.parametrize(
-    ("new", "replaced", "made"),
+    ("new", "replaced", "expected"),
     [
         ('"a" b', "“x”", "“a” b"),
         ("it's ('so')", "‘x’", "it’s (‘so’)"),
@@ -70,8 +70,8 @@ def test_several_spans_are_replaced_at_once() -> None:
         ("'a' \"b\"", "“x”", "'a' “b”"),
     ],
 )
-def test_quotes_are_curled_as_in_the_replaced_text(new: str, replaced: str, made: str) -> None:
-    assert match_quote_style(new, replaced) == made
+def test_quotes_are_curled_as_in_the_replaced_text(new: str, replaced: str, expected: str) -> None:
+    assert match_quote_style(new, replaced) == expected
 
 
 @requirement("disk.quotes")

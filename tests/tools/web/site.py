@@ -1,4 +1,4 @@
-"""A small site on this machine, for tests that fetch pages."""
+"""A web server on loopback for tests that fetch pages."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Answer = HttpResponse | Callable[[HttpRequest], HttpResponse]
 
 @dataclass
 class Site:
-    """The pages of a server, and the requests it received."""
+    """A server with pages and the requests it received."""
 
     pages: Mapping[str, Answer]
     port: int = 0
-    asked: list[HttpRequest] = field(default_factory=list)
+    requests: list[HttpRequest] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -31,11 +31,11 @@ class Site:
             connection = HttpConnection(stream)
             try:
                 async for request in connection.iter_requests():
-                    self.asked.append(request)
-                    answer = self.pages.get(request.path, HttpResponse(status=404, body=b"none"))
-                    response = answer if isinstance(answer, HttpResponse) else answer(request)
+                    self.requests.append(request)
+                    page = self.pages.get(request.path, HttpResponse(status=404, body=b"none"))
+                    response = page if isinstance(page, HttpResponse) else page(request)
                     await connection.send_response(response, request)
-            except MalformedRequest:  # such as the first bytes of TLS
+            except MalformedRequest:  # for example TLS
                 await stream.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             except DISCONNECTED:
                 return
@@ -43,13 +43,13 @@ class Site:
 
 @asynccontextmanager
 async def site(pages: Mapping[str, Answer]) -> AsyncIterator[Site]:
-    made = Site(pages)
+    server = Site(pages)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
-    made.port = listener.extra(SocketAttribute.local_port)
+    server.port = listener.extra(SocketAttribute.local_port)
     async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, made.serve)
+        group.start_soon(listener.serve, server.serve)
         with anyio.fail_after(20):
-            yield made
+            yield server
         group.cancel_scope.cancel()
 
 
@@ -57,5 +57,5 @@ def html(text: str) -> HttpResponse:
     return HttpResponse(status=200, body=text.encode(), content_type="text/html; charset=utf-8")
 
 
-def to(place: str, status: int = 302) -> HttpResponse:
-    return HttpResponse(status=status, body=b"", headers={"location": place})
+def to(location: str, status: int = 302) -> HttpResponse:
+    return HttpResponse(status=status, body=b"", headers={"location": location})

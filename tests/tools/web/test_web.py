@@ -99,11 +99,11 @@ def test_only_addresses_of_the_internet_are_public(address: str, *, public: bool
     ],
 )
 async def test_this_machine_is_refused_in_every_spelling(url: str) -> None:
-    async with site({"/": html("secret")}) as here:
+    async with site({"/": html("secret")}) as server:
         with pytest.raises(ToolError, match=r"is not an address of the public internet|cannot be"):
-            await WebClient(upgrade_to_https=False).fetch_page(url.format(port=here.port))
+            await WebClient(upgrade_to_https=False).fetch_page(url.format(port=server.port))
 
-    assert here.asked == []
+    assert server.requests == []
 
 
 @requirement("fetch.public-only")
@@ -153,11 +153,11 @@ async def test_invalid_urls_are_refused(url: str) -> None:
 @requirement("fetch.address")
 async def test_pages_are_requested_by_https() -> None:
     assert WebClient().normalize_url("http://example.com:8080/a?b#c") == "https://example.com:8080/a?b#c"
-    async with site({"/": html("plain")}) as here:
+    async with site({"/": html("plain")}) as server:
         with pytest.raises(ToolError, match=r"Unable to fetch from https://127"):  # the site has no TLS
-            await WebClient(allow_private=True, limits=FetchLimits(timeout=5)).fetch_page(f"{here.url}/")
+            await WebClient(allow_private=True, limits=FetchLimits(timeout=5)).fetch_page(f"{server.url}/")
 
-    assert here.asked == []
+    assert server.requests == []
 
 
 @requirement("fetch.pinned")
@@ -168,40 +168,40 @@ async def test_the_host_is_resolved_once_and_requested_by_name() -> None:
         assert host == "pages.test"
         return answers.pop()  # a second question is an error
 
-    async with site({"/a": to("/b"), "/b": html("<p>there</p>")}) as here:
+    async with site({"/a": to("/b"), "/b": html("<p>there</p>")}) as server:
         web = WebClient(allow_private=True, upgrade_to_https=False, resolver=lookup)
-        result = await page(web, f"http://pages.test:{here.port}/a")
+        result = await page(web, f"http://pages.test:{server.port}/a")
 
     assert result.text == "there"
-    assert [one.headers["host"] for one in here.asked] == [f"pages.test:{here.port}"] * 2
+    assert [request.headers["host"] for request in server.requests] == [f"pages.test:{server.port}"] * 2
 
 
 @requirement("fetch.redirects")
 async def test_a_redirect_is_followed_only_within_the_host() -> None:
     pages = {"/a": to("/b"), "/b": to("b/c", 308), "/b/c": html("<p>c</p>")}
-    async with site({**pages, "/x": to("https://other.test/y", 301)}) as here:
+    async with site({**pages, "/x": to("https://other.test/y", 301)}) as server:
         web = local()
-        followed = await page(web, f"{here.url}/a")
-        moved = await web.fetch_page(f"{here.url}/x")
+        followed = await page(web, f"{server.url}/a")
+        moved = await web.fetch_page(f"{server.url}/x")
 
-    assert (followed.url, followed.text) == (f"{here.url}/b/c", "c")
-    assert moved == CrossHostRedirect(f"{here.url}/x", "https://other.test/y", 301)
+    assert (followed.url, followed.text) == (f"{server.url}/b/c", "c")
+    assert moved == CrossHostRedirect(f"{server.url}/x", "https://other.test/y", 301)
 
 
 @requirement("fetch.redirects")
-@pytest.mark.parametrize("place", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"])
-async def test_another_port_login_host_or_scheme_is_another_site(place: str) -> None:
-    async with site({"/": to(place)}) as here:
-        assert isinstance(await local().fetch_page(f"{here.url}/"), CrossHostRedirect)
+@pytest.mark.parametrize("location", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"])
+async def test_another_port_login_host_or_scheme_is_another_site(location: str) -> None:
+    async with site({"/": to(location)}) as server:
+        assert isinstance(await local().fetch_page(f"{server.url}/"), CrossHostRedirect)
 
 
 @requirement("fetch.redirects")
 async def test_a_circle_of_redirects_ends() -> None:
-    async with site({"/": to("/")}) as here:
+    async with site({"/": to("/")}) as server:
         with pytest.raises(ToolError, match=r"redirects more than 10 times"):
-            await local().fetch_page(f"{here.url}/")
+            await local().fetch_page(f"{server.url}/")
 
-    assert len(here.asked) == 11
+    assert len(server.requests) == 11
 
 
 @requirement("fetch.limits")
@@ -211,10 +211,10 @@ async def test_a_page_over_the_size_limit_is_not_read() -> None:
         return HttpResponse(status=200, body=body, headers={"content-encoding": "gzip"})
 
     endless = HttpResponse(status=200, body=(b"x" * 4096 for _ in iter(int, 1)))
-    async with site({"/bomb": packed(4 << 20), "/endless": endless}) as here:
+    async with site({"/bomb": packed(4 << 20), "/endless": endless}) as server:
         for path in ("/bomb", "/endless"):
             with pytest.raises(ToolError, match=r"larger than 1 MB"):
-                await local(FetchLimits(max_bytes=1 << 20)).fetch_page(here.url + path)
+                await local(FetchLimits(max_bytes=1 << 20)).fetch_page(server.url + path)
 
 
 @requirement("fetch.limits")
@@ -234,10 +234,10 @@ async def test_a_server_that_does_not_answer_times_out() -> None:
 
 @requirement("fetch.limits")
 async def test_errors_are_reported() -> None:
-    async with site({"/gone": HttpResponse(status=410, body=b"")}) as here:
+    async with site({"/gone": HttpResponse(status=410, body=b"")}) as server:
         with pytest.raises(ToolError, match=r"^Request failed with status code 410$"):
-            await local().fetch_page(f"{here.url}/gone")
-        closed = f"http://127.0.0.1:{here.port}/"
+            await local().fetch_page(f"{server.url}/gone")
+        closed = f"http://127.0.0.1:{server.port}/"
     with pytest.raises(ToolError, match=r"Unable to fetch from"):
         await local().fetch_page(closed)
     with pytest.raises(ToolError, match=r"cannot be found"):
@@ -247,25 +247,25 @@ async def test_errors_are_reported() -> None:
 @requirement("fetch.cache")
 async def test_a_page_is_kept_for_a_quarter_of_an_hour() -> None:
     now = [0.0]
-    async with site({"/": html("<p>hi</p>")}) as here:
+    async with site({"/": html("<p>hi</p>")}) as server:
         web = WebClient(allow_private=True, upgrade_to_https=False, clock=lambda: now[0])
         for at in (0.0, CACHE_SECONDS - 1, CACHE_SECONDS + 1):
             now[0] = at
-            assert (await page(web, f"{here.url}/")).text == "hi"
+            assert (await page(web, f"{server.url}/")).text == "hi"
 
-    assert len(here.asked) == 2
+    assert len(server.requests) == 2
 
 
 @requirement("fetch.cache")
 async def test_only_the_latest_pages_are_kept() -> None:
-    async with site({f"/{n}": html(str(n)) for n in range(33)}) as here:
+    async with site({f"/{n}": html(str(n)) for n in range(33)}) as server:
         web = local()
         for number in range(33):
-            await web.fetch_page(f"{here.url}/{number}")
-        await web.fetch_page(f"{here.url}/32")
-        await web.fetch_page(f"{here.url}/0")
+            await web.fetch_page(f"{server.url}/{number}")
+        await web.fetch_page(f"{server.url}/32")
+        await web.fetch_page(f"{server.url}/0")
 
-    assert len(here.asked) == 34
+    assert len(server.requests) == 34
 
 
 @requirement("fetch.markdown")
@@ -279,10 +279,10 @@ async def test_each_kind_of_content_is_returned_in_its_own_form() -> None:
         "/odd": as_kind("text/plain; charset=nonsense", b"a\xff"),
         "/png": as_kind("image/png", b"\x89PNG"),
     }
-    async with site(pages) as here:
-        result = {path: await page(local(), here.url + path) for path in pages}
+    async with site(pages) as server:
+        result = {path: await page(local(), server.url + path) for path in pages}
 
-    assert [one.text for one in result.values()] == ['{"a": 1}', "café", "a\ufffd", None]
+    assert [result.text for result in result.values()] == ['{"a": 1}', "café", "a\ufffd", None]
     assert result["/png"].body == b"\x89PNG"
 
 

@@ -366,7 +366,7 @@ async def _run_with_timeout(handler: HookHandler, hook_input: HookInput, seconds
         except anyio.get_cancelled_exc_class() as error:
             if current_task_cancelled():
                 raise
-            return HookOutput(status="failed", problem=f"it was cut off: {exception_text(error)}")
+            return HookOutput(status="failed", problem=f"it was cancelled: {exception_text(error)}")
         except Exception as error:  # noqa: BLE001 - the call must get its result, whatever a handler raises
             return HookOutput(status="failed", problem=f"{type(error).__name__}: {exception_text(error)}")
     return HookOutput(status="timed_out")

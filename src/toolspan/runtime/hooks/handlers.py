@@ -152,7 +152,7 @@ class _DetachedCommand:
 def _command_output(stdout: Capture, stderr: Capture, code: int) -> HookOutput:
     errors = _decode_capture(stderr)
     if stdout.dropped:
-        problem = f"it printed {stdout.total} bytes, more than the {COMMAND_OUTPUT_LIMIT} that are heard"
+        problem = f"it printed {stdout.total} bytes, more than the limit of {COMMAND_OUTPUT_LIMIT}"
         return HookOutput(status="failed", exit_code=code, stderr=errors, problem=problem)
     return HookOutput(stdout=_decode_capture(stdout), stderr=errors, exit_code=code)
 
@@ -210,7 +210,7 @@ class HttpHandler:
         if not response.is_success:
             return HookOutput(status="failed", problem=f"{url}: HTTP {response.status_code}")
         if text.strip() and not text.lstrip().startswith("{"):
-            return HookOutput(status="failed", problem=f"{url}: the body is no JSON object")
+            return HookOutput(status="failed", problem=f"{url}: the body is not a JSON object")
         return HookOutput(stdout=text)
 
     def _expand_headers(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -256,7 +256,7 @@ class McpHandler:
         """Call the tool."""
         server = self.spec.server
         if self.call_tool is None:
-            return HookOutput(status="failed", problem=f"no MCP server {server!r} is connected here")
+            return HookOutput(status="failed", problem=f"the MCP server {server!r} is not connected")
         arguments = {key: _fill_placeholders(value, hook_input.fields) for key, value in self.spec.input.items()}
         try:
             return HookOutput(stdout=await self.call_tool(server, self.spec.tool, arguments), exit_code=0)
@@ -314,7 +314,7 @@ class PromptHandler:
         """Ask the model and convert its answer to an output."""
         if self.ask_model is None:
             target = "agent" if isinstance(self.spec, AgentSpec) else "model"
-            return HookOutput(status="failed", problem=f"there is no {target} here that could be asked")
+            return HookOutput(status="failed", problem=f"there is no {target} to ask here")
         prompt, input_json = self.spec.prompt, hook_input.data.decode()
         if _ARGUMENTS_PLACEHOLDER in prompt:
             prompt = prompt.replace(_ARGUMENTS_PLACEHOLDER, input_json)
@@ -323,13 +323,13 @@ class PromptHandler:
         try:
             answer = await self.ask_model(f"{prompt}\n\n{_ANSWER_FORMAT}", self.spec.model)
         except Exception as error:  # noqa: BLE001 - any error of the model's client
-            return HookOutput(status="failed", problem=f"the model was not heard: {exception_text(error)}")
+            return HookOutput(status="failed", problem=f"the model did not answer: {exception_text(error)}")
         start, end = answer.find("{"), answer.rfind("}")
         try:
             verdict = json.loads(answer[start : end + 1])
             ok = verdict["ok"]
         except (ValueError, KeyError, TypeError):
-            return HookOutput(status="failed", problem=f"the model gave no verdict: {answer[:200]!r}")
+            return HookOutput(status="failed", problem=f"the model gave no valid answer: {answer[:200]!r}")
         if ok is True:
             return HookOutput(stdout="", exit_code=0)
         reason = str(verdict.get("reason") or "A hook's model said no")

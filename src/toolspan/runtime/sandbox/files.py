@@ -305,7 +305,7 @@ def _find_matches(pattern: str) -> tuple[Path, ...]:
 def _existing(paths: Iterable[Path | str]) -> list[Path]:
     """Return the paths that exist, without links and duplicates."""
     # perf: most paths do not exist, and looking for links first would take 2 ms of each command.
-    present = (path for path in map(os.fspath, paths) if path.startswith("/") and os.path.lexists(path))
+    present = (path for path in map(str, paths) if path.startswith("/") and os.path.lexists(path))
     real = dict.fromkeys(map(os.path.realpath, present))
     return [Path(path) for path in real if os.path.lexists(path)]
 

@@ -383,13 +383,13 @@ def parse_frontmatter_hooks(head: str) -> object | None:
         return None
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(block)):
-            raise SettingsError("hooks: not understood: aliases are not allowed")  # they can expand exponentially
+            raise SettingsError("hooks: cannot be parsed: aliases are not allowed")  # they can expand exponentially
         hooks = _to_json(yaml.safe_load(block)["hooks"])
     except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
         _, line = _locate_error(error, block.split("\n"))
-        raise SettingsError(f"hooks: not understood: {line!r}") from error
+        raise SettingsError(f"hooks: cannot be parsed: {line!r}") from error
     if isinstance(hooks, str):  # YAML reads stray words as a multi-line string
-        raise SettingsError(f"hooks: not understood: {hooks[:60]!r}")
+        raise SettingsError(f"hooks: cannot be parsed: {hooks[:60]!r}")
     return hooks
 
 

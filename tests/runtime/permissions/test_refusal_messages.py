@@ -1,4 +1,4 @@
-"""What is said when a command line is not granted, by client version."""
+"""Messages about command lines that are not allowed, by client version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.permissions.asked import decided, line
+from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions import Permissions
 from toolspan.runtime.profiles import profile
@@ -18,7 +18,7 @@ NEEDS = "This Bash command contains multiple operations. The following"
 
 @requirement("permission.words")
 @pytest.mark.parametrize(
-    ("version", "command", "says"),
+    ("version", "command", "message"),
     [
         ("2.1.325", "touch y", "touch in '{p}/y' needs approval."),
         ("2.1.197", "touch y", "touch in '{p}/y' was blocked."),
@@ -34,18 +34,18 @@ NEEDS = "This Bash command contains multiple operations. The following"
         ("2.1.325", "make", "This command requires approval"),
     ],
 )
-def test_the_words_are_those_of_the_client(tmp_path: Path, version: str, command: str, says: str) -> None:
+def test_the_message_is_that_of_the_client(tmp_path: Path, version: str, command: str, message: str) -> None:
     refusals = profile(version).refusals
-    asked = line(command, tmp_path)
-    decision = decided(Permissions(refusals=refusals), asked)
+    request = bash_request(command, tmp_path)
+    decision = decide_request(Permissions(refusals=refusals), request)
 
     assert isinstance(decision, Ask)
-    assert approval_message(asked, decision, refusals) == says.format(p=tmp_path)
+    assert approval_message(request, decision, refusals) == message.format(p=tmp_path)
 
 
 @requirement("permission.words")
-def test_the_oldest_client_lets_output_go_to_files_in_the_project(tmp_path: Path) -> None:
+def test_the_oldest_client_allows_redirects_to_files_in_the_project(tmp_path: Path) -> None:
     old = Permissions(refusals=profile("2.0.65").refusals)
 
-    assert not isinstance(decided(old, line("echo x > f", tmp_path)), Ask)
-    assert isinstance(decided(old, line("echo x > /tmp/f", tmp_path)), Ask)
+    assert not isinstance(decide_request(old, bash_request("echo x > f", tmp_path)), Ask)
+    assert isinstance(decide_request(old, bash_request("echo x > /tmp/f", tmp_path)), Ask)
