@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -210,8 +210,8 @@ def measure_all(
         path.read_bytes()
     runs: dict[str, Run] = {}
 
-    def step(name: str, *words: str | Path, of: float = size, **more: str) -> Run:
-        runs[name] = measure(name, of, [TOOLSPAN, *words], env | more)
+    def step(name: str, *words: str | Path, of: float = size, more: Mapping[str, str] | None = None) -> Run:
+        runs[name] = measure(name, of, [TOOLSPAN, *words], {**env, **(more or {})})
         return runs[name]
 
     def tables(name: str, source: Path, out: str, *words: str, of: float = size) -> Run:
@@ -244,13 +244,14 @@ def measure_all(
         shutil.rmtree(added)
     cache = {"TOOLSPAN_NO_CACHE": "", "XDG_CACHE_HOME": str(scratch / "cache")}
     shutil.rmtree(scratch / "cache", ignore_errors=True)
-    step("usage, cold", "usage", archive, "--json", **cache)
-    step("usage, warm", "usage", archive, "--json", **cache)
+    step("usage, cold", "usage", archive, "--json", more=cache)
+    step("usage, warm", "usage", archive, "--json", more=cache)
     step("usage --tables", "usage", "--tables", written, "--json")
     step("stats --tables", "stats", "--tables", written, "--json")
     ray = runs.get("tables, Ray, 1 worker")
+    ray_wall = ray.wall if ray else None
     targets = [
-        ratio_target("Ray with 1 worker to 1 process", RAY_FACTOR, (ray and ray.wall, local.wall), at_most=True),
+        ratio_target("Ray with 1 worker to 1 process", RAY_FACTOR, (ray_wall, local.wall), at_most=True),
         ratio_target("second run to the first", INCREMENTAL_FACTOR, (second_run.wall, local.wall), at_most=True),
         ratio_target("memory for all to one part", MEMORY_FACTOR, (local.peak_mb, small.peak_mb), at_most=True),
         Target("equal tables from every engine", "1", str(len(digests)), len(digests) == 1),

@@ -373,8 +373,8 @@ class _Run:
             state_files=sorted({*(item.pack for item in objects), *key_files}),
         )
         before = {*(item.path for item in self._old.partitions), *self._old.state_files} if self._old else set()
-        paths = (*(item.path for item in manifest.partitions), *manifest.state_files, state)
-        sync_files(self._folder / path for path in paths if path not in before)
+        written = (*(item.path for item in manifest.partitions), *manifest.state_files, state)
+        sync_files(self._folder / name for name in written if name not in before)
         replace_manifest(self._folder, manifest)
         if self._old is not None:
             remove_unlisted(self._folder, manifest, self._old)
