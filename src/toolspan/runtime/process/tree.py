@@ -126,7 +126,7 @@ class ProcessTree:
             group_exists = True
         except OSError as error:
             group_exists = not isinstance(error, ProcessLookupError)
-        if group_exists:
+        if group_exists and _is_group_alive(root, table):
             self.find_members(table)
             self.orphaned_groups.add(root)
         self.roots.discard(root)
@@ -155,6 +155,19 @@ def _with_descendants(members: set[ProcessInfo], processes: Collection[ProcessIn
         sessions = {process.session for process in members} - own_sessions
         members = members | {process for process in processes if process.session in sessions or process.parent in pids}
     return {process for process in members if process.pid != os.getpid()}
+
+
+def _is_group_alive(group: int, table: ProcessTable) -> bool:
+    """Return whether a process of a group has not ended."""
+    # perf: reading every process would take 3 ms of each sandboxed command, whose namespace ends after it.
+    for pid in psutil.pids():
+        try:
+            process = table.get_process(pid) if os.getpgid(pid) == group else None
+        except OSError:
+            continue
+        if process is not None and not process.is_zombie:
+            return True
+    return False
 
 
 def is_alive(table: ProcessTable, identity: ProcessIdentity) -> bool:
