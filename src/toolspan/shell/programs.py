@@ -38,9 +38,8 @@ def find_programs(line: str) -> LinePrograms:
     if "\\\n" in line:
         if syntax.PIPE_BEFORE_BREAK.search(line):
             unclear.append("A blank after a backslash")
-        if "|" not in line and syntax.CONTINUED_END.search(
-            line
-        ):  # the parser does not expect the end of the line there
+        # The parser does not expect the end of the line after a backslash.
+        if "|" not in line and syntax.CONTINUED_END.search(line):
             return replace(find_programs(line.rstrip()[:-1]), text=line)
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
