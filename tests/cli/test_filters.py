@@ -12,6 +12,7 @@ import pytest
 
 from tests.fork_server import TOOLSPAN
 from toolspan.reading.sample import archive
+from toolspan.testing import TranscriptBuilder
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -32,6 +33,15 @@ def test_an_unknown_tool_is_an_error_with_near_names(command: str) -> None:
     assert result.returncode == 2
     assert "no tool 'Bsh' among " in result.stderr
     assert "did you mean Bash" in result.stderr
+
+
+def test_near_names_that_differ_in_case_are_all_suggested(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("List the files")
+    for tool in ("Bash", "bash"):
+        builder.result(builder.call(tool, {"command": "ls"}), "a.py")
+    result = toolspan("calls", str(builder.write(tmp_path / "s.jsonl")), "--tool", "Bsh")
+
+    assert "did you mean Bash or bash?" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["calls", "errors", "stats", "time", "sessions", "files", "usage", "flows"])

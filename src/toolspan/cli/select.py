@@ -448,13 +448,16 @@ def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn
     """Raise `NotFound` with the nearest known names and their number."""
     from difflib import get_close_matches
 
-    by_end = {name.casefold().rpartition("/")[2]: name for name in sorted(known)}
+    by_end: dict[str, list[str]] = {}  # several names may differ only in case, such as Bash and bash
+    for name in sorted(known):
+        by_end.setdefault(name.casefold().rpartition("/")[2], []).append(name)
     wanted = [name.casefold().rpartition("/")[2] for name in names]
-    near = [by_end[match] for name in wanted for match in get_close_matches(name, by_end, n=3, cutoff=0.5)]
+    matches = [match for name in wanted for match in get_close_matches(name, by_end, n=3, cutoff=0.5)]
+    near = [name for match in matches for name in by_end[match]]
     more = ", …" if len(known) > _MAX_EXAMPLES else ""
     hint = f": {', '.join(sorted(known)[:_MAX_EXAMPLES])}{more}" if known else ""
     if near:
-        hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+        hint = f"; did you mean {' or '.join([*dict.fromkeys(near)][:_MAX_EXAMPLES])}?"
     raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {format_count(len(known), what)}{hint}")
 
 
