@@ -212,7 +212,7 @@ _MAX_RECENT = timedelta(days=14)
 
 
 def _find_trend(times: Sequence[str], period: tuple[str, str] | None) -> str:
-    """Compare the last two weeks of the period in which any call failed with the two before, or its halves."""
+    """Compare the last two weeks with the two weeks before them, or the halves of a shorter period."""
     start, end = map(parse_timestamp, period) if period else (None, None)
     if start is None or end is None or end <= start:
         return "steady"

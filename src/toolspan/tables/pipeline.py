@@ -73,7 +73,7 @@ _WRITE_BATCH_BYTES = 16 << 20
 _PARTITION_WEIGHT = 1 << 16
 """The cost of a partition, in bytes."""
 _COMPRESSION = 6
-"""About how much smaller rows are in a partition."""
+"""The approximate compression factor of the rows in a partition."""
 _BATCHES_PER_JOB = 4
 _MAX_BATCHES = 4_096
 """More tasks than this would only give the driver more to remember."""

@@ -173,7 +173,7 @@ class RowSlice(NamedTuple):
     start: int
     rows: int
     bytes: int
-    """About the size of the rows."""
+    """The approximate size of the rows."""
 
 
 class MergedRows(NamedTuple):

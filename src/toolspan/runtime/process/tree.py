@@ -158,7 +158,7 @@ def _with_descendants(members: set[ProcessInfo], processes: Collection[ProcessIn
 
 
 def _is_group_alive(group: int, table: ProcessTable) -> bool:
-    """Return whether a process of a group has not ended."""
+    """Return whether a process group has a running process."""
     # perf: reading every process would take 3 ms of each sandboxed command, whose namespace ends after it.
     for pid in psutil.pids():
         try:
