@@ -29,25 +29,25 @@ class Bubblewrap:
     protects_settings = True
     has_mounts = True
 
-    def __init__(self, program: str, nsenter: str, *, weaker: bool, can_disable_namespaces: bool) -> None:
+    def __init__(self, program: str, nsenter: str, *, weaker: bool, disable_namespaces: bool) -> None:
         self._program = program
         self._nsenter = nsenter
         self._weaker = weaker
-        self._can_disable_namespaces = can_disable_namespaces
+        self._disable_namespaces = disable_namespaces
         limitations = []
         if weaker:
             limitations.append("Commands see the processes of this container, because it does not permit a new /proc.")
-        if not can_disable_namespaces:
-            limitations.append("Commands can create namespaces of their own; bubblewrap 0.8 would prevent it.")
         if build_filter(unix_sockets=False) is None:
             limitations.append("System calls are not filtered on this machine, so commands can use unix sockets.")
+            if not disable_namespaces:
+                limitations.append("Commands can create namespaces of their own; bubblewrap 0.8 would prevent it.")
         self.limitations = tuple(limitations)
 
     def wrap(self, argv: Sequence[str], cwd: Path, files: FileAccess, network: NetworkAccess) -> WrappedCommand:
         """Return the command line that runs `argv` within these limits."""
         options = [self._program, "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
         options += ["--cap-drop", "ALL"]
-        if self._can_disable_namespaces:
+        if self._disable_namespaces:
             options.append("--disable-userns")
         if network.namespace_pid is None:
             options.append("--unshare-net")
@@ -155,11 +155,12 @@ def find_program(name: str) -> str | None:
 def _try_bubblewrap(program: str, nsenter: str, weaker: bool) -> Availability:  # noqa: FBT001 - a key of the cache
     basic = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]
     proc = [] if weaker else ["--proc", "/proc"]
-    problem = _run(["--disable-userns"], basic, proc)
-    if problem is None:
-        return Availability(Bubblewrap(program, nsenter, weaker=weaker, can_disable_namespaces=True))
-    if _run([], basic, proc) is None:
-        return Availability(Bubblewrap(program, nsenter, weaker=weaker, can_disable_namespaces=False))
+    # perf: the filter for system calls also prevents new namespaces, and --disable-userns takes 2 ms of each command.
+    has_filter = build_filter(unix_sockets=False) is not None
+    for disable in (False,) if has_filter else (True, False):
+        problem = _run(["--disable-userns"] if disable else [], basic, proc)
+        if problem is None:
+            return Availability(Bubblewrap(program, nsenter, weaker=weaker, disable_namespaces=disable))
     if not weaker and _run([], basic, []) is None:
         fix = 'set "enableWeakerNestedSandbox": true in the sandbox settings, which weakens the sandbox'
         return Availability(None, f"this container does not permit a new /proc ({problem})", fix)

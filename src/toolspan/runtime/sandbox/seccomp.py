@@ -1,7 +1,7 @@
 """The system calls that a sandboxed command may not make, as a filter program for the kernel.
 
-Namespaces leave some ways out: unix sockets by path, virtual machine sockets, typing into a terminal, kernel keys, and
-tampering with the process that waits for the command. See seccomp(2) for the format.
+Namespaces leave some ways out: unix sockets by path, virtual machine sockets, typing into a terminal, kernel keys,
+further namespaces, and tampering with the process that waits for the command. See seccomp(2) for the format.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ _SEND_FLAGS = {
 }
 """The numbers of sendto, sendmsg and sendmmsg, and the argument with the flags."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_CLONE_NEWUSER = 0x10000000
 
 # The audit number of each architecture and the numbers of the filtered calls.
 _MACHINES = {
     "x86_64": (0xC000003E, {"socket": 41, "ioctl": 16, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311,
                             "pidfd_open": 434, "keyctl": 250, "add_key": 248, "request_key": 249, "io_uring_setup": 425,
-                            "bpf": 321, "perf_event_open": 298, "userfaultfd": 323}),
+                            "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "clone": 56, "clone3": 435,
+                            "unshare": 272}),
     "aarch64": (0xC00000B7, {"socket": 198, "ioctl": 29, "ptrace": 117, "process_vm_readv": 270,
                              "process_vm_writev": 271, "pidfd_open": 434, "keyctl": 219, "add_key": 217,
                              "request_key": 218, "io_uring_setup": 425, "bpf": 280, "perf_event_open": 241,
-                             "userfaultfd": 282}),
+                             "userfaultfd": 282, "clone": 220, "clone3": 435, "unshare": 97}),
 }  # fmt: skip
 
 
@@ -72,6 +74,18 @@ def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
         program.append((_RETURN, 0, 0, _ALLOW))
         program.append((_RETURN, 0, 0, _ERRNO | error))
 
+    def deny_flag(number: int, argument: int, flag: int) -> None:
+        program.extend(
+            [
+                (_EQUAL, 0, 5, number),
+                (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+                (_AND, 0, 0, flag),
+                (_EQUAL, 1, 0, 0),
+                (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+                (_LOAD, 0, 0, _NUMBER),
+            ]
+        )
+
     if not datagrams:
         program += [
             (_EQUAL, 0, 8, numbers["socket"]),
@@ -85,22 +99,19 @@ def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
             (_LOAD, 0, 0, _NUMBER),
         ]
         for number, argument in _SEND_FLAGS[platform.machine()]:
-            program += [
-                (_EQUAL, 0, 5, number),
-                (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
-                (_AND, 0, 0, _MSG_FASTOPEN),
-                (_EQUAL, 1, 0, 0),
-                (_RETURN, 0, 0, _ERRNO | errno.EPERM),
-                (_LOAD, 0, 0, _NUMBER),
-            ]
+            deny_flag(number, argument, _MSG_FASTOPEN)
+    # Only a new user namespace gives the rights to create the others.
+    for name in ("clone", "unshare"):
+        deny_flag(numbers[name], 0, _CLONE_NEWUSER)
     deny_unless("socket", 0, families, errno.EPERM)
     deny_if("ioctl", 1, [_TIOCSTI, _TIOCLINUX], errno.EPERM)
     # Process 1 waits for the command and is not filtered, so no command may change it.
     deny_if("ptrace", 1, [1], errno.EPERM)
     for name in ("process_vm_readv", "process_vm_writev", "pidfd_open"):
         deny_if(name, 0, [1], errno.EPERM)
-    # io_uring opens sockets without calling socket(2).
-    for name in ("keyctl", "add_key", "request_key", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd"):
+    # io_uring opens sockets without calling socket(2); clone3 has its flags in memory, which a filter cannot read.
+    missing = ("keyctl", "add_key", "request_key", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd", "clone3")
+    for name in missing:
         program.append((_EQUAL, 0, 1, numbers[name]))
         program.append((_RETURN, 0, 0, _ERRNO | errno.ENOSYS))
     program.append((_RETURN, 0, 0, _ALLOW))
