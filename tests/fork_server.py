@@ -1,11 +1,11 @@
 """Start `toolspan` in a process of its own without importing it each time.
 
-`TOOLSPAN` replaces `python -m toolspan` in the arguments of a process, and `PYTHON` replaces `python` before a file or
-`-c` and code; the test, or its module, uses the fixture `fork_server`. A small program passes its arguments, folder,
-environment and standard files to the server, which has imported the commands and forks. It forwards signals and exits
-as the command does; if it is killed, so is the command. With `TERMINAL` in its environment, a command takes the
-terminal at its standard error as its controlling terminal. Tests of job control, of closed standard files and of
-imports start Python itself.
+The test, or its module, uses the fixture `fork_server`, which has imported the commands and forks. `run_toolspan` runs
+a command to its end. For a process that a test talks to, `TOOLSPAN` replaces `python -m toolspan` in its arguments, and
+`PYTHON` replaces `python` before a file or `-c` and code: a small program passes its arguments, folder, environment and
+standard files to the server, forwards signals and exits as the command does; if it is killed, so is the command. With
+`TERMINAL` in its environment, a command takes the terminal at its standard error as its controlling terminal. Tests of
+job control, of closed standard files and of imports start Python itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from toolspan.cli import main
 
@@ -55,6 +57,46 @@ def run_server() -> Iterator[None]:
         server.stdin.close()  # it ends
 
 
+def run_toolspan(
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. Without `env`, it has the environment of this process."""
+    return run_python("-m", "toolspan", *arguments, cwd=cwd, env=env, stdin=stdin)
+
+
+def run_python(
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a file with its arguments, or `-c` and code, in a process that has imported toolspan."""
+    words = [str(argument) for argument in arguments]
+    request = json.dumps([words, str(cwd or Path.cwd()), dict(os.environ if env is None else env)]).encode()
+    (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
+    stdin_end, writer = (os.open(os.devnull, os.O_RDONLY), None) if stdin is None else os.pipe()
+    with ThreadPoolExecutor(2) as threads, socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(ADDRESS)
+        socket.send_fds(connection, [len(request).to_bytes(8)], [stdin_end, stdout_end, stderr_end])
+        connection.sendall(request)
+        for descriptor in (stdin_end, stdout_end, stderr_end):
+            os.close(descriptor)
+        if writer is not None:
+            threads.submit(_write_all, writer, (stdin or "").encode())
+        errors = threads.submit(_read_all, stderr)
+        output = _read_all(stdout)
+        connection.recv(8, socket.MSG_WAITALL)  # the id of the process
+        code = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), signed=True)
+        return subprocess.CompletedProcess(words, code, output, errors.result())
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with open(descriptor, "wb") as stream, suppress(BrokenPipeError):
+        stream.write(data)
+
+
+def _read_all(descriptor: int) -> str:
+    with open(descriptor, encoding="utf-8") as stream:
+        return stream.read()
+
+
 def serve(address: str) -> None:
     """Run commands until standard input is closed."""
     from toolspan.cli.app import COMMANDS, app
@@ -70,43 +112,55 @@ def serve(address: str) -> None:
         Path(address).unlink(missing_ok=True)
         listener.bind(address)
         listener.listen(64)
-        running: list[int] = []
+        running: dict[int, RunningCommand] = {}
         print("listening", flush=True)  # noqa: T201
         while True:
-            readable, _, _ = select.select([listener, sys.stdin], [], [])
-            running = [process_id for process_id in running if os.waitpid(process_id, os.WNOHANG) == (0, 0)]
-            if listener not in readable:
+            commands = [command.connection for command in running.values()]
+            readable, _, _ = select.select([listener, sys.stdin, *running, *commands], [], [])
+            for ended, command in list(running.items()):
+                if ended in readable:
+                    _, status = os.waitpid(command.process_id, 0)
+                    with suppress(BrokenPipeError):
+                        command.connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, signed=True))
+                elif command.connection in readable:  # the client was killed
+                    os.kill(command.process_id, signal.SIGKILL)
+                    os.waitpid(command.process_id, 0)
+                else:
+                    continue
+                command.connection.close()
+                os.close(ended)
+                del running[ended]
+            if sys.stdin in readable:
                 Path(address).unlink()
                 return
-            connection, _ = listener.accept()
-            if process_id := os.fork():
-                running.append(process_id)
-                connection.close()
-            else:
-                listener.close()
-                run_command(connection)
+            if listener in readable:
+                command = start_command(
+                    listener, [*running, *(other.connection.fileno() for other in running.values())]
+                )
+                running[os.pidfd_open(command.process_id)] = command
 
 
-def run_command(connection: socket.socket) -> None:
-    """Run one command in a fork of this process and tell the client how it ended."""
+class RunningCommand(NamedTuple):
+    """A command and the connection to the client that started it."""
+
+    process_id: int
+    connection: socket.socket
+
+
+def start_command(listener: socket.socket, others: list[int]) -> RunningCommand:
+    """Run the next command in a fork of this process. It closes its copies of the files of `others`."""
+    connection, _ = listener.accept()
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
     request = connection.recv(int.from_bytes(length), socket.MSG_WAITALL)
     process_id = os.fork()
     if process_id == 0:
-        connection.close()
-        arguments, folder, environment = json.loads(request)
-        become_command(arguments, folder, environment, descriptors)
-    for descriptor in (*descriptors, 0, 1):
+        for descriptor in (listener.fileno(), connection.fileno(), *others):
+            os.close(descriptor)
+        become_command(*json.loads(request), descriptors)
+    for descriptor in descriptors:
         os.close(descriptor)
     connection.sendall(process_id.to_bytes(8))
-    ended = os.pidfd_open(process_id)
-    readable, _, _ = select.select([ended, connection.fileno()], [], [])
-    if ended not in readable:  # the client was killed
-        os.kill(process_id, signal.SIGKILL)
-    _, status = os.waitpid(process_id, 0)
-    if ended in readable:
-        connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, signed=True))
-    os._exit(0)
+    return RunningCommand(process_id, connection)
 
 
 def become_command(arguments: list[str], folder: str, environment: dict[str, str], descriptors: list[int]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT, Block, programs
-from tests.fork_server import PYTHON
+from tests.fork_server import run_python
 from tests.requirement import requirement
 from toolspan.reading.sample import archive
 from toolspan.testing import ModelServer, ScriptedModel, say, use
@@ -31,12 +30,7 @@ ARGUMENTS = {
 
 
 def run(*arguments: str | Path, home: Path | None = None) -> str:
-    done = subprocess.run(
-        [*PYTHON, *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
-        cwd=home,
-        env=os.environ if home is None else {**os.environ, "HOME": str(home)},
-    )  # fmt: skip
+    done = run_python(*arguments, cwd=home, env=os.environ if home is None else {**os.environ, "HOME": str(home)})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.command import run
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.strategies import claude_entries, mutated, mutations, to_lines
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.usage import file_usage, group_usage, join_requests, transcript_usage
@@ -43,10 +42,10 @@ def write_lines(path: Path, lines: list[dict[str, object]]) -> Path:
 
 
 def usage_rows(*arguments: str, **variables: str) -> list[dict[str, object]]:
-    command = [*TOOLSPAN, "usage", *arguments, "--json"]
     environment = {"TOOLSPAN_NO_CACHE": "1", "PATH": "/usr/bin:/bin", **variables}
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    return [json.loads(line) for line in printed.splitlines()]
+    done = run_toolspan("usage", *arguments, "--json", env=environment)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 MESSAGES = st.lists(

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli import command
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
 from toolspan.reading import sample
@@ -27,7 +27,7 @@ READING = ("calls", "errors", "stats", "sessions", "doctor")
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TOOLSPAN, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    return run_toolspan(*arguments)
 
 
 def session_with_a_call() -> TranscriptBuilder:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import toolspan
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.requirement import requirement
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
-DEMO = [*TOOLSPAN, "demo"]
-
 
 @requirement("demo.circle")
 def test_demo_runs_real_tools_and_its_transcript_agrees(tmp_path: Path) -> None:
-    result = subprocess.run([*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120)
+    result = run_toolspan("demo", "--json", "--folder", tmp_path)
+    assert result.returncode == 0, result.stderr
     output = json.loads(result.stdout)
     read = toolspan.read(output["transcript"])
 
@@ -36,10 +34,8 @@ def test_demo_runs_real_tools_and_its_transcript_agrees(tmp_path: Path) -> None:
 
 @requirement("demo.circle")
 def test_demo_explains_its_steps(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [*DEMO, "--folder", str(tmp_path)], capture_output=True, check=True, encoding="utf-8",
-        timeout=120,
-    )  # fmt: skip
+    result = run_toolspan("demo", "--folder", tmp_path)
 
+    assert result.returncode == 0, result.stderr
     for text in ("Edit  greet.py", "Recorded in", "toolspan show", "blocked_by_hook"):
         assert text in result.stdout

@@ -16,13 +16,13 @@ import pytest
 
 import toolspan
 from tests.cli.terminal import message
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
 COMMAND = [
-    *(*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"),
+    *("exec", "--permission-mode", "bypassPermissions"),
     *("--setting-sources", ""),  # ignore the developer's settings
 ]
 
@@ -30,15 +30,7 @@ COMMAND = [
 def run(
     folder: Path, *lines: str, options: tuple[str, ...] = ("--transcript", "none")
 ) -> tuple[list[dict[str, object]], subprocess.CompletedProcess[str]]:
-    result = subprocess.run(
-        [*COMMAND, *options],
-        cwd=folder,
-        input="".join(line + "\n" for line in lines),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    result = run_toolspan(*COMMAND, *options, cwd=folder, stdin="".join(line + "\n" for line in lines))
     return [json.loads(line) for line in result.stdout.splitlines()], result
 
 
@@ -174,7 +166,7 @@ def test_unsupported_settings_are_refused_by_name(tmp_path: Path, text: str, wor
 @requirement("exec.interrupt")
 def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [*COMMAND, "--transcript", "none", "--events"],
+        [*TOOLSPAN, *COMMAND, "--transcript", "none", "--events"],
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -234,7 +226,7 @@ def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
     lines = (message(("a", "Bash", {"command": "true"})), message(("b", "Bash", {"command": "touch later"})))
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
-            [*COMMAND, "--transcript", "none"],
+            [*TOOLSPAN, *COMMAND, "--transcript", "none"],
             cwd=tmp_path,
             input="\n".join(lines).encode(),
             stdout=full,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from toolspan.reading.sample import archive
 from toolspan.testing import TranscriptBuilder
 
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def toolspan(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"TOOLSPAN_NO_CACHE": "1", **variables}
-    command = [*TOOLSPAN, *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    return run_toolspan(*arguments, env={**os.environ, "TOOLSPAN_NO_CACHE": "1", **variables})
 
 
 ARCHIVE = str(archive())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 from toolspan.integrations.claude_hooks import EVENT_MIN_VERSIONS, events_for, plan_install, plan_uninstall
 
@@ -44,16 +44,7 @@ def hook(
     env["PATH"] = os.pathsep.join(["/usr/bin", "/bin", *more_path])
     for name in ("CLAUDE_CONFIG_DIR", "XDG_STATE_HOME"):
         env.pop(name, None)
-    return subprocess.run(
-        [*TOOLSPAN, "hook", *arguments],
-        env=env,
-        cwd=cwd or home,
-        input=answer,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    return run_toolspan("hook", *arguments, cwd=cwd or home, env=env, stdin=answer)
 
 
 @requirement("hook.restores")

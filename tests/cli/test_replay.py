@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.cli.command import rows
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder
 
@@ -45,8 +45,7 @@ def session(project: Path, text: str = "1\tone\n2\t") -> Path:
 
 def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run replay in a separate process, because it becomes a subreaper."""
-    options = [*TOOLSPAN, "replay", *map(str, arguments)]
-    return subprocess.run(options, capture_output=True, text=True, timeout=120, check=False)
+    return run_toolspan("replay", *arguments)
 
 
 @requirement("replay.command")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 from toolspan import testing
 from toolspan.session.models.scripted import ScriptAnswer, ScriptStep
@@ -22,7 +22,7 @@ from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
-COMMAND = [*TOOLSPAN, "run", "--setting-sources", ""]
+COMMAND = ["run", "--setting-sources", ""]
 ALLOWED = ("--permission-mode", "bypassPermissions")
 KINDS = pytest.mark.parametrize("kind", ["anthropic", "openai"])
 SOME_ID = "0d6a53bd-1ca5-4c06-9613-e4ac8c7310fe"
@@ -38,16 +38,7 @@ def environment(folder: Path) -> dict[str, str]:
 def run(folder: Path, *options: str, typed: str = "") -> Completed:
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    return subprocess.run(
-        [*COMMAND, *options],
-        cwd=work,
-        env=environment(folder),
-        input=typed,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    return run_toolspan(*COMMAND, *options, cwd=work, env=environment(folder), stdin=typed)
 
 
 def start_run(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -55,7 +46,7 @@ def start_run(folder: Path, *options: str) -> subprocess.Popen[str]:
     work = folder / "work"
     work.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [*COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED, *options],
+        [*TOOLSPAN, *COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED, *options],
         cwd=work,
         env=environment(folder),
         stdin=subprocess.DEVNULL,

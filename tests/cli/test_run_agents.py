@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.requirement import requirement
 from tests.session.role_models import Play
 from toolspan.testing import ModelServer, say, use
@@ -22,15 +22,8 @@ def toolspan(folder: Path, *arguments: str) -> Completed:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    return subprocess.run(
-        [*TOOLSPAN, *arguments],
-        cwd=work,
-        env={**inherited, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    env = {**inherited, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")}
+    return run_toolspan(*arguments, cwd=work, env=env)
 
 
 def run(folder: Path, server: ModelServer, *more: str) -> Completed:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.session.resume import load_history
@@ -27,7 +27,7 @@ from toolspan.testing import check_history
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
-EXEC = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
+EXEC = ["exec", "--permission-mode", "bypassPermissions"]
 CHAOS = Path(__file__).parents[1] / "integrations" / "mcp_client" / "chaos_server.py"
 PATIENCE = 120
 
@@ -57,15 +57,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def run(folder: Path, lines: bytes, *options: str) -> list[dict[str, Any]]:
     """Run a process to its end and return what it printed."""
-    done = subprocess.run(
-        [*EXEC, *options],
-        input=lines,
-        capture_output=True,
-        cwd=folder,
-        env=environment(folder),
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = run_toolspan(*EXEC, *options, cwd=folder, env=environment(folder), stdin=lines.decode())
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -100,7 +92,7 @@ def test_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path
     ]
     lines = b"".join(message(*calls) for calls in batches)
     events = rng.randrange(2, 24)
-    program = [sys.executable, "-m", "toolspan", *EXEC[len(TOOLSPAN) :], "--transcript", str(path), "--events"]
+    program = [sys.executable, "-m", "toolspan", *EXEC, "--transcript", str(path), "--events"]
     with subprocess.Popen(
         program, cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
@@ -132,7 +124,7 @@ def test_signal_ends_exec_with_a_result_for_every_call(seed: int, tmp_path: Path
     commands = ["sleep 1000", "trap '' TERM INT; while :; do sleep 1; done", "(setsid sleep 1000 &) ; sleep 1000"]
     command = f"echo started; {commands[seed % 3]}"
     calls = [appending("a"), ("b", "Bash", {"command": command}), appending("c")]
-    program = [*EXEC, "--transcript", "none", "--events"]
+    program = [*TOOLSPAN, *EXEC, "--transcript", "none", "--events"]
     with subprocess.Popen(
         program, cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:

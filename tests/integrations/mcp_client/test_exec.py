@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.integrations.mcp_client.connect import config
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client import BadServers, McpServers
@@ -16,7 +16,7 @@ from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, l
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
-COMMAND = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
+COMMAND = ["exec", "--permission-mode", "bypassPermissions"]
 
 
 def run(
@@ -26,15 +26,8 @@ def run(
         {"content": [{"type": "tool_use", "id": f"c{number}", "name": name, "input": fields}]}
         for number, (name, fields) in enumerate(calls)
     ]
-    done = subprocess.run(
-        [*COMMAND, *options],
-        cwd=folder,
-        input="".join(json.dumps({"type": "assistant", "message": item}) + "\n" for item in lines),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    stdin = "".join(json.dumps({"type": "assistant", "message": item}) + "\n" for item in lines)
+    done = run_toolspan(*COMMAND, *options, cwd=folder, stdin=stdin)
     return [json.loads(line) for line in done.stdout.splitlines()], done
 
 

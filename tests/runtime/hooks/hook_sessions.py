@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.runtime.calls import pending_call
 from toolspan.runtime.hooks.configured import Compose, ConfiguredHooks
 from toolspan.runtime.hooks.events import HookEnvironment, ToolHookEvent
@@ -48,18 +48,11 @@ def tool_event(tool: str = "Bash", folder: Path | None = None, **fields: object)
 def run_agent(folder: Path, script: object, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "work").mkdir(exist_ok=True)
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    return subprocess.run(
-        [
-            *(*TOOLSPAN, "run", "-p", "Go.", "--transcript", "none"),
-            *("--permission-mode", "bypassPermissions"),
-            *("--model", f"scripted:{folder / 'script.json'}", *options),
-        ],
+    return run_toolspan(
+        *("run", "-p", "Go.", "--transcript", "none", "--permission-mode", "bypassPermissions"),
+        *("--model", f"scripted:{folder / 'script.json'}", *options),
         cwd=folder / "work",
         env={"PATH": os.environ["PATH"], "HOME": str(folder / "home")},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import TOOLSPAN
+from tests.fork_server import run_toolspan
 from tests.requirement import requirement
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -34,16 +34,7 @@ class Home:
 
     def toolspan(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         remaining = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE", "XDG"))}
-        return subprocess.run(
-            [*TOOLSPAN, *arguments],
-            cwd=self.project,
-            env={**remaining, "HOME": str(self.path)},
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
+        return run_toolspan(*arguments, cwd=self.project, env={**remaining, "HOME": str(self.path)}, stdin=stdin)
 
     def state(self, *options: str) -> tuple[str, str]:
         line = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
