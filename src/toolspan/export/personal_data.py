@@ -9,9 +9,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
-from toolspan.types.secret_forms import SecretMatch
+from toolspan.export.personal_fields import find_labelled, label_hints
+from toolspan.types.secret_forms import SecretMatch, join_hints
 
 _START = r"(?<![0-9A-Za-z])"
 _END = r"(?![0-9A-Za-z])"
@@ -148,6 +150,7 @@ class PersonalHint:
     HOST = 4
     NUMBER = 8
     FIELD = 16
+    PLACE = 32
 
 
 _HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
@@ -155,10 +158,16 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
     (PersonalHint.MAIL, re.compile(r"%40(?<=[\w.-]%40)\w")),
     (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
     (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
+    (PersonalHint.NETWORK, re.compile(r"\.(?<=[0-9a-f]{4}\.)[0-9a-f]{4}\.[0-9a-f]{4}")),
+    (PersonalHint.PLACE, re.compile(r"°")),
+    (PersonalHint.PLACE, re.compile(r"/@-?\d")),
+    (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)(?:[1-79]|[1-7]\d{1,3})(?!\S)")),
+    (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)[1-9]\d{0,3}[-/.]\d")),
+    (PersonalHint.NUMBER, re.compile(r"756\.\d{4}\.\d{4}")),
     (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
     (
         PersonalHint.HOST,
-        re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int|box|ts)\b"),
+        re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int|box|ts|svc)\b"),
     ),
     (PersonalHint.NUMBER, re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
     (
@@ -168,20 +177,19 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
             r"|(?<=[\W_][a-z][a-z]\d)\d(?:\s|\Z|[0-9a-z]{11}))"
         ),
     ),
-    (
-        PersonalHint.FIELD,
-        re.compile(
-            r"phone|mobil|handy|born\b|fax|tel\b|cell\b|whatsapp|telefon|tél|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
-            r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|sozialver|user\.name|steuer|street|avenue|road\b|boulevard|lane\b|terrace|drive\b|court\b|ave\b|blvd|straße|strasse|str\.|allee|platz|weg\b"
-            r"|gasse|number|personnummer|fiscale|nir\b|ein\b|imei|vin\b|pesel|bsn\b|curp\b|nif\b|sort\b|pan\b|account|konto|full_?name|first_?name"
-            r"|last_?name|given_?name|family_?name|surname|middle_?name|maiden_?name"
-            r"|latitude|longitude|lat\b|lng\b|lon\b|address"
-        ),
-    ),
 )
-HINT_PATTERNS = tuple(pattern for hint, pattern in _HINTS if hint != PersonalHint.FIELD)
-FIELD_HINTS = tuple(_HINTS[-1][1].pattern.split("|"))
+_STREET_HINTS = (
+    "avenue", r"road\b", "boulevard", r"lane\b", "terrace", r"drive\b", r"court\b", r"ave\b", "blvd", r"str\.", "allee", "platz",  # noqa: E501
+    r"weg\b", "gasse",
+)  # fmt: skip
+HINT_PATTERNS = tuple(pattern for _, pattern in _HINTS)
+FIELD_HINTS = (*label_hints(), *_STREET_HINTS, r"user\.name", r"pan\b")
 """Patterns of which at least one matches in every word for which `personal_hints` returns anything."""
+
+
+@cache
+def _field_hints() -> re.Pattern[str]:
+    return join_hints(FIELD_HINTS)
 
 
 def personal_hints(word: str) -> int:
@@ -191,6 +199,8 @@ def personal_hints(word: str) -> int:
     for hint, pattern in _HINTS:
         if pattern.search(low):
             hints |= hint
+    if _field_hints().search(low):
+        hints |= PersonalHint.FIELD
     if hints & PersonalHint.NETWORK and not any(
         next(_find_form(form, word), None) for form in _FORMS if form.hint == PersonalHint.NETWORK
     ):
@@ -234,6 +244,7 @@ _FORMS = (
         ),
     ),
     _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!:)(?:[0-9A-Fa-f]{{2}}:){{5}}[0-9A-Fa-f]{{2}}(?![\w:])")),  # noqa: E501
+    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(r"(?<![\w.-])(?=[0-9.]*[a-f])(?=[a-f.]*\d)(?:[0-9a-f]{4}\.){2}[0-9a-f]{4}(?![\w.-])")),  # noqa: E501
     _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!-)(?=[0-9-]*[A-Fa-f])(?:[0-9A-Fa-f]{{2}}-){{5}}[0-9A-Fa-f]{{2}}(?![\w-])")),  # noqa: E501
     _Form(
         "ip",
@@ -249,7 +260,7 @@ _FORMS = (
         PersonalHint.HOST,
         re.compile(
             r"(?i)(?<![\w.-])(?:[a-z0-9](?:[\w-]{0,61}[a-z0-9])?\.){1,6}"
-            r"(?:(?:internal|local|lan|corp|intra|intranet|localdomain|private)(?![\w-]|\.\w)"
+            r"(?:(?:internal|local|lan|corp|intra|intranet|localdomain|private|(?<=[a-z0-9]\.)svc)(?![\w-]|\.\w)"
             r"|(?:corp|internal|intra|intranet|int)\.(?:[a-z0-9-]{1,40}\.){1,3}[a-z]{2,10}(?![\w.(-])|home\.arpa|fritz\.box|ts\.net|home(?=:\d))"
         ),
         _is_internal_host,
@@ -260,69 +271,31 @@ _FORMS = (
         PersonalHint.NUMBER,
         re.compile(
             r"(?<![\w.+-])(?:\+[1-9]\d{0,2}[ .\-/]?(?:\(0?\d{1,4}\)[ .\-/]?)?\d(?:[ .\-/]?\d){6,12}"
-            r"|\(\d{3}\)[ ]?\d{3}[-. ]\d{4}|(?<!\d[ .-])[2-9]\d{2}[-.][1-9]\d{2}[-.]\d{4})(?![\w-]|\.\d)"
+            r"|\(\d{3}\)[ ]?\d{3}[-. ]\d{4}|\(\d\d\)[ ]?9?\d{4}-\d{4}|0[1-79](?:[ .]\d\d){4}(?![ .]\d)|07\d{3}[ ]\d{3}[ ]?\d{3}|07\d[ ]\d{3}[ ]\d\d[ ]\d\d"  # noqa: E501
+            r"|0(?:20|1\d{2,3})[ ]\d{3,4}[ ]\d{3,4}|01[567]\d{1,2}[ /-]\d{6,8}|04\d\d[ ]\d{3}[ ]\d{3}|0[789]0-\d{4}-\d{4}|06-\d{8}"  # noqa: E501
+            r"|(?<!\d[ .-])[2-9]\d{2}[-.][1-9]\d{2}[-.]\d{4})(?![\w-]|\.\d)"
         ),
         _is_phone,
     ),
-    _Form(
-        "phone",
-        "phone-field",
-        PersonalHint.FIELD,
-        re.compile(
-            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile?|handy|fax|tel|cell|whatsapp|telefono?|telefone|téléphone|tél)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?(?:[ \t]{0,4}[:=.>][ \t]{0,4}|[ \t]{1,2}(?=[+(0]))"  # noqa: E501
-            r"\\*[\"']?(?P<it>\(?\+?\(?\d[\d ()./-]{6,18}\d)"
-        ),
-    ),
-    _Form("card", "card", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?:\d[ -]?){13,15}\d(?![\w-]|\.\d)"), lambda match: _is_card(match[0])),  # noqa: E501
-    _Form("ssn", "ssn", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-]|\.\d)")),  # noqa: E501
-    _Form(
-        "id",
-        "id-field",
-        PersonalHint.FIELD,
-        re.compile(
-            r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|n\.?i\.?[ _-]?number|tax[ _-]?id|steuer-?id|"  # noqa: E501
-            r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"  # noqa: E501
-            r"personnummer|codice[ _]?fiscale|nir|ein|imei|vin|pesel|bsn|curp|nif|sort[ _-]?code|"
-            r"(?:bank[ _-]?)?(?:account|acct|konto|routing)[ _-]?(?:number|no\.?|nr\.?|nummer)|"
-            r"sozialversicherungs-?nummer|id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|born(?:[ ]on)?|geburtsdatum)"  # noqa: E501
-            r"(?:\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?|\.?[ ](?:is[ ])?(?=[A-Z]{0,2}\d))"
-            r"(?P<it>[A-Z]{2}(?:[ ]\d\d){3}[ ][A-D]\b|\d(?:[ ]?\d\d){3}(?:[ ]?\d{2,3}){2,4}(?![\d.,])"
-            r"|\d{2,4}(?:[ ]\d{3,6}){1,3}(?:[ ][A-Z][ ]\d{3})?(?![\d.,])|[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
-        ),
-    ),
-    _Form("id", "tax-number", PersonalHint.FIELD, re.compile(r"\bPAN\b[^\w\n]{1,5}(?P<it>[A-Z]{5}\d{4}[A-Z])(?!\w)")),
+    _Form("id", "social-insurance", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])756\.\d{4}\.\d{4}\.\d{2}(?![\w-]|\.\d)")),  # noqa: E501
     _Form(
         "place",
         "coordinates",
-        PersonalHint.FIELD,
+        PersonalHint.PLACE,
         re.compile(
-            r"(?i)(?<![a-z])(?:lat|lng|lon)(?:itude|gitude)?\\*[\"']?[ ]?[:=][ ]?\\*[\"']?(?P<it>-?\d{1,3}\.\d{4,})"
+            r"\d{1,3}(?:\.\d+)?°[ ]?(?:\d{1,2}(?:\.\d+)?['′’][ ]?(?:\d{1,2}(?:\.\d+)?[\"″”][ ]?)?)?[NS][, ]{1,3}\d{1,3}(?:\.\d+)?°[ ]?"  # noqa: E501
+            r"(?:\d{1,2}(?:\.\d+)?['′’][ ]?(?:\d{1,2}(?:\.\d+)?[\"″”][ ]?)?)?[EW]\b|(?<=/@)-?\d{1,3}\.\d{3,},-?\d{1,3}\.\d{3,}"  # noqa: E501
         ),
     ),
     _Form(
         "person",
-        "name-field",
-        PersonalHint.FIELD,
-        re.compile(
-            r"(?i)(?<![a-z])(?:full|first|last|given|family|sur|middle|maiden)_?name\\*[\"'][ ]?[:=][ ]?\\*[\"']"
-            r"(?-i:(?P<it>[^\W\d_a-z][\w'.-]+(?:[ ][^\W\d_a-z][\w'.-]*){0,3}))\\*[\"']"
-        ),
-        lambda match: not re.search(
-            r"(?i)\b(?:test|your|user|name|first|last|full|string|john|jane|doe|foo|bar)\b", match["it"]
-        ),
+        "name-and-mail",
+        PersonalHint.MAIL,
+        re.compile(r"\b[Nn]ame[ ]?[:=][ ]?(?P<it>[^\W\d_a-z][\w'’.-]+(?:[ ][^\W\d_a-z][\w'’.-]*){0,3})[ ,;|]{1,3}[Ee]-?mail"),  # noqa: E501
     ),
-    _Form(
-        "address",
-        "street-field",
-        PersonalHint.FIELD,
-        re.compile(
-            r"(?i)(?<![a-z])(?:street|street_?address|address_?(?:line_?)?\d?|straße|strasse)\\*[\"'][ ]?[:=][ ]?"
-            r"\\*[\"'](?P<it>[^\"'\n\\]{4,80})\\*[\"']"
-        ),
-        lambda match: (
-            bool(re.search(r"[^\W\d_]{3}.*[ ]\d|^\d+\w?[ ]+[^\W\d_]{3}", match["it"])) and "://" not in match["it"]
-        ),
-    ),
+    _Form("card", "card", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?:\d[ -]?){13,15}\d(?![\w-]|\.\d)"), lambda match: _is_card(match[0])),  # noqa: E501
+    _Form("ssn", "ssn", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-]|\.\d)")),  # noqa: E501
+    _Form("id", "tax-number", PersonalHint.FIELD, re.compile(r"\bPAN\b[^\w\n]{1,5}(?P<it>[A-Z]{5}\d{4}[A-Z])(?!\w)")),
     _Form(
         "user",
         "git-user",
@@ -362,6 +335,8 @@ def find_personal_data(line: str, hints: int) -> Iterator[SecretMatch]:
     for form in _FORMS:
         if form.hint & hints:
             yield from _find_form(form, line)
+    if hints & PersonalHint.FIELD:
+        yield from find_labelled(line)
     if hints & PersonalHint.NUMBER:
         for match in _IBAN.finditer(line):
             if length := _iban_length(match[0]):

@@ -17,8 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.export.personal_data import FIELD_HINTS, HINT_PATTERNS, PersonalHint, find_personal_data, personal_hints
+from toolspan.export.personal_fields import find_personal_value, has_personal_values
 from toolspan.export.records import CallRecord, ExportRecord
-from toolspan.types.named_secrets import find_named_values
+from toolspan.types.named_secrets import find_named_values, table_cells
 from toolspan.types.secret_forms import SecretMatch, join_hints
 from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
 from toolspan.types.secrets import (
@@ -229,6 +230,8 @@ class SecretRedactor:
 
     def _redact_new_text(self, text: str) -> tuple[str, tuple[_Replacement, ...]]:
         findings = [*find_private_keys(text), *find_named_values(text)]
+        for name, value, start in table_cells(text, has_personal_values) if "\n" in text else ():
+            findings += (shift(finding, start) for finding in [find_personal_value(name, value)] if finding)
         for start, end in _blocks(text):
             findings += (shift(finding, start) for finding in self._find_in_block(text[start:end]))
         return self._replace_findings(text, findings) if findings else (text, ())
@@ -446,6 +449,12 @@ class SecretRedactor:
     def _redact_item(self, key: str, value: object) -> tuple[str, object]:
         strength = name_strength(key)
         name = self.redact_text(key)
+        if isinstance(value, str) and (finding := find_personal_value(key, value)):
+            placeholder = self._placeholder(finding.kind, value)
+            self._path.append(name)
+            self._note(_Replacement(finding.kind, placeholder, finding.rule, 0))
+            self._path.pop()
+            return name, placeholder
         if strength is NameStrength.NONE or (strength is NameStrength.WEAK and not _is_random_text(value)):
             return name, self._redact_at(name, value)
         self._path.append(name)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from toolspan.types.secret_forms import SecretMatch, plausible_matches
 from toolspan.types.secret_names import (
@@ -29,7 +29,7 @@ _CORE = (
     r"|unseal key \d+|secret access key|secret|security token|credential|creds"
     r"|(?:api|access|account|private|encryption|license) key"
     r"|(?:auth|access|api|refresh|bearer|bot) token|token|key|auth|jwt|mnemonic|(?:seed|recovery|secret) phrase"
-    r"|signature|salt(?=\W)|sign?(?=\W)|sessionid|session(?=[\"' =])|bearer(?=[=:])|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
+    r"|signature|salt(?=\W)|seed(?=\W)|sign?(?=\W)|sess(?:ion)?id|[cx]srf(?=\W)|session(?=[\"' =])|bearer(?=[=:])|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"  # noqa: E501
 )
 _ASSIGNMENT = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
@@ -45,7 +45,7 @@ _OTHERWISE = re.compile(
 """A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
 _NAME_CORE = re.compile(_CORE)
 _SENTENCE = re.compile(
-    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|passwort|kennwort|passe|contraseña|pwd|pin|secret|token|key)"
+    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|passwort|kennwort|passe|contraseña|pwd?|pin|secret|token|key)"
     r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|(?:will|should|must)[ ]be|=|:|→|->|to|ist|lautet|est|es)[ \t]{1,2}[\"'`]?"  # noqa: E501
     r"|[\"'`]))(?P<it>[^\s\"'`<>]{4,})"
 )
@@ -56,13 +56,14 @@ _PASSWORD_AFTER = re.compile(
 _PASSWORD_BEFORE = re.compile(
     r"(?i)(?:(?<!\w)(?:the|my|your|with|and|new|old|initial|default|temporary|root|admin)[ ]|,[ ]?)(?:passw(?:or)?d|passphrase|pwd?)[ ]"  # noqa: E501
     r"(?P<it>[^\s\"'`<>,]{8,64})"
-    r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are))?:?[ ][\w.@-]{2,40}[ ]?/[ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
+    r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are))?:?[ ][\w.@-]{2,40}[ ]?[/:][ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
 )
+_KEY_OWNER = re.compile(r"(?i)\b(?:api|wi-?fi|wlan|wpa|access|secret|encryption|licen[cs]e|master|recovery)[ _-]\Z")
 _PASSWORD_WORD = re.compile(
     r"(?i)(?:sha|md|base|utf|aes|rfc|pbkdf|http|oauth|argon|v|step|test|field|column|line|option|page)[_-]?\d"
 )
 _ONE_TIME_CODE = re.compile(
-    r"(?i)(?<![\w-])(?:(?:one-time|verification|2fa|mfa|otp)[ ](?:pass)?(?:code|word)|pin)[ ]?(?:is|:|=)[ ]{1,2}(?P<it>\d{4,8})(?![\w.-])"  # noqa: E501
+    r"(?i)(?<![\w-])(?:(?:one-time|verification|2fa|mfa|otp)[ ](?:pass)?(?:code|word)|pin)[ ]?(?:is(?:t)?|est|es|:|=)[ ]{1,2}(?P<it>\d{4,8})(?![\w-]|\.\d)"  # noqa: E501
 )
 _REDIS_PASSWORD = re.compile(
     r"(?:(?i:redis-cli)[ ][^\n|;&]{0,200}?(?:AUTH|auth)|\d>[ ](?:AUTH|auth))[ ](?:[\w-]+[ ](?=[^\s|;&]))?[\"']?(?P<it>[^\s\"'|;&\\]{3,128})"  # noqa: E501
@@ -167,7 +168,7 @@ def _find_in_sentences(line: str) -> Iterator[SecretMatch]:
     for match in _SENTENCE.finditer(line):
         value = match["it"].rstrip(".,;:!?)")
         is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
-        if match["name"].lower() == "key" and "api" not in line[: match.start()].lower()[-7:]:
+        if match["name"].lower() == "key" and not _KEY_OWNER.search(line, max(0, match.start() - 16), match.start()):
             is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
         if is_mixed and _is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
@@ -209,6 +210,8 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     start = match.start(group)
     if group == "bare":
         value = _trim_bare(value)
+    elif group == "nested":
+        value = value.rstrip("\\")
     if not value:
         return None
     name_start = match.start()
@@ -285,14 +288,22 @@ _VALUE_LINE = re.compile(
 _NAME_LINE = re.compile(
     r"(?i)(?:name|key|variable|id)\\*[\"']?[ \t]*[:= ][ \t]*\\*[\"']?(?P<name>[\w.-]{3,64})\\*[\"']?[ \t]*[,{]?\s*\Z"
 )
-_KEY_ELEMENT = re.compile(r"<key>(?P<name>[\w. -]{2,60})</key>\s{0,40}<string>(?P<it>[^<>\n]{3,400})</string>")
+_CELL = re.compile(
+    r">(?P<name>[\w. -]{2,60}?)[ ]?:?</\w{1,10}>"
+    r"(?=(?:\s|:|</?\w{1,10}(?:[ ][^<>\n]{0,120})?>){0,60}(?<=>)\s{0,40}(?P<it>[^<>\n]{3,400})</)"
+)
+"""A name and a value in elements that follow each other, as in tables, lists and property lists."""
+_BLOCK_SCALAR = re.compile(
+    r":[ \t]*[|>][+-]?[ \t]*\n(?=(?P<indent>[ \t]+)\S)(?P<lines>(?:(?P=indent)[^\n]*(?:\n|\Z))+)"
+)
 _MANIFEST_DATA = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\n(?P<items>(?:(?P=indent)[ \t]+[^\s:#]+:[ \t]*\S+[ \t]*(?:\n|\Z))+)"  # noqa: E501
 )
+_IDENTIFIER_TEXT = re.compile(r"[^\W\d]+(?:[ .,:'-]+[^\W\d]+)*[.!?:]?")
 _MAX_HEAD = 400
 _TABLE_HEAD = re.compile(r"\|?(?:[ ]*\"?\w[\w .#-]{0,40}\"?[ ]*[|,;\t]){1,40}[ ]*(?:\"?\w[\w .#-]{0,40}\"?[ ]*\|?)?")
 _FIRST_LINES = 3
-_TABLE_RULE = re.compile(r"\n\|?[ ]?:?---*:?[ ]?\|")
+_TABLE_RULE = re.compile(r"\n[|+]?[ ]?:?---*:?[ ]?[|+]")
 
 
 def find_named_values(text: str) -> Iterator[SecretMatch]:
@@ -300,6 +311,8 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
     if "\n" in text:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
+    if "</" in text:
+        yield from _find_in_cells(text)
     if "alue" not in text and "efault" not in text:
         return
     for match in _VALUE_LINE.finditer(text):
@@ -316,18 +329,40 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
 
 
 def _find_in_manifests(text: str) -> Iterator[SecretMatch]:
-    """Yield the data of Kubernetes secrets and the passwords in property lists."""
+    """Yield the data of Kubernetes secrets and the block scalars of YAML."""
     for data in _MANIFEST_DATA.finditer(text) if "kind: Secret" in text else ():
         for item in re.finditer(r":[ \t]*[\"']?([^\s\"']{4,})", data["items"]):
             start = data.start("items") + item.start(1)
             yield SecretMatch(start, start + len(item[1]), "secret", "manifest")
-    for match in _KEY_ELEMENT.finditer(text) if "</key>" in text else ():
-        if name_strength(match["name"]) >= NameStrength.STRONG and plausible_secret(match["it"]):
+    for match in _BLOCK_SCALAR.finditer(text) if "|" in text or ">" in text else ():
+        name = re.search(r"[\w.-]{2,60}\Z", text[max(0, match.start() - 60) : match.start()])
+        strength = name_strength(name[0]) if name else NameStrength.NONE
+        for line in re.finditer(r"\S+(?=[ \t]*$)", match["lines"], re.MULTILINE) if strength else ():
+            if (strength is not NameStrength.WEAK and looks_like_password(line[0])) or looks_random(line[0]):
+                start = match.start("lines") + line.start()
+                yield SecretMatch(start, start + len(line[0]), "secret", f"name {name[0] if name else ''}"[:60])
+
+
+def _find_in_cells(text: str) -> Iterator[SecretMatch]:
+    for match in _CELL.finditer(text):
+        strength = name_strength(match["name"])
+        value = match["it"]
+        is_value = looks_random(value) if strength is NameStrength.WEAK else plausible_secret(value)
+        if strength and is_value and not _IDENTIFIER_TEXT.fullmatch(value.strip()):
             yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}"[:60])
 
 
 def _find_in_tables(text: str) -> Iterator[SecretMatch]:
-    """Yield the cells below the head of a column for passwords, in Markdown and in CSV at the beginning of a text."""
+    for _, value, start in table_cells(text, lambda name: name_strength(name) >= NameStrength.STRONG):
+        if looks_like_password(value):
+            yield SecretMatch(start, start + len(value), "secret", "table")
+
+
+def table_cells(text: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str, int]]:
+    """Yield the cells of the wanted columns with their column and place.
+
+    Tables are those of Markdown and of SQL clients, and CSV at the beginning of a text.
+    """
     ends = [rule.start() for rule in _TABLE_RULE.finditer(text)] if "--" in text else []
     at = -1
     for _ in range(_FIRST_LINES):
@@ -340,15 +375,17 @@ def _find_in_tables(text: str) -> Iterator[SecretMatch]:
         if separator is None or len(line) > _MAX_HEAD or not _TABLE_HEAD.fullmatch(line):
             continue
         names = [cell.strip(" \"'") for cell in line.split(separator)]
-        columns = [n for n, name in enumerate(names) if name_strength(name) >= NameStrength.STRONG]
+        columns = [n for n, name in enumerate(names) if wanted(name)]
         while columns and end >= 0:
             start, end = end + 1, text.find("\n", end + 1)  # noqa: PLW2901
             row = text[start : end if end >= 0 else len(text)]
             cells = row.split(separator)
             if len(cells) != len(names):
-                break
+                if row.strip("-+"):
+                    break
+                continue
             for column in columns:
                 value = cells[column].strip(" \"'\r")
-                if looks_like_password(value):
+                if value:
                     place = start + sum(map(len, cells[:column])) + column + cells[column].index(value)
-                    yield SecretMatch(place, place + len(value), "secret", "table")
+                    yield names[column], value, place

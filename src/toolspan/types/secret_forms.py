@@ -57,7 +57,7 @@ KEY_FORMS = re.compile(
             rf"{_START}(?:npm_[A-Za-z0-9]{{20,}}|pypi-Ag[\w-]{{16,}}|hf_[A-Za-z0-9]{{16,}}|d[oop]+_v1_[0-9a-f]{{32,}})",
             r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
             r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # Telegram bots
-            r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[1-9A-HJ-NP-Za-km-z]{100,112}",
+            r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[0-9A-Za-z]{100,112}",
             r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*|ops_eyJ[\w+/=-]{40,}",  # JSON web tokens
             rf"{_START}[5KL][1-9A-HJ-NP-Za-km-z]{{50,51}}(?![0-9A-Za-z])",  # Bitcoin
             rf"{_START}live_(?=[A-Za-z]*\d)[0-9A-Za-z]{{24,}}(?![0-9A-Za-z])",
@@ -70,7 +70,7 @@ KEY_FORMS = re.compile(
             r"(?=[A-Za-z_-]*\d)[\w-]{20,}",
             rf"{_START}(?:sk_[0-9a-f]{{32,}}|fc-[0-9a-f]{{32}})(?![\w-])|{_START}sl\.(?:u\.)?[\w-]{{100,}}|{_START}oy2[a-z0-9]{{43}}(?![0-9A-Za-z])",
             rf"{_START}[a-z][0-9a-z]{{1,11}}_(?:live|test|prod|api|pat|key|secret|token|ma)_(?=[A-Za-z]*\d)[0-9A-Za-z]{{20,}}",
-            rf"{_START}(?:AT(?:BB|CTT3)[0-9A-Za-z=_-]{{20,}}|da2-[a-z0-9]{{26}}|SCW[0-9A-Z]{{17}}|a[ks]-[0-9A-Za-z]{{22}}|(?:access-(?:sandbox|production)|pat-\w{{2}}\d)-[0-9a-f-]{{36}}|NR(?:BR|II|IQ)-[\w-]{{18,}})(?![0-9A-Za-z])",
+            rf"{_START}(?:AT(?:BB|CTT3)[0-9A-Za-z=_-]{{20,}}|da2-[a-z0-9]{{26}}|SCW[0-9A-Z]{{17}}|a[ks]-[0-9A-Za-z]{{22}}|(?:access-(?:sandbox|production)|pat-\w{{2}}\d)-[0-9a-f-]{{36}}|NR(?:BR|II|IQ|AK|JS|AL)-[\w-]{{18,}}|pat[0-9A-Za-z]{{14}}\.[0-9a-f]{{64}}|f[mo]\d_[\w+/=,]{{40,}})(?![0-9A-Za-z])",
             rf"{_START}gAAAAA[\w-]{{60,}}|{_START}IQoJb3JpZ2lu[\w+/=]{{40,}}",  # Fernet, AWS sessions
             rf"{_START}EAA[A-Za-z][0-9A-Za-z]{{40,}}|{_START}[MNO][\w-]{{23,25}}\.[\w-]{{6}}\.[\w-]{{27,}}",  # Discord
             r"\$(?:2[abxy]\$\d\d\$[./0-9A-Za-z]{53}|apr1\$[^$\s]{1,8}\$[./0-9A-Za-z]{22}"
@@ -92,7 +92,7 @@ KEY_FORM_HINT = join_hints(
         r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
         "ccip(?:at|rj)_", "figd_", "ntn_", "cfpat-", "sq[apu]_", "rnd_", "pcsk_", "jina_", "e2b_", "sgp_", "waka_", "nfp_",  # noqa: E501
         "re_", "napi_", "rpa_", "csk-", "fc-[0-9a-f]{32}", "sb_secret_", "hcaik_", "lip_", "sk_[0-9a-f]{32}", r"sl\.(?:u\.)?[a-z0-9]", "oy2[a-z0-9]{43}", "gaaaaa", "iqojb3jpz2lu",  # noqa: E501
-        "_(?:live|test|prod|api|pat|key|secret|token|ma)_(?=[a-z]*[0-9])[0-9a-z]{20}", "at(?:bb|ctt3)", "da2-", "scw[0-9a-z]{17}", "a[ks]-[0-9a-z]{22}", "access-(?:sandbox|production)-", r"pat-\w\w\d-", "nr(?:br|ii|iq)-",  # noqa: E501
+        "_(?:live|test|prod|api|pat|key|secret|token|ma)_(?=[a-z]*[0-9])[0-9a-z]{20}", "at(?:bb|ctt3)", "da2-", "scw[0-9a-z]{17}", "a[ks]-[0-9a-z]{22}", "access-(?:sandbox|production)-", r"pat-\w\w\d-", "nr(?:br|ii|iq|ak|js|al)-", r"pat[0-9a-z]{14}\.", r"f[mo]\d_",  # noqa: E501
     )
 )  # fmt: skip
 
@@ -158,6 +158,7 @@ COMMANDS = tuple(
         ("ssh-keygen", "", r"-[NP][ ]", _ARGUMENT),
         ("xfreerdp* freerdp*", "", r"/p:", _ARGUMENT),
         ("net", " use", r"(?:/user:\S+[ ]|\\\\\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
+        ("net", " user", r"[\w.-]+[ ](?=\S*\d)", _ARGUMENT),
         ("rsync", "", r"--password=", _ARGUMENT),
         ("kubectl", "", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
         ("vault", "", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
@@ -166,7 +167,7 @@ COMMANDS = tuple(
         ("oathtool", "", r"(?:-b|--base32)[ ]", _ARGUMENT),
         ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
         ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
-        ("sqlplus exp expdp imp impdp rman tnsping", "", r"(?:\w+=)?[\"']?\w+/(?=[^\s@\"']+@)", r"(?P<it>[^\s@\"']+)"),
+        ("sqlplus exp expdp imp impdp rman tnsping", "", r"(?:\w+=)?[\"']?\w+/(?=[^\s\"']+@)", r"(?P<it>[^\s\"'/]+(?=@))"),  # noqa: E501
         ("rabbitmqctl", " (?:add_user|change_password)", r"\S+[ ]+", _ARGUMENT),
         ("npm pnpm yarn", " config set", r"\S*(?:_authToken|_auth|_password|npmAuthToken)[ =]", _ARGUMENT),
         ("snyk cargo vault flyctl vercel", "(?: config)? (?:auth|login)", r"", _ARGUMENT),
@@ -193,9 +194,11 @@ LOGIN_OPTIONS = re.compile(
     rf"(?:-p|-P|--pass|-pass)(?:[ =][ ]?|(?=[^\s-])){_ARGUMENT}"
 )
 """A user and a password among the options of any command, as in `twine upload -u mira -p …`."""
+USER_PAIR = re.compile(r"(?<!\S)--user[ =][\"']?[\w.@-]{1,64}:(?=[^\s\"']*[^\s\d:\"'])(?P<it>[^\s\"':]{4,128})")
+TOKEN_OPTION = re.compile(r"(?<!\S)-t[ ][\"']?(?P<it>[0-9A-Za-z_-]{20,128})(?![\w.:/-])")
 LOGIN_OPTIONS_HINT = r"-(?:p|pass)(?<![\w-]-p)(?<![\w-]-pass)(?![\w-])"
 LOGIN_CALL = re.compile(
-    r"(?i)(?:(?<![a-z])(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|network_?credentials?"
+    r"(?i)(?:(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|network_?credentials?"
     r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
     r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
@@ -204,7 +207,7 @@ LOGIN_CALL = re.compile(
 )
 """A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""
 CLIENT_CALL = re.compile(
-    r"(?i)\b\w*(?:init|client|configure)[(][ ]?(?:(?:\"\w{1,40}\"|'\w{1,40}'),[ ]?)?[\"'](?P<it>[0-9A-Za-z_-]{24,128})[\"'][ ]?[,)]"  # noqa: E501
+    r"(?i)\b\w*(?:init|client|configure|search|connect|sdk|api)[(][ ]?(?:(?:\"\w{1,40}\"|'\w{1,40}'),[ ]?)?[\"'](?P<it>[0-9A-Za-z_-]{24,128})[\"'][ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that makes the client of a service, as in `Rollbar.init("…")`."""
 LOGIN_COMMAND = re.compile(
@@ -221,6 +224,6 @@ SIGNING_CALL = re.compile(
 """A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""
 LOGIN_CALL_HINTS = (
     "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential", r"jwt\.", r"jsonwebtoken\.", r"jws\.",
-    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac", "_(?:en|de)crypt", r"init\(", r"client\(",
+    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac", "_(?:en|de)crypt", r"init\(", r"client\(", r"search\(", r"sdk\(", r"api\(", "--user", r"-t(?<![\w-]-t)(?![\w-])",  # noqa: E501
     r"configure\(",
 )  # fmt: skip

@@ -79,7 +79,7 @@ _STRONG = frozenset(
 )
 _NUMERIC = frozenset(["pin", "otp", "cvv", "cvc"])
 _WEAK = frozenset(
-    "token key auth sig sign signature totp pat salt session sessionid bearer".split()  # noqa: SIM905
+    "token key auth sig sign signature totp pat salt seed session sessionid sessid csrf xsrf bearer".split()  # noqa: SIM905
 )
 _TOKEN_OWNERS = frozenset(
     [
@@ -347,6 +347,9 @@ _OTHER_NOUNS = frozenset(
 _VERBS = frozenset(
     ["set", "get", "check", "validate", "verify", "hash", "reset", "make", "update", "generate", "needs"]
 )
+_STRONG_ENDING = re.compile(
+    r"(?:password|passwd|apikey|secret|passphrase|(?<!by)(?<!com)(?<!tres)(?<!sur)(?<!over)(?<!under)pass|[a-z]pwd|[a-z]sess(?:ion)?id)\Z"
+)
 _NAME_WORDS = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _GENERIC_VALUE_WORDS = frozenset(
     [
@@ -455,7 +458,7 @@ def name_strength(name: str) -> NameStrength:
             if last not in ("pass", "pw") or not owner or owner not in ("by", "first", "second")
             else NameStrength.NONE
         )
-    if last in _STRONG or last.endswith(("password", "passwd", "apikey", "secret", "passphrase")):
+    if last in _STRONG or _STRONG_ENDING.search(last):
         return NameStrength.STRONG
     if last in _NUMERIC:
         return NameStrength.STRONG if len(words) == 1 or is_constant else NameStrength.NONE
@@ -590,6 +593,8 @@ def is_secret_value(
 
 def _is_secret_text(value: str, strength: NameStrength, *, quoted: bool) -> bool:
     if " " in value.strip():
+        if quoted and any(len(word) >= 24 and looks_random(word) for word in value.split()):
+            return True
         return quoted and strength == NameStrength.PASSWORD and len(value.split()) <= 4 and not value.endswith(".")
     if not any(char.isdigit() for char in value):
         is_text = not quoted or re.fullmatch(r"[\w./:\\-]*", value)

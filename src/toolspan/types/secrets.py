@@ -31,6 +31,8 @@ from toolspan.types.secret_forms import (
     LOGIN_OPTIONS,
     LOGIN_OPTIONS_HINT,
     SIGNING_CALL,
+    TOKEN_OPTION,
+    USER_PAIR,
     SecretMatch,
     join_hints,
     plausible_matches,
@@ -89,13 +91,14 @@ _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=\s|\\|[0-9A-Za-z+/]{4}|\Z).*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
     r"|-----BEGIN OpenVPN Static key V1-----.*?(?:-----END OpenVPN Static key V1-----|\Z)"
+    r"|(?<=\$ANSIBLE_VAULT;1\.[12];AES256)[^\n]{0,40}(?:\s+[0-9a-f]{20,80}(?=\s|\Z))+"
     r"|(?<=Private-Lines: )\d{1,3}(?:\r?\n[0-9A-Za-z+/=]+(?=\r?\n|\Z))+",  # PuTTY
     re.DOTALL,
 )
 
 _HEADER = re.compile(
     r"(?i)(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|cookie|set-cookie)(?:\\*[\"'])?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
-    r"(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
+    r"(?:(?P<scheme>bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
 )
 _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0-9a-f]{32,64})")
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
@@ -107,7 +110,7 @@ _SECRET_URL = re.compile(
     r"|hook\.\w+\.make\.com/\w+|[\w.-]+\.logic\.azure\.com[:\w/.-]*\?[^\s\"'<>]+)"
 )
 _LOGIN_URL = re.compile(
-    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}|[^/\s@:\"'\\<>`]{0,64}(?:@[\w.-]{1,64})?:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
+    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}(?:@[^/\s@\"'\\<>`,;]{1,64}(?=@))?|[^/\s@:\"'\\<>`]{0,64}(?:@[\w.-]{1,64})?:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
     re.IGNORECASE,
 )
 _PLAIN_LOGIN = re.compile(
@@ -117,6 +120,8 @@ _HERE_STRING = re.compile(r"<<<[ ]*[\"']?(?P<it>[^\s\"'|;&$]{6,128})")
 _HERE_STRING_READER = re.compile(
     r"(?i)(?<!\w)(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|login|secrets?|pass(?:word|phrase)\w*|auth|token)(?!\w)"
 )
+_DATABASE_CLIENT = re.compile(r"(?<![\w-])(?:mysql|mariadb)[\w-]*[ ]")
+"""A program whose `-p` takes a password only without a space."""
 _VAGUE_PARAMETER = re.compile(r"(?i)[?&;](?:amp;)?(?:key|auth|code|session|sig|appid)=")
 _SECRET_LINK = re.compile(
     r"(?i)://[^\s\"'<>]{3,200}?/(?:\w+-)?(?:reset|verify|confirm|activate|invite|invitation|magic|unsubscribe)[\w-]*/(?P<it>[\w.~-]{16,})"
@@ -139,7 +144,7 @@ _PREFIXED_SECRET = re.compile(
     r"[A-Za-z][0-9A-Za-z]{1,11}(?:[_-][0-9a-z]{1,8})?[_-](?P<it>[0-9A-Za-z]{30,})(?![\w+/=-])"
 )
 """A key of any vendor, such as `acme_live_…`, but not an id that clients of models write."""
-_LONG_CONTEXT = re.compile(r"(?i)azure|account|storage|secret|shared|\bkey\b|aws|credential")
+_LONG_CONTEXT = re.compile(r"(?i)azure|fernet|cipher|crypt|account|storage|secret|shared|\bkey\b|aws|credential")
 
 _BARE_HINT = re.compile(r"[a-z0-9+/]{30}")
 _WEBHOOK_HINTS = ("webhook", "hook.", "hooks.", "api.telegram", "chat.googleapis", "maker.ifttt", "logic.azure")
@@ -157,7 +162,7 @@ _URL_HINT = re.compile(
 )
 _NAME_HINT = re.compile(
     r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
-    r"|salt|senha|wachtwoord|lösenord|salasana|parola|hasło|пароль|密码|密碼|パスワード|비밀번호|pat\b|psk\b|masterauth|bindpw|rootpw"
+    r"|salt|seed\b|sessid|csrf\b|xsrf\b|senha|wachtwoord|lösenord|salasana|parola|hasło|пароль|密码|密碼|パスワード|비밀번호|pat\b|psk\b|masterauth|bindpw|rootpw"
     r"|passe\b|identified|login|setuser|sign\b|sessionid|_session\b|\+@[a-z]|verification|one-time|2fa|mfa|wifi:"
 )
 _HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
@@ -257,7 +262,7 @@ def shift(finding: SecretMatch, by: int) -> SecretMatch:
 
 def find_private_keys(text: str) -> Iterator[SecretMatch]:
     """Yield the private keys in PEM form, the only secrets with more than one line."""
-    if "-----BEGIN" in text or "Private-Lines: " in text:
+    if "-----BEGIN" in text or "Private-Lines: " in text or "$ANSIBLE_VAULT" in text:
         for match in _PEM.finditer(text):
             yield SecretMatch(*match.span(), "key", "private-key")
 
@@ -299,9 +304,12 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMa
 
 
 def _find_in_headers(line: str) -> Iterator[SecretMatch]:
-    for finding in plausible_matches(_HEADER, line, "secret", "header"):
-        if _is_header_value(line[finding.start : finding.end]):
-            yield finding
+    for match in _HEADER.finditer(line):
+        value, first = match["it"], match["it"].split(" ")[0]
+        if plausible_secret(value) and _is_header_value(value):
+            yield SecretMatch(*match.span("it"), "secret", "header")
+        elif match["scheme"] and plausible_secret(first) and _is_header_value(first) and re.search(r"\d", first):
+            yield SecretMatch(match.start("it"), match.start("it") + len(first), "secret", "header")
     yield from plausible_matches(_DIGEST, line, "secret", "header")
     for match in _BEARER.finditer(line):
         if looks_random(match["it"]) and plausible_secret(match["it"]):
@@ -310,10 +318,10 @@ def _find_in_headers(line: str) -> Iterator[SecretMatch]:
 
 def _find_logins(line: str) -> Iterator[SecretMatch]:
     if "<<<" in line and _HERE_STRING_READER.search(line):
-        matches = (match for match in _HERE_STRING.finditer(line) if looks_like_password(match["it"]))
+        matches = (match for match in _HERE_STRING.finditer(line) if re.search(r"\d", match["it"]))
         yield from (SecretMatch(*match.span("it"), "secret", "here-string") for match in matches)
     if " -" in line:
-        yield from plausible_matches(LOGIN_OPTIONS, line, "secret", "login-options")
+        yield from _find_in_options(line)
     for match in LOGIN_COMMAND.finditer(line) if "login " in line.lower() else ():
         group = "it" if match["it"] else "imap"
         if looks_random(match[group]) or (group == "imap" and looks_like_password(match[group])):
@@ -324,6 +332,17 @@ def _find_logins(line: str) -> Iterator[SecretMatch]:
                 yield SecretMatch(*match.span("it"), "key", "client-call")
         yield from plausible_matches(LOGIN_CALL, line, "secret", "login-call")
         yield from plausible_matches(SIGNING_CALL, line, "secret", "signing-call")
+
+
+def _find_in_options(line: str) -> Iterator[SecretMatch]:
+    for finding in plausible_matches(LOGIN_OPTIONS, line, "secret", "login-options"):
+        is_separate = line[finding.start - 1] in " =" or line[finding.start - 2 : finding.start - 1] in " ="
+        if not (is_separate and _DATABASE_CLIENT.search(line, 0, finding.start)):
+            yield finding
+    yield from plausible_matches(USER_PAIR, line, "secret", "user-option")
+    for match in TOKEN_OPTION.finditer(line):
+        if looks_random(match["it"]):
+            yield SecretMatch(*match.span("it"), "secret", "token-option")
 
 
 def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
