@@ -27,6 +27,7 @@ from toolspan.errors import ToolspanError
 from toolspan.export.redact import SecretRedactor
 from toolspan.formats.source import BytesSource, load_source, source_for_path
 from toolspan.tables import SCHEMA_VERSION, TABLES, Dataset, write_tables
+from toolspan.testing import TranscriptBuilder, claude_results
 
 Sessions = st.lists(
     st.tuples(
@@ -162,6 +163,39 @@ def test_second_run_reads_new_files_and_writes_their_partitions(tmp_path: Path) 
     assert unchanged == before.keys()
     assert report.partitions_written == len(listed_bytes(out)) - len(before) > 0
     assert table_bytes(out) == listed_bytes(out)
+
+
+@requirement("tables.incremental")
+def test_equal_ids_of_subagents_link_only_to_files_that_name_them_as_session(tmp_path: Path) -> None:
+    folder, out, agent_id = tmp_path / "archive", tmp_path / "out", "a0123456789abcdef"
+
+    def write(session: str, day: str, **replaced: str) -> None:
+        builder = TranscriptBuilder(session_id=session).prompt(f"go {session}")
+        call = builder.call("Task", {"prompt": "look"}, id=f"task-{session}")
+        agent = builder.agent(call).prompt("look")
+        agent.result(agent.call("Read", {"file_path": "/w/a"}, id=f"read-{session}"), claude_results.failed("no"))
+        builder.until(agent).result(call, claude_results.failed("no"))
+        for name, data in builder.files(session).items():
+            text = data.decode().replace("2026-11-02", day).replace(agent.agent_id, replaced.get("agent", agent_id))
+            is_nested = "nested_in" in replaced
+            if is_nested and "agent" not in name:
+                continue
+            path = folder / name.replace(agent.agent_id, replaced.get("agent", agent_id))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace(f'"{session}"', f'"{replaced["nested_in"]}"') if is_nested else text)
+
+    write("11111111-2222-4000-8000-000000000000", "2026-11-02")
+    first = write_tables([folder], out, jobs=1)
+    write("22222222-2222-4000-8000-000000000000", "2031-11-02")
+    second = write_tables([folder], out, jobs=1)
+    assert second.partitions_written == second.partitions - first.partitions
+
+    write("33333333-2222-4000-8000-000000000000", "2032-11-02", agent="afedcba9876543210", nested_in=agent_id)
+    third = write_tables([folder], out, jobs=1)
+    write_tables([folder], tmp_path / "fresh", jobs=1)
+    assert table_bytes(out) == table_bytes(tmp_path / "fresh")
+    assert third.partitions_written > third.partitions - second.partitions
+    assert answers("--tables", out) == answers(folder)
 
 
 @requirement("tables.content")

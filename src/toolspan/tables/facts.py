@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import PurePath
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -300,23 +300,29 @@ def make_recovery(head: FileHead, calls: list[CallRow], endings: list[ChainEndin
 # Links between files
 
 
-_UNIQUE_ID_LENGTH = 16
-"""Shorter ids of subagents occur in unrelated sessions."""
+class LinkKey(NamedTuple):
+    """A hash of something that a file may share with others."""
+
+    hash: int
+    is_agent: bool
+    """True for the file's own subagent. It links the file only to files that name this subagent as their session,
+    because copies of a session give their subagents equal ids."""
 
 
-def link_keys(facts: FileFacts) -> list[int]:
-    """Return hashes of what the file may share with others: sessions, first records, calls and requests.
+def link_keys(facts: FileFacts) -> list[LinkKey]:
+    """Return the keys of what the file may share with others: sessions, first records, calls and requests.
 
     Two files without a common key, directly or through other files, do not influence each other's rows.
     """
-    return sorted({_hash(key) for key in _link_texts(facts)})
+    keys = {LinkKey(_hash(text), is_agent=False) for text in _link_texts(facts)}
+    if facts.head.info.agent_id:
+        keys.add(LinkKey(_hash(f"session {facts.head.info.agent_id}"), is_agent=True))
+    return sorted(keys)
 
 
 def _link_texts(facts: FileFacts) -> Iterator[str]:
     info, name = facts.head.info, parse_file_name(facts.head.file)
     sessions = {*info.session_ids, info.session_id, info.forked_from, name.session_id}
-    if len(info.agent_id or "") >= _UNIQUE_ID_LENGTH:  # nested subagents may refer to it as their session
-        sessions.add(info.agent_id)
     if info.session_id is None:
         sessions.add(PurePath(facts.head.file).name.partition(".")[0])
     yield from (f"session {session}" for session in sessions if session)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
@@ -49,7 +49,6 @@ from toolspan.tables.merge import decode_blob, encode_blob
 from toolspan.tables.schema import import_pyarrow
 from toolspan.tables.steps import (
     ListedObject,
-    MergedRows,
     RowSlice,
     SourceObject,
     WriteTask,
@@ -59,6 +58,7 @@ from toolspan.tables.steps import (
     merge_batch,
     open_arrow,
     read_batch,
+    share_keys,
     write_batch,
     write_off,
 )
@@ -234,18 +234,12 @@ class _Run:
             kept = [item for item in self._state.objects if item.uri in is_known]
             linked = self._find_linked(kept, gone, fresh)
             grouped = self._link([*linked, *fresh], engine, is_all=len(linked) == len(kept))
-            merged = self._merge(grouped, engine)
-            partitions = self._write(merged, [*linked, *gone], engine)
+            merged, slices = self._merge(grouped, engine)
+            partitions = self._write(slices, [*linked, *gone], engine)
         finally:
             engine.close()
         numbers = {item.number for item in linked}
-        objects = [item for item in kept if item.number not in numbers]
-        keys: dict[str, set[PartitionKey]] = {}
-        for part in merged:
-            for uri, own in part.partitions.items():
-                keys.setdefault(uri, set()).update(own)
-        objects += (replace(item, partitions=tuple(sorted(keys.get(item.uri, ())))) for item in grouped)
-        self._commit(names, objects, partitions)
+        self._commit(names, [*(item for item in kept if item.number not in numbers), *merged], partitions)
         shutil.rmtree(self._scratch)
 
     def _read(
@@ -277,18 +271,16 @@ class _Run:
         if not kept:
             return []
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         fresh_files = {keys_file(item.pack) for item in fresh}
         groups = {item.group for item in gone}
         numbers: set[int] = set()
         if fresh_files:
-            new = pa.concat_tables([open_arrow(self._folder / name) for name in sorted(fresh_files)])["key"]
+            new = pa.concat_tables([open_arrow(self._folder / name) for name in sorted(fresh_files)])
             for name in self._state.key_files:
                 if name not in fresh_files:
                     table = open_arrow(self._folder / name)
-                    shared = pc.is_in(table["key"], value_set=new.combine_chunks())
-                    numbers.update(table["number"].filter(shared).to_pylist())
+                    numbers.update(table["number"].filter(share_keys(table, new)).to_pylist())
         groups |= {item.group for item in kept if item.number in numbers}
         return [item for item in kept if item.group in groups]
 
@@ -311,8 +303,10 @@ class _Run:
                     parents[second] = first
         return [replace(item, group=find_root(item.number)) for item in objects]
 
-    def _merge(self, objects: Sequence[SourceObject], engine: Engine) -> list[MergedRows]:
-        """Merge groups of objects into rows."""
+    def _merge(
+        self, objects: Sequence[SourceObject], engine: Engine
+    ) -> tuple[list[SourceObject], dict[PartitionKey, list[RowSlice]]]:
+        """Merge groups of objects into rows. Return the objects with their partitions, and the rows by partition."""
         groups: dict[int, list[SourceObject]] = {}
         for item in objects:
             groups.setdefault(item.group, []).append(item)
@@ -321,16 +315,22 @@ class _Run:
         batches = _split(ordered, lambda group: sum(item.length for item in group), _MERGE_BATCH_BYTES, engine.jobs)
         job = partial(merge_batch, folder=str(self._folder), scratch=str(self._scratch))
         tasks = [tuple(chain.from_iterable(batch)) for batch in batches]
-        return [job(item) if merged is None else merged for item, merged in _run_tasks(engine, job, tasks)]
+        merged: list[SourceObject] = []
+        slices: dict[PartitionKey, list[RowSlice]] = {}
+        known: dict[PartitionKey, PartitionKey] = {}  # one object for each key, because each file has several
+        for batch, rows in _run_tasks(engine, job, tasks):
+            result = job(batch) if rows is None else rows
+            for part in result.slices:
+                slices.setdefault(known.setdefault(part.key, part.key), []).append(part)
+            for item in batch:
+                own = sorted(known[key] for key in result.partitions.get(item.number, ()))
+                merged.append(replace(item, partitions=tuple(own)))
+        return merged, slices
 
     def _write(
-        self, merged: Iterable[MergedRows], dropped: Sequence[SourceObject], engine: Engine
+        self, new: Mapping[PartitionKey, Sequence[RowSlice]], dropped: Sequence[SourceObject], engine: Engine
     ) -> dict[PartitionKey, Partition]:
         """Write the partitions that change, and return all partitions."""
-        new: dict[PartitionKey, list[RowSlice]] = {}
-        for part in merged:
-            for rows in part.slices:
-                new.setdefault(rows.key, []).append(rows)
         old = self._partitions
         smaller = {key for item in dropped for key in item.partitions if key in old}
         keys = {*new, *smaller}

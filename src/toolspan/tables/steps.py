@@ -83,19 +83,23 @@ def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -
     compress = zstandard.ZstdCompressor().compress
     data = bytearray()
     places: list[tuple[ListedObject, int, int, FileHead]] = []
-    keys: list[tuple[int, int]] = []
+    keys: list[tuple[int, int, bool]] = []
     for item, facts in pairs:
         frame = compress(encode_blob(facts))
         places.append((item, len(data), len(frame), facts.head))
         data += frame
-        keys += ((key, item.number) for key in link_keys(facts))
+        keys += ((key.hash, item.number, key.is_agent) for key in link_keys(facts))
     keys.sort()
     # The numbers make the name unique in the dataset: equal files may be read again under other numbers.
     digest = hashlib.sha256(data + b"".join(b"%d " % item.number for item, *_ in places)).hexdigest()[:24]
     pack = f"{STATE_FOLDER}/pack-{digest}"
     write_file(folder / pack, bytes(data))
-    columns = [pa.array([key for key, _ in keys], pa.uint64()), pa.array([number for _, number in keys], pa.int64())]
-    write_arrow(folder / keys_file(pack), pa.table(columns, names=["key", "number"]))
+    columns = {
+        "key": pa.array([key for key, _, _ in keys], pa.uint64()),
+        "number": pa.array([number for _, number, _ in keys], pa.int64()),
+        "is_agent": pa.array([is_agent for _, _, is_agent in keys], pa.bool_()),
+    }
+    write_arrow(folder / keys_file(pack), pa.table(columns))
     return [
         SourceObject(*item, item.number, pack, offset, length, head.problem is None, head.info.started_at or "")
         for item, offset, length, head in places
@@ -145,6 +149,7 @@ def link_range(
     table = pa.concat_tables(parts)
     if numbers is not None:
         table = table.filter(pc.is_in(table["number"], value_set=pa.array(sorted(numbers), pa.int64())))
+    table = table.filter(share_keys(table, table))
     table = table.sort_by([("key", "ascending"), ("number", "ascending")]).combine_chunks()
     if table.num_rows < 2:
         return []
@@ -153,6 +158,16 @@ def link_range(
     is_shared = pc.equal(key.slice(1), key.slice(0, last))
     first, second = number.slice(0, last).filter(is_shared), number.slice(1).filter(is_shared)
     return sorted(set(zip(first.to_pylist(), second.to_pylist(), strict=True)))
+
+
+def share_keys(table: pa.Table, other: pa.Table) -> pa.ChunkedArray:
+    """Return for each key of a table whether it links to one of another table (see `LinkKey`)."""
+    import pyarrow.compute as pc
+
+    named = other.filter(pc.invert(other["is_agent"]))["key"].combine_chunks()
+    is_named = pc.is_in(table["key"], value_set=named)
+    is_known = pc.is_in(table["key"], value_set=other["key"].combine_chunks())
+    return pc.if_else(table["is_agent"], is_named, is_known)
 
 
 def _keys_between(table: pa.Table, low: int, high: int) -> pa.Table:
@@ -180,15 +195,16 @@ class MergedRows(NamedTuple):
     """The rows of a batch of linked files."""
 
     slices: list[RowSlice]
-    partitions: dict[str, set[PartitionKey]]
-    """The partitions of each file."""
+    partitions: dict[int, set[PartitionKey]]
+    """The partitions of each file, by its number."""
 
 
 def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -> MergedRows:
     """Merge files into rows. The batch contains whole groups of linked files."""
-    name = min(item.number for item in objects)
+    numbers = {item.uri: item.number for item in objects}
+    name = min(numbers.values())
     slices: list[RowSlice] = []
-    partitions: dict[str, set[PartitionKey]] = {}
+    partitions: dict[int, set[PartitionKey]] = {}
     for table, columns in merge_facts(load_facts(objects, Path(folder))).items():
         if not columns["uri"]:
             continue
@@ -203,7 +219,7 @@ def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -
             slices.append(RowSlice(key, str(path), start, count, count * row_bytes))
             start += count
         for uri, dialect, day in set(zip(columns["uri"], columns["dialect"], columns["day"], strict=True)):
-            partitions.setdefault(uri, set()).add(PartitionKey(table, dialect, day))
+            partitions.setdefault(numbers[uri], set()).add(PartitionKey(table, dialect, day))
     return MergedRows(slices, partitions)
 
 
