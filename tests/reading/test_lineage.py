@@ -159,7 +159,6 @@ def sums_in_filter(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
     failed = sum(row["state"] != "succeeded" and row["error_kind"] != "nothing_found" for row in calls)
     largest = max(errors, key=lambda row: row["count"], default=None)
     written = [row for row in calls if row["tool"] == "Write" and row["state"] == "succeeded"]
-    is_period = "--since" in text or "--until" in text  # for `files`, a change belongs to the time of its result
     usage = (
         [] if "--tool" in text else [ask("usage", folder, "--by", by) for by in ("day", "session", "model", "agent")]
     )
@@ -183,7 +182,7 @@ def sums_in_filter(folder: Path, *text: str) -> dict[str, dict[str, Any]]:
         },
         "changes": {
             "calls": len(written), "compare": sum(side["files"].values()),
-            "files": len(written) if is_period else sum(row["changes"] for row in changes),
+            "files": sum(row["changes"] for row in changes),
         },
         "tokens": {
             "stats": sum(stats["tokens"].values()), "compare": sum(side["tokens"].values()),

@@ -163,6 +163,7 @@ class _FilesOptions(NamedTuple):
 def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange | RecordedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
     state, error = "succeeded", ""
+    requested = change.at if isinstance(change, FailedChange) else change.requested
     if not isinstance(change, FileChange):
         state, error = change.state, change.error_kind or ""
     return (
@@ -171,7 +172,7 @@ def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange |
         and (not call_filter.error or error in call_filter.error)
         and (call_filter.session is None or (change.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (change.agent or "").startswith(call_filter.agent))
-        and call_filter.accepts_time(change.at)
+        and call_filter.accepts_time(requested or change.at)
     )
 
 

@@ -215,6 +215,7 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     at: str | None
+    requested: str | None
     session: str | None
     agent: str | None
     kind: ChangeKind | None = None
@@ -229,8 +230,8 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
         """Return a change without its contents."""
         shared = {name: getattr(change, name) for name in ("path", "call", "tool", "at", "session", "agent")}
         if isinstance(change, FailedChange):
-            return cls(**shared, state=change.state, error_kind=change.error_kind)
-        return cls(**shared, kind=change.kind, added=change.added, removed=change.removed)
+            return cls(**shared, requested=change.at, state=change.state, error_kind=change.error_kind)
+        return cls(**shared, requested=change.requested, kind=change.kind, added=change.added, removed=change.removed)
 
 
 class FileTotalsCollector:

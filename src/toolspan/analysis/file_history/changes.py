@@ -71,6 +71,8 @@ class FileChange(Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     at: str | None
+    """The time of the result."""
+    requested: str | None = None
     session: str | None
     agent: str | None
     place: SourceLocation
@@ -124,6 +126,7 @@ def _make_change(
         call=span.id,
         tool=span.tool,
         at=span.result.finished_at or span.call.requested_at,
+        requested=span.call.requested_at,
         session=span.call.session_id,
         agent=span.call.agent_id,
         place=span.result.place,
