@@ -35,6 +35,9 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
     causes = browser.run(
         "return [...document.querySelectorAll('.causes a')].map((a) => [a.href, parseInt(a.innerText)])"
     )
+    latest = browser.run("return [...document.querySelectorAll('.latest a')].map((a) => a.pathname)")
+    sessions = command_rows("sessions", "--sort", "-ended", sample.archive())
+    assert latest == [f"/session/{row['id']}" for row in sessions[:5]]
     address, count = squares[0]
     browser.click("a.cell")
     browser.wait(f"{CALL_COUNT} === {count} && location.href === {json.dumps(address)}")

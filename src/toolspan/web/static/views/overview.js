@@ -6,7 +6,7 @@ import { usageTokens } from "../components/badges.js";
 import { Bars, Sparkline } from "../components/bars.js";
 import { Empty, Problem } from "../components/messages.js";
 import { DAY, PeriodChoice, midnight, parseDay, periodStart } from "../components/period.js";
-import { cost, day, duration, firstLine, number, plural, short, toolName, words } from "../components/format.js";
+import { ago, baseName, cost, day, duration, firstLine, number, parseTime, plural, short, shortId, toolName, words } from "../components/format.js";
 import { href } from "../router.js";
 
 export const styles = ["views/overview.css"];
@@ -14,6 +14,7 @@ export const styles = ["views/overview.css"];
 const TIME_PARTS = { model: "info", tools: "good", permission: "warn", hooks: "odd", idle: "muted", nothing_recorded: "faint" };
 const MAX_HOUR_DAYS = 14; // longer periods show a square per day instead of per hour
 const ROWS = 7;
+const LATEST = 5;
 
 export default function Overview({ query, setQuery, setTitle }) {
   useEffect(() => setTitle(""), []);
@@ -34,6 +35,7 @@ export default function Overview({ query, setQuery, setTitle }) {
   const stats = useApi(period ? "stats" : null, filter, { live: true });
   const time = useApi(period ? "time" : null, { ...filter, limit: 1 }, { live: true });
   const errors = useApi(period ? "errors" : null, { fields: "id,kind,tool,program,text,per_day,count,cause" }, { live: true });
+  const latest = useApi(period ? "sessions" : null, { sort: "-ended", limit: LATEST }, { live: true });
   const spent = useMemo(() => (usage.data && period ? usage.data.map((row) => ({ ...row, start: parseDay(row.period) }))
     .filter(({ start }) => start >= period.since && start < period.until) : null), [usage.data, period]);
 
@@ -50,6 +52,7 @@ export default function Overview({ query, setQuery, setTitle }) {
       <${Card} title="Where the time went" of=${time}>${(data) => html`<${TimeSplit} split=${data.split} filter=${filter} />`}<//>
       <${Card} title="Calls and failures" className="wide" of=${activity} ready=${seen}>${() => html`<${CallBars} seen=${seen} period=${period} />`}<//>
       <${Card} title="Cost" of=${usage} ready=${spent} more=${href("/usage", {}, filter)}>${() => html`<${Cost} spent=${spent} period=${period} />`}<//>
+      <${Card} title="Latest sessions" className="full" of=${latest} more="/sessions">${(data) => html`<${Latest} sessions=${data} />`}<//>
       <${Card} title="Top causes of failures" className="wide" of=${errors} more=${href("/errors", {}, filter)}>${(data) => html`<${Causes} groups=${data} period=${period} filter=${filter} />`}<//>
       <${Card} title="Slowest tools" of=${stats} more=${href("/calls", {}, { ...filter, sort: "-took" })}>${(data) => html`<${Tools} tools=${data.tools} filter=${filter} />`}<//>
       <${Card} title="MCP servers" className="full" of=${stats}>${(data) => html`<${Servers} servers=${data.servers} filter=${filter} />`}<//>
@@ -235,6 +238,13 @@ function Causes({ groups, period, filter }) {
     <td class="cut"><a class="whole" href=${href("/errors", {}, { ...filter, group: group.id })}><b>${group.program || toolName(group.tool)}</b> ${words(group.kind)} <span class="faint">${firstLine(group.text) || group.cause}</span></a></td>
     <td class="right"><${Sparkline} values=${group.values} label=${`${group.seen} failures over time`} width=${90} /></td></tr>`)}</tbody></table>
     ${counted.length > ROWS ? html`<p class="legend"><a href=${href("/errors", {}, filter)}>${plural(counted.length - ROWS, "more cause")}</a></p>` : null}`;
+}
+
+function Latest({ sessions }) {
+  return html`<table class="plain mini latest"><tbody>${sessions.map((row) => html`<tr key=${row.id} class="linked">
+    <td class="cut"><a class="whole" href=${href("/session/:id", { id: row.id })}>${firstLine(row.title || row.first_prompt || "") || shortId(row.id)}</a></td>
+    <td class="faint hide-phone">${baseName(row.project)}</td><td class="right">${plural(row.calls, "call")}</td>
+    <td class=${`right hide-phone ${row.wrong ? "tone-bad" : "faint"}`}>${number(row.wrong)} failed</td><td class="right faint">${ago(parseTime(row.ended ?? row.started))}</td></tr>`)}</tbody></table>`;
 }
 
 function Tools({ tools, filter }) {
