@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.checks import flat
+from tests.fork_server import run_python
 from tests.requirement import requirement
 from toolspan import Permissions, Session, read, tool
 from toolspan.errors import InUse
@@ -172,11 +173,11 @@ def session_in(folder: Path, name: str) -> Session:
 
 
 @requirement("session.leftovers")
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("target", ["new.txt", "deep/er/new.txt"])
 @pytest.mark.parametrize("name", ["first", "second"])  # resumed, or begun anew
 async def test_next_session_removes_temporary_files_of_a_killed_one(name: str, target: str, tmp_path: Path) -> None:
-    program = [sys.executable, "-c", KILLED, str(tmp_path), str(tmp_path / target)]
-    assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
+    assert run_python("-c", KILLED, tmp_path, tmp_path / target).returncode == -signal.SIGKILL
     assert len(temporaries(tmp_path)) == 1
 
     async with session_in(tmp_path, name):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import run_toolspan
 from tests.requirement import requirement
+
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 _ENTRIES = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8"))
 _CLASSES = {name: entry["lines"] for name, entry in _ENTRIES.items() if "deny" not in entry}
@@ -48,15 +50,13 @@ def lines_that_ran(lines: list[str], repository: Path, mode: str = "default") ->
         for at, line in enumerate(lines)
     ]
     messages = [json.dumps({"type": "assistant", "message": {"content": [call]}}) for call in calls]
-    run = subprocess.run(
-        [sys.executable, "-m", "toolspan", "exec", "--transcript", "none", "--permission-mode", mode],
-        input="\n".join(messages) + "\n",
-        capture_output=True,
-        text=True,
+    run = run_toolspan(
+        *("exec", "--transcript", "none", "--permission-mode", mode),
+        stdin="\n".join(messages) + "\n",
         cwd=repository,
         env={**os.environ, "HOME": str(repository.parent)},
-        check=True,
     )
+    assert run.returncode == 0, run.stderr
     results = [json.loads(line) for line in run.stdout.splitlines()]
     refused = {result["tool_use_id"] for result in results if result.get("state") in ("denied", "invalid")}
     return [line for call, line in zip(calls, lines, strict=True) if call["id"] not in refused]

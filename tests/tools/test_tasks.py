@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fork_server import PYTHON
 from tests.requirement import requirement
 from tests.tools.client import SESSION, Client, client, refusal
 from toolspan.errors import ToolError
@@ -143,6 +143,7 @@ async def test_a_task_number_is_never_reused(tmp_path: Path) -> None:
 
 
 @requirement("task-tools.writers")
+@pytest.mark.usefixtures("fork_server")
 def test_several_processes_create_and_link_tasks_without_losing_any(tmp_path: Path) -> None:
     work = """
 import sys
@@ -160,8 +161,7 @@ for number in range(8):
     store = TaskStore(tmp_path)
     store.create({"subject": "first", "blocks": [], "blockedBy": []})
     writers = [
-        subprocess.Popen([sys.executable, "-c", work, str(tmp_path), str(nth)], stdin=subprocess.PIPE)
-        for nth in range(4)
+        subprocess.Popen([*PYTHON, "-c", work, str(tmp_path), str(nth)], stdin=subprocess.PIPE) for nth in range(4)
     ]
     for writer in writers:
         assert writer.stdin is not None
@@ -175,6 +175,7 @@ for number in range(8):
 
 
 @requirement("task-tools.writers")
+@pytest.mark.usefixtures("fork_server")
 def test_a_change_made_without_the_lock_is_not_overwritten(tmp_path: Path) -> None:
     store = TaskStore(tmp_path)
     store.create({"subject": "ours", "blocks": [], "blockedBy": []})

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -144,13 +144,15 @@ class Browser:
         entries = self.driver.get_log("browser")
         return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
-    def barriers(self) -> list[str]:
-        """Return axe-core's serious and critical findings on this page."""
+    def barriers(self, *rules: str) -> list[str]:
+        """Return axe-core's serious and critical findings on this page, from all rules or some."""
+        options = {"runOnly": {"type": "rule", "values": rules}} if rules else {}
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
         findings: list[str] = self.driver.execute_async_script(
-            "const done = arguments[0]; axe.run().then((result) => done(result.violations"
+            "const [options, done] = arguments; axe.run(options).then((result) => done(result.violations"
             ".filter((v) => ['serious', 'critical'].includes(v.impact))"
-            ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary}`))))"
+            ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary}`))))",
+            options,
         )
         return findings
 
@@ -160,35 +162,45 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-@pytest.fixture(scope="module")
-def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Browser]]:
-    """Start a browser; all are closed after the module."""
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A running browser. Cookies and storage are separate for each server, because they differ in their ports."""
     if not (CHROMIUM and DRIVER):
         pytest.skip(NO_BROWSER)
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
-    drivers = []
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    profile = tmp_path_factory.mktemp("browser")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                     "--window-size=1360,900", f"--user-data-dir={profile}"):  # fmt: skip
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield started
+    started.quit()
 
-    def start() -> Browser:
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM or ""
-        profile = tmp_path_factory.mktemp("browser")
-        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                         "--window-size=1360,900", f"--user-data-dir={profile}"):  # fmt: skip
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        drivers.append(webdriver.Chrome(options=options, service=Service(DRIVER)))
-        return Browser(drivers[-1])
 
-    yield start
-    for driver in drivers:
-        driver.quit()
+@pytest.fixture
+def empty_browser(driver: Any) -> Iterator[Browser]:
+    """A browser with an empty page, for a test with a server of its own."""
+    yield open_empty_page(driver)
+    open_empty_page(driver)
+
+
+def open_empty_page(driver: Any) -> Browser:
+    """Leave the last page, with its messages and size."""
+    driver.get("about:blank")
+    driver.get_log("browser")
+    browser = Browser(driver)
+    browser.resize(1360, 900)
+    return browser
 
 
 @pytest.fixture(scope="module")
-def browser(open_browser: Callable[[], Browser], server: Server) -> Browser:
+def browser(driver: Any, server: Server) -> Browser:
     """A browser that is signed in to the sample archive's server."""
-    started = open_browser()
+    started = open_empty_page(driver)
     started.sign_in(server)
     return started

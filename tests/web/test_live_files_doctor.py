@@ -7,19 +7,20 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.analysis.recorded_edits import ClaudeFolder
-from tests.web.conftest import Browser, Server, command_rows, running
+from tests.fork_server import TOOLSPAN, run_toolspan
+from tests.web.conftest import Browser, Server, command_rows, open_empty_page, running
 from toolspan.reading import sample
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 DAMAGED = "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463"
-TOOLSPAN = [sys.executable, "-m", "toolspan"]
 
 
 class UiServer(NamedTuple):
@@ -60,8 +61,8 @@ def ui_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiServer]:
 
 
 @pytest.fixture(scope="module")
-def page(open_browser: Callable[[], Browser], ui_server: UiServer) -> Browser:
-    browser = open_browser()
+def page(driver: Any, ui_server: UiServer) -> Browser:
+    browser = open_empty_page(driver)
     browser.sign_in(ui_server.server)
     return browser
 
@@ -148,20 +149,19 @@ def test_a_permission_request_of_the_client_is_answered_in_the_page(ui_server: U
 def test_calls_are_denied_without_waiting_if_no_page_is_open(tmp_path: Path) -> None:
     env = {**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
 
-    def run(*arguments: str, stdin: bytes) -> bytes:
-        result = subprocess.run(
-            [*TOOLSPAN, *arguments], input=stdin, capture_output=True, env=env, check=True, timeout=60
-        )
+    def run(*arguments: str, stdin: bytes) -> str:
+        result = run_toolspan(*arguments, env=env, stdin=stdin.decode())
+        assert result.returncode == 0, result.stderr
         return result.stdout
 
     question = call("t", "Bash", command="touch x")
     row = json.loads(run("exec", "--approve", "web", "--cwd", str(tmp_path), stdin=question))
     assert row["is_error"]
     assert not (tmp_path / "x").exists()
-    assert run("hook", "approve", stdin=permission_request()) == b""
+    assert run("hook", "approve", stdin=permission_request()) == ""
     with running(tmp_path / "run", sample.archive()):  # a server, but no page
-        assert run("hook", "approve", stdin=permission_request()) == b""
-        assert run("hook", "approve", stdin=b"nonsense") == b""
+        assert run("hook", "approve", stdin=permission_request()) == ""
+        assert run("hook", "approve", stdin=b"nonsense") == ""
 
 
 def test_files_show_the_numbers_of_the_command_and_open_a_history(ui_server: UiServer, page: Browser) -> None:

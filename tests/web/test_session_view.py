@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.web.conftest import Browser, command_rows, running
+from tests.web.conftest import Browser, command_rows, open_empty_page, running
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
 
@@ -103,11 +103,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(
-    open_browser: Callable[[], Browser], archive: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Browser]:
+def page(driver: Any, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser on that archive."""
-    browser = open_browser()
+    browser = open_empty_page(driver)
     with running(tmp_path_factory.mktemp("run"), archive) as server:
         browser.sign_in(server)
         browser.resize(1360, 1500)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -23,16 +22,15 @@ def test_sessions_show_the_numbers_of_the_command(browser: Browser) -> None:
 
 
 def test_sessions_and_usage_show_the_same_tokens_for_a_client_whose_input_contains_cached_ones(
-    tmp_path: Path, open_browser: Callable[[], Browser]
+    tmp_path: Path, empty_browser: Browser
 ) -> None:
     RolloutBuilder().prompt("Count").tokens(5000, 100, cached=4000).write(tmp_path / "codex")
     with running(tmp_path / "ui", tmp_path / "codex") as server:
-        browser = open_browser()
-        browser.sign_in(server)
+        empty_browser.sign_in(server)
         totals = []
         for path in ("/sessions", "/usage?metric=tokens"):
-            browser.open(path, "[data-test=tokens]")
-            totals += browser.texts("[data-test=tokens]")
+            empty_browser.open(path, "[data-test=tokens]")
+            totals += empty_browser.texts("[data-test=tokens]")
         assert totals == ["5.1k tokens", "5.1k tokens"]
 
 
