@@ -23,18 +23,20 @@ VIEWS = (
 
 @pytest.mark.parametrize("path", VIEWS)
 def test_a_view_has_no_errors_and_no_barriers(browser: Browser, path: str) -> None:
-    for theme, rules in (("light", ()), ("dark", ("color-contrast",))):  # the other rules do not look at colours
-        browser.run(f"localStorage.setItem('theme', '{theme}')")
-        browser.open(path, "main h1")
-        assert browser.problems() == []
-        assert browser.barriers(*rules) == []
+    browser.run("localStorage.setItem('theme', 'light')")
+    browser.open(path, "main h1")
+    assert browser.problems() == []
+    assert browser.barriers() == []
 
 
 @pytest.mark.parametrize("path", VIEWS)
-def test_a_view_fits_a_phone(browser: Browser, path: str) -> None:
+def test_a_view_fits_a_phone_and_is_legible_in_the_dark(browser: Browser, path: str) -> None:
+    browser.run("localStorage.setItem('theme', 'dark')")
     browser.resize(390, 800)
     browser.open(path, "main h1")
     assert browser.run("return document.documentElement.scrollWidth") <= 390
+    assert browser.problems() == []
+    assert browser.barriers("color-contrast") == []
     browser.resize(1360, 900)
 
 
