@@ -28,7 +28,7 @@ HOSTILE = (
     "\u202egnp.exe\u202c \u2066x\u2069 a\u2028b\u2029c \ufeff",
     "nul \x00 bell \x07 escape \x1b[2J\x1b]0;owned\x07 \x9b31m",
     f"half {HALF} a letter, שלום مرحبا",
-    "x" * 1_000_000,
+    "x" * 200_000,
 )
 
 
@@ -248,8 +248,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, width: int) -> None:
 def test_content_of_a_transcript_is_shown_and_never_executed(browser: Browser, make: Any, text: str) -> None:
     browser.open(html.render_transcripts(*make(text)))
     browser.click("#thinking")
-    for row in browser.run("return [...document.querySelectorAll('.row')].map((r) => r.id)"):
-        browser.run(f"document.querySelector('#{row} .head').click()")
+    browser.run("for (const row of [...document.querySelectorAll('.row')]) row.querySelector('.head').click()")
 
     output = browser.run("return document.querySelector('.row.open pre').textContent")
     assert browser.errors() == []

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.export.made import BOTH, claude, exported
+from tests.export.made import BOTH, claude, exported, transcript
 from tests.requirement import requirement
 from toolspan.export.redact import SecretRedactor
 from toolspan.export.session_export import SessionExport
+from toolspan.testing import TranscriptBuilder, claude_results
 
 LETTERS = string.ascii_letters + string.digits
 
@@ -168,8 +169,10 @@ def test_a_secret_is_replaced_to_its_end(text: str) -> None:
 @requirement("export.redact")
 def test_a_secret_at_a_cut_is_replaced_as_a_whole() -> None:
     text = "x " * 19_990 + "sk-ant-" + "A1b2" * 12 + " y" * 10_000
+    builder = TranscriptBuilder().prompt(text)
+    builder.result(builder.call("Bash", {"command": text}), claude_results.ran(text))
 
-    assert all("A1b2" not in output for output in exported(claude(text)[:1], SecretRedactor).values())
+    assert all("A1b2" not in output for output in exported([transcript(builder.data())], SecretRedactor).values())
 
 
 @requirement("export.redact")
