@@ -55,8 +55,11 @@ export function VirtualList({ items, keyOf, heightOf, render, label, control, on
   const measured = useRef(new Map());
   const [, redraw] = useReducer((n) => n + 1, 0);
   useMemo(() => measured.current.clear(), [heightOf]);
-  const heights = useMemo(
-    () => new Heights(Float64Array.from(items, (item) => measured.current.get(keyOf(item)) ?? heightOf(item))), [items, heightOf]);
+  const heights = useMemo(() => {
+    const sizes = new Float64Array(items.length); // perf: Float64Array.from reads the items through an iterator
+    for (let n = 0; n < items.length; n += 1) sizes[n] = (measured.current.size && measured.current.get(keyOf(items[n]))) || heightOf(items[n]);
+    return new Heights(sizes);
+  }, [items, heightOf]);
 
   useLayoutEffect(() => {
     const element = box.current;
