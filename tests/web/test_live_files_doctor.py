@@ -181,6 +181,8 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(ui_server: UiS
     page.wait("document.querySelector('.file .at .code').innerText.trim() === 'two'")
     assert page.run("return document.querySelector('#point').value") == "2"
     assert page.texts(".bar .badge") == [history["points"][2]["confidence"]]
+    links = page.run("return [...document.querySelectorAll('.reasons a')].map((a) => a.pathname)")
+    assert f"/call/{history['points'][2]['call']}" in links
     assert "at=" in page.run("return location.search")
     page.run(
         "const e = document.querySelector('#point'); e.value = 0; e.dispatchEvent(new Event('input', {bubbles: true}))"

@@ -10,7 +10,7 @@ import { Answer, Empty, Problem } from "../components/messages.js";
 import { Dialog } from "../components/dialog.js";
 import { DiffLines } from "../components/difflines.js";
 import { Code } from "../components/rich.js";
-import { ago, baseName, dateTime, number, parseTime, plural, shortId } from "../components/format.js";
+import { ago, baseName, clock, dateTime, number, parseTime, plural, shortId } from "../components/format.js";
 import { href } from "../router.js";
 
 export const styles = ["views/files.css"];
@@ -116,7 +116,7 @@ function Points({ data, query, setQuery }) {
             aria-pressed=${show === key} disabled=${key === "change" && point.side === "before"} onClick=${() => setQuery({ show: key })}>${title}</button>`)}</div>
           ${show === "compare" ? html`<label>with <select value=${pointName(points[from])} onChange=${(event) => setQuery({ from: event.target.value })}>${points.map((one, n) => html`<option key=${n} value=${pointName(one)}>${pointText(one, changes)}</option>`)}</select></label>` : null}
           <span class="spring"></span><${Certainty} point=${point} /><${Restore} path=${path} point=${point} /></div>
-        <p class="faint reasons">${point.reasons.join("; ")}</p>
+        <p class="faint reasons"><${Reasons} point=${point} changes=${changes} /></p>
         ${show === "change" && point.side === "after" ? html`<${DiffLines} diff=${changes.get(point.call)?.diff ?? ""} />`
           : show === "compare" ? html`<${Compare} path=${path} from=${points[Math.min(from, at)]} to=${points[Math.max(from, at)]} />`
           : html`<${Content} path=${path} point=${point} />`}
@@ -128,6 +128,14 @@ const pointText = (point, changes) => {
   const change = changes.get(point.call);
   return point.side === "before" ? "before the first change" : `after ${change?.tool ?? "?"} ${dateTime(parseTime(change?.at))}`;
 };
+
+// The reasons name calls by their ids; a link with the time says more.
+function Reasons({ point, changes }) {
+  return point.reasons.join("; ").split(/([^\s;,]+)/).map((word) => {
+    const change = changes.get(word);
+    return change ? html`<a href=${href("/call/:id", { id: word }, { session: change.session })} title=${word}>at ${clock(parseTime(change.at))}</a>` : word;
+  });
+}
 
 function PointRow({ point, change }) {
   if (point.side === "before") return html`<span class="what">Before the first change</span><span class="dot tone-${TONES[point.confidence]}" title=${point.confidence}>●</span>`;
