@@ -60,6 +60,19 @@ async def test_blank_lines_around_an_output_are_cut_and_control_characters_kept(
         assert await shell.text(r"printf 'a\034\n'") == "a\x1c"
 
 
+@pytest.mark.parametrize("command", ["echo a\r\n", "echo '\x1b[8m'", "echo '\x85'", "echo '\x7f'"])
+@requirement("bash.output")
+async def test_newer_clients_reject_commands_with_characters_that_a_terminal_hides(
+    command: str, tmp_path: Path
+) -> None:
+    message = "command contains control characters that would be hidden in the approval dialog"
+    for version in ("2.1.197", "2.1.325"):
+        async with terminal(tmp_path, version) as shell:
+            assert message in await shell.text(command)
+    async with terminal(tmp_path, "2.1.80") as shell:
+        assert message not in await shell.text(command)
+
+
 @requirement("bash.output")
 async def test_a_command_without_output_is_reported_as_such(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:

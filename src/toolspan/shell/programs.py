@@ -41,6 +41,8 @@ def find_programs(line: str) -> LinePrograms:
         # The parser does not expect the end of the line after a backslash.
         if "|" not in line and syntax.CONTINUED_END.search(line):
             return replace(find_programs(line.rstrip()[:-1]), text=line)
+    if syntax.has_brace_before_quote(line):
+        unclear.append("A brace before a quote")
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
         return LinePrograms(line, tuple(plain_programs), unclear=tuple(unclear))
@@ -376,19 +378,33 @@ class _ProgramFinder:
             return
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
+        if len(operator) - len(kind) > 1 or syntax.DIGITS_AT_END.search(self._text, 0, self._start(node)):
+            self.unclear.append("Digits before a redirect")
+        if kind == operator and syntax.NAMED_STREAM.search(self._text, 0, self._start(node)):
+            self.unclear.append("A redirect of a named stream")
         if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")
             if not operator.endswith("-"):  # such as 2>&-
                 self.uncertainties.append("a redirect is not understood")
         elif kind == "<<<":
+            is_pattern = targets[0].has_expansion and not targets[0].has_substitution
+            if is_pattern or not builder.words or "`" in targets[0].text:
+                self.unclear.append("A here-string")
             builder.stdin_text, builder.has_stdin = (None if targets[0].has_expansion else targets[0].text, True)
         else:
-            if kind in (">&", "<&") and targets[0].text[:1] == "-":
-                self.unclear.append("A redirect that closes a stream")
+            if kind in (">&", "<&"):
+                self._check_stream(targets[0], self._end(node))
             if not builder.words and ">" in kind and targets[0].text not in ("1", "2", "/dev/null"):
                 self.unclear.append("A redirect before a command")
             builder.redirects.append(Redirect(operator, targets[0]))
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
+
+    def _check_stream(self, target: ShellWord, end: int) -> None:
+        """Check a redirect to another stream, which may be the name of a file that the shell expands again."""
+        if target.text[:1] == "-":
+            self.unclear.append("A redirect that closes a stream")
+        elif "~" in target.text or self._text[end : end + 1] in ("<", ">"):
+            self.unclear.append("A redirect that touches another word")
 
     def _split_redirect(self, node: Node, builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:
         """Return the operator and the target of a redirect. Any other words in its node are added to the command."""

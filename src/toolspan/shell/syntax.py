@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_DEPTH = 60
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
@@ -75,12 +75,18 @@ QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
+QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+DIGITS_AT_END = re.compile(r"(?<![^\s;&|()])\d+\Z")
+NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
+"""A word that the client takes for the name of a stream, if a redirect follows it."""
+EQUALS_WORD = re.compile(r"=[A-Za-z_]")
 NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
     ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("A blank after a backslash", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
+    ("A blank of another kind", re.compile("[\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")),
 )
 """Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
 
@@ -112,9 +118,12 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
     if "{" in unquoted and ("," in unquoted or ".." in unquoted):
         yield "A brace pattern"
         return
-    if BRACE_PATTERN.search(source) and (word.has_expansion or source[0] not in ("'", '"')):
+    is_quoted = QUOTED_STRING.fullmatch(source) is not None
+    if (word.has_expansion or not is_quoted) and (BRACE_PATTERN.search(source) or BRACE_PATTERN.search(word.text)):
         yield "A brace pattern"
         return
+    if not is_quoted and EQUALS_WORD.match(word.text):
+        yield "A word that begins with an equals sign"
     is_translated = ("$'" in source or '$"' in source) and not QUOTED_PART.fullmatch(source)
     if not word.has_expansion and not is_translated:
         return
@@ -122,6 +131,11 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         yield "A tilde with a name"
     elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
+
+
+def has_brace_before_quote(line: str) -> bool:
+    """Return whether an open brace outside quotes precedes a quote. The quotes may hide what the brace expands to."""
+    return "{" in line and BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)) is not None
 
 
 def first_expansion(node: Node) -> str | None:

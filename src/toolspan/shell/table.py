@@ -12,6 +12,7 @@ Fields of an entry:
 - `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
 - `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders; `listing`:
   options after which all operands are texts
+- `unfinished`: options without a value that may not be the last argument, because the client expects a value
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
 - `rejects`: a pattern for texts that are not understood
 - `globs`: no option is dangerous, so that file names and options that are not listed are understood
@@ -88,6 +89,7 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     pattern_options: str = ""
     recursive: str = ""
     listing: str = ""
+    unfinished: str = ""
     words: str = ""
     only: str = ""
     rejects: str = ""
@@ -209,9 +211,21 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
     unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, arguments)
     if unknown is None:
         unknown = reader.find_rejected()
+    if unknown is None and (spec.literals or not spec.globs):
+        unknown = _find_hidden_pattern([word.text for word in arguments])
+    if unknown is None:  # the client takes such a word for the home folder of a user, even in quotes
+        unknown = next((word.text for word in arguments if _NAMED_TILDE.match(word.text)), None)
     return reader.result(unknown)
 
 
+def _find_hidden_pattern(texts: Sequence[str]) -> str | None:
+    """Return an argument with a line break if another one is a pattern, which the client does not notice then."""
+    if not any("\n" in text for text in texts) or not any(_GLOB.search(text) for text in texts):
+        return None
+    return next(text for text in texts if "\n" in text)
+
+
+_NAMED_TILDE = re.compile(r"~[^/]")
 _HOME_PATH = re.compile(r"~|\$HOME/")
 _UNUSUAL_OPERAND = re.compile(
     r"-(?![bcdefghknprstuwxzGLNOS]\Z|nt\Z|ot\Z|ef\Z|eq\Z|ne\Z|lt\Z|le\Z|gt\Z|ge\Z)|=[A-Za-z_]|.*\[", re.DOTALL
@@ -222,6 +236,7 @@ _COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _TEST_OPERATORS = frozenset(
     {"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"}
 )
+_TEST_OPTION = re.compile(r"-[A-Za-z]")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
 _SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
@@ -239,9 +254,14 @@ _TEXT_FORMS = {
     "topic": re.compile(r"(?!\.)[^/~]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
-_VALUE_FORMS = {"count": re.compile(r"\d+\Z"), "format": re.compile(r".*%|(?:oneline|short|medium|full|fuller|raw)\Z")}
+_VALUE_FORMS = {
+    "count": re.compile(r"\d+\Z"),
+    "format": re.compile(r"(?!~).*%|(?:oneline|short|medium|full|fuller|raw)\Z"),
+}
 _NEWER = re.compile(r"-newer[aBcm]t")
-_NUMBER_CONVERSION = re.compile(r"%[^%a-zA-Z]*[diouxXeEfFgGaA]")
+_TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?[sbqc])")
+"""Conversions that print any text. The shell evaluates the arguments of others."""
+_ASSIGNING_CONVERSION = re.compile(r"%[^%a-zA-Z]*[hjlLqtz]*n")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -252,7 +272,7 @@ class _ArgumentReader:
         self._spec, self._roles, self._lenient = spec, spec.roles, lenient
         self._rejects_dashes = spec.closed or not spec.globs
         self.arguments: list[Argument] = []
-        self._has_operand = self._is_recursive = self._has_pair = False
+        self._has_operand = self._is_recursive = self._has_pair = self._has_unknown = False
 
     def result(self, unknown: str | None) -> Arguments:
         """Return what has been read."""
@@ -292,6 +312,8 @@ class _ArgumentReader:
                     return text
                 at += taken
         self._add_default()
+        if arguments and arguments[-1].text in self._spec.unfinished.split() and not self._lenient:
+            return arguments[-1].text
         return "" if self._roles[:1] == ("script",) and not self._lenient else None
 
     def _is_uncertain(self, word: ShellWord) -> bool:
@@ -338,6 +360,7 @@ class _ArgumentReader:
         kind = self._spec.options.get(option)
         is_long = option[:2] == "--"
         if kind is None and self._spec.globs and not self._spec.closed:
+            self._has_unknown = True
             self._add(word, "option")
             if value is not None and is_long:
                 self._add(ShellWord(value, has_expansion=word.has_expansion), "read")
@@ -348,7 +371,8 @@ class _ArgumentReader:
         if kind == "flag" or (kind == "optional" and (is_long or value is None)):
             self._add(word, "option")
             return 0
-        role: Role = "read" if kind == "read" else "value"
+        # The client takes the values of options for files after an option that it does not know.
+        role: Role = "read" if kind == "read" or self._has_unknown else "value"
         form = _VALUE_FORMS.get(kind)
         if form and not form.match(value if value is not None else following[0].text if following else ""):
             return None
@@ -422,7 +446,7 @@ class _ArgumentReader:
             if is_open or self._is_rejected(word):
                 return word.text
             if word.text[:1] not in ("-", "(", ")", "!", ",", "") or word.text == "-":
-                if _GLOB.search(word.text):
+                if _GLOB.search(word.text) or "]" in word.text:
                     return word.text
                 self._has_operand = True
                 self._add(word, "text" if has_predicate else "read")  # find refuses paths after an expression
@@ -451,10 +475,10 @@ class _ArgumentReader:
         if (
             (words[0].text[:1] == "-" and not has_dashes)
             or "$" in words[0].text
-            or ("%n" in words[0].text and len(words) > 1)
+            or (_ASSIGNING_CONVERSION.search(words[0].text) and len(words) > 1)
         ):
             return words[0].text
-        only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
+        only_numbers = "%" in _TEXT_CONVERSION.sub("", words[0].text) or "*" in words[0].text
         for at, word in enumerate(words):
             if word.has_substitution or (word.has_expansion and (_GLOB.search(word.text) or "$PWD" in word.text)):
                 return word.text
@@ -507,7 +531,11 @@ class _ArgumentReader:
                 operands = texts[at + 1 : at + 2]
             if not all(operand.isdigit() for operand in operands):
                 return word.text
-            if re.fullmatch(r"-[a-z]+", word.text) and texts[at + 1 : at + 2] in ([], ["]"], ["]]"]) and at:
+            following = texts[at + 1 : at + 2]
+            if _TEST_OPTION.fullmatch(word.text) and following and _TEST_OPTION.fullmatch(following[0]):
+                return word.text  # an operator in the place of an operand
+            is_last = following in ([], ["]"], ["]]"])
+            if at and is_last and re.fullmatch(r"-[a-z]+" if following else r"-[A-Za-z]+", word.text):
                 return word.text  # an operator without an operand
             is_operator = word.text in _TEST_OPERATORS or re.fullmatch(r"-[a-zA-Z]", word.text)
             self._add(word, "option" if is_operator else "stat")

@@ -38,11 +38,12 @@ from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus,
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.schema.issues import Invalid, Valid
+from toolspan.runtime.schema.issues import Invalid, Issue, Valid
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
+from toolspan.shell.syntax import CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
 from toolspan.tools.ripgrep import find_ripgrep
@@ -82,6 +83,7 @@ _BACKGROUND_WAIT = 0.25
 _HIGH_DESCRIPTORS = (700, 100, 10)
 """Descriptor numbers that scripts rarely use, in order of preference."""
 _DEFINES_PWD = re.compile(r"\bpwd\s*\(|\bfunction\s+pwd\b")
+_HIDDEN_CHARACTERS = "command contains control characters that would be hidden in the approval dialog"
 _SEARCHES = re.compile(r"\brg\b")
 _WITHOUT_INPUT = re.compile(r"[^|<\n]*")
 """Commands that some clients end with ` < /dev/null`."""
@@ -98,7 +100,11 @@ def bash_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        return check(rename_inputs(raw_input, {"timeout_ms": "timeout"})[0] if profile.files.aliases else raw_input)
+        checked = check(rename_inputs(raw_input, {"timeout_ms": "timeout"})[0] if profile.files.aliases else raw_input)
+        if not profile.shell.rejects_control_characters or isinstance(checked, Invalid):
+            return checked
+        is_hiding = CONTROL_CHARACTERS.search(str(checked.value["command"]))
+        return Invalid((Issue("other", ("command",), _HIDDEN_CHARACTERS),)) if is_hiding else checked
 
     return Tool(
         name="Bash",

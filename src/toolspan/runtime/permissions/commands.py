@@ -15,11 +15,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces, expand_glob, is_ambiguous
+from toolspan.runtime.permissions.program_use import (
+    exceeds_rule,
+    find_changed,
+    find_granted_files,
+    has_harmless_variables,
+    inner_values,
+    is_descriptor,
+    is_free_variable,
+    is_number,
+    is_plain_edit,
+    is_plainly_spelled,
+    is_understood_wrapper,
+    searches_folders,
+    sets_variables,
+    values_taken_for_files,
+)
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
-from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import expand_wrappers, is_plainly_wrapped, is_unclear_wrapper, strip_wrappers
+from toolspan.shell.words import Redirect, ShellWord
+from toolspan.shell.wrappers import expand_wrappers, is_unclear_wrapper, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _EVALUATING_BUILTINS = frozenset({
@@ -32,30 +48,25 @@ _EVALUATING_BUILTINS = frozenset({
 """Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands. No rule for
 them suffices.
 """
-_SHELL_OPTIONS = re.compile(r"(?:-[euvx]+|-[euvx]*o (?:errexit|nounset|pipefail|xtrace)|[^-+].*)?")
-"""The arguments of `set` that a rule for it covers."""
 _SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test", "type"})
 """Builtins that `timeout` cannot run."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
-_SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "mawk", "rg", "sed"})
-"""Programs whose first operand is a script or a pattern."""
-_SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
-"""Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
 _GLOB = re.compile(r"[*?\[]")
 _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
-_PLAIN_FILE = re.compile(r"[\w./~=]")
-"""The first character of files that `touch` may change without approval."""
+_ODD_NAME = re.compile(r"\A-|[{}]")
+"""Names of programs that some shells expand or take for options."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
-_DESCRIPTOR_TARGET = re.compile(r"[012]")
 _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
+_CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
+"""A line in which every command runs only after `cd` succeeded."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
@@ -116,8 +127,8 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
-        changed = _find_changed(program, program.arguments)
-        targets = [item.target for item in program.redirects if ">" in item.operator and not _is_descriptor(item)]
+        changed = find_changed(program, program.arguments)
+        targets = [item.target for item in program.redirects if ">" in item.operator and not is_descriptor(item)]
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
@@ -135,12 +146,12 @@ def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    is_free = allowed.parents and not allowed.denies_reading and _is_number(parsed_line)
+    is_free = allowed.parents and not allowed.denies_reading and is_number(parsed_line)
     is_assigning = sets_variables(parsed_line) and not is_free
     checker = _CommandChecker(scope, allowed, sets_variables=is_assigning)
     for program in parsed_line.programs:
         checker.check_program(program)
-    checker.finish()
+    checker.finish(parsed_line.text)
     parts, unclear = checker.parts, next(iter(parsed_line.unclear), None)
     if is_assigning and not allowed.parents:
         unclear = "A variable set"
@@ -175,12 +186,16 @@ class _CommandChecker:
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
+        self._has_moved_by_name = True
+        """True unless a `cd` names the current folder in another way than by its path."""
         self._writes: list[str] = []
-        """The commands without approval that may not follow `cd`: those that change files, those of git, and those
-        whose input is a file with a relative path.
-        """
+        """The commands without approval that change files, which may not follow `cd`."""
+        self._repository_commands: list[str] = []
+        """The commands of git, which may not follow `cd` to another folder."""
         self._relative_reads: list[str] = []
         """The commands that read files by relative paths."""
+        self._relative_inputs: list[str] = []
+        """The commands whose input is a file with a relative path."""
 
     def check_program(self, program: Program) -> None:
         if program.variables:
@@ -193,14 +208,14 @@ class _CommandChecker:
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
-            if not all(map(_is_free_variable, program.variables)) or len(program.variables) > 1:
+            if not all(map(is_free_variable, program.variables)) or len(program.variables) > 1:
                 self._require_approval(" ".join(f"{name}=" for name in program.variables))
             elif program.redirects:
                 self._require_approval(program.text)
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
-        if inner.name in _EVALUATING_BUILTINS or inner.name[:1] == "-" or is_unclear_wrapper(inner):
+        if inner.name in _EVALUATING_BUILTINS or _ODD_NAME.search(inner.name) or is_unclear_wrapper(inner):
             self._require_approval(program.text)
         elif rule is not None:
             self.rules.append(rule)
@@ -208,14 +223,21 @@ class _CommandChecker:
         elif not has_harmless_variables(program) or not self._is_understood(program):
             self._require_approval(program.text)
 
-    def finish(self) -> None:
+    def finish(self, line: str) -> None:
         """Require approval for the writes of a line that also changes the current folder, and for reads by relative
         paths if rules deny reading.
         """
-        if len(self._scopes) != 1:
-            self.parts.extend(self._writes)
+        if not self._has_moved:
+            return
+        is_elsewhere = len(self._scopes) != 1
+        is_uncertain = not self._allowed.parents and not _CHAIN_AFTER_CD.fullmatch(line)
+        if is_elsewhere:
+            self.parts.extend(self._repository_commands)
+        if is_elsewhere or is_uncertain:
+            self.parts.extend(self._relative_inputs)
+        if is_elsewhere or (is_uncertain and not self._has_moved_by_name):
             asks = self._allowed.denies_reading and not self._allowed.parents
-            self.parts.extend(self._relative_reads if asks else ())
+            self.parts.extend((*self._writes, *(self._relative_reads if asks else ())))
 
     def _require_approval(self, text: str, reach: AccessedPath | None = None) -> None:
         self.parts.append(text)
@@ -237,13 +259,14 @@ class _CommandChecker:
             if program.name == "xargs" and pattern.startswith("xargs"):
                 return
         if inner.name == "git":
-            self._writes.append(program.text)  # another folder may belong to another repository
+            self._repository_commands.append(program.text)  # another folder may belong to another repository
             if ShellWord("diff") in inner.words[1:4]:
+                self._note_relative_reads(program, [word for word in inner.words[2:] if word.text[:1] != "-"])
                 for word in filter(self._is_outer_path, inner.words[1:]):
                     self._check_read(program, "git", word)
         if inner.name == "env":
             self._check_granted_env(program, inner)
-        if _exceeds_rule(inner):
+        if exceeds_rule(inner):
             self._require_approval(program.text)
         self._check_granted_files(program, inner)
 
@@ -265,15 +288,16 @@ class _CommandChecker:
         arguments = inner.arguments
         if arguments.spec is None or arguments.spec.only:
             return
-        values = _values_taken_for_files(inner, arguments)
-        self._note_relative_reads(program, (*arguments.read, *values))
-        changed = _find_changed(inner, arguments)
+        values = values_taken_for_files(inner, arguments)
+        self._note_relative_reads(program, values)
+        changed = find_changed(inner, arguments)
         if changed or (arguments.unknown is not None and arguments.spec.edits):
             self._writes.append(program.text)
-        files = _find_granted_files(inner, arguments, arguments.spec)
+        files = find_granted_files(inner, arguments, arguments.spec)
         if files is None:
             self._require_approval(program.text)
             return
+        self._note_relative_reads(program, files)
         for word in (*files, *values):
             check = self._check_change if word in changed else self._check_read
             if not check(program, inner.name, word):
@@ -284,7 +308,7 @@ class _CommandChecker:
         if self._sets_variables:
             return False
         inner = strip_wrappers(program, through_xargs=False)
-        if inner is not program and not _is_understood_wrapper(program, inner):
+        if inner is not program and not is_understood_wrapper(program, inner):
             return False
         if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
             return False  # `[` is a word of the shell for the client
@@ -297,31 +321,29 @@ class _CommandChecker:
 
     def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
         """Check the files of a program whose arguments are understood."""
-        has_input = program.stdin_text is not None and inner.name == "hostname"
-        if spec.bare and (
-            program.variables or program.redirected_first or has_input or not inner.text.startswith(inner.name)
-        ):
+        if spec.bare and (program.variables or program.redirected_first or not is_plainly_spelled(program, inner)):
             return False
         if inner.name in _REPOSITORY_PROGRAMS:
             if not self._is_in_own_repository():
                 return False
-            self._writes.append(program.text)  # a `cd` elsewhere in the line may come first
-        changed = arguments.changed
+            self._repository_commands.append(program.text)  # a `cd` elsewhere in the line may come first
+        changed = find_changed(inner, arguments)
         if not changed and "write*" in spec.roles:
             self._writes.append(program.text)
             return spec.edits and self._allowed.edits
         if changed:
             self._writes.append(program.text)
             is_bare = inner is program and not program.variables and not program.redirected_first
-            is_plain = is_bare and _is_plain_edit(program, changed)
+            is_plain = is_bare and is_plain_edit(program, changed)
             free = spec.edits and is_plain and self._allowed.edits
             for word in changed:
                 if not self._check_change(program, inner.name, word, free=free):
                     break
             return True
-        words = [*arguments.read, *_values_taken_for_files(inner, arguments)]
+        words = [*arguments.read, *values_taken_for_files(inner, arguments)]
         self._note_relative_reads(program, words)
         if inner.name == "git" and inner.words[1].text == "diff":
+            self._note_relative_reads(program, [word for word in inner.words[2:] if word.text[:1] != "-"])
             words += filter(self._is_outer_path, inner.words[2:])
         for word in words:
             if word.text != "-" and not self._check_read(program, inner.name, word):
@@ -372,6 +394,8 @@ class _CommandChecker:
         arguments = program.arguments
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
         is_second, self._has_moved = self._has_moved, True
+        is_piped = program.has_stdin or program.ended_by in ("|", "|&")
+        self._has_moved_by_name = program.text == f"cd {self._start_scope.cwd}" and not is_piped
         if len(program.words) == 2 and target.text == "-" and not is_second:
             self._scopes = ()
             return True
@@ -394,7 +418,7 @@ class _CommandChecker:
     def _resolve_paths(self, word: ShellWord) -> list[str] | None:
         """Return the files that a word stands for in each possible folder, or None if they are unknown."""
         text = self._substitute_variables(word)
-        if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//":
+        if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//" or text[:1] == "=":
             return None
         if not word.has_expansion and _EXPANSION_SIGN.search(text):  # the client takes it for a variable even in quotes
             return None
@@ -447,15 +471,15 @@ class _CommandChecker:
 
     def _check_redirect(self, program: Program, redirect: Redirect) -> None:
         kind, target = redirect.operator.lstrip("0123456789"), redirect.target
-        if _is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
+        if is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
             return
-        if target.text[:1] == "!":  # zsh takes it for an option of the redirect
+        if target.text[:1] == "!" or "\n" in target.text:  # zsh takes `!` for an option of the redirect
             self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):
             text = program.text or "< " + target.text
             if target.text[:1] not in ("/", "~", "$"):
-                self._writes.append(text)
-            paths = None if re.search(r"[*?\[$`]", target.text) else self._resolve_paths(target)
+                self._relative_inputs.append(text)
+            paths = None if re.search(r"[*?\[{}$`]", target.text) else self._resolve_paths(target)
             if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
                 self._require_approval(text)
             for path in paths or ():
@@ -486,16 +510,16 @@ class _CommandChecker:
         arguments = inner.arguments
         if "/" in inner.name:
             arguments = read_arguments(program_basename(inner.name), inner.words[1:])
-        changed = _find_changed(inner, arguments)
+        changed = find_changed(inner, arguments)
         words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
         if arguments.unknown is None and arguments.spec is not None:
             words = [*arguments.files("read", "ref", "script", "write")]
             words += arguments.files("stat") if inner.name == "cd" else ()
-            words += _values_taken_for_files(inner, arguments)
+            words += values_taken_for_files(inner, arguments)
             words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
-        candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
-        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_descriptor(item)]
+        candidates += [(part, bool(changed)) for word in words for part in inner_values(word)]
+        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
         for word, changes in dict.fromkeys(candidates):
             may_deny = changes or forbidden_files.denies_reading
             is_pipe = word.text.startswith(("<(", ">("))
@@ -505,7 +529,7 @@ class _CommandChecker:
                 self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
         searched = (
             {word.text for word in arguments.read}
-            if forbidden_files.denies_reading and arguments.spec is not None and _searches_folders(inner, arguments)
+            if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner, arguments)
             else ()
         )
         for path in (path for name in searched for path in self._possible_files(ShellWord(name))):
@@ -524,142 +548,3 @@ class _CommandChecker:
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths
-
-
-def _exceeds_rule(program: Program) -> bool:
-    """Return whether a program is used in a way that a rule for it does not cover."""
-    match program.name:
-        case "git":
-            return any(word.text[:2] == "//" for word in program.words)
-        case "[" | "[[" | "test":
-            return program.arguments.unknown is not None
-        case "set":
-            return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
-        case "find" if _GLOB.search(program.arguments.unknown or ""):
-            return True
-        case "awk" | "find" | "gawk" | "mawk":  # a file name may be an action
-            return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
-        case _:
-            return False
-
-
-def _find_granted_files(program: Program, arguments: Arguments, spec: ProgramSpec) -> tuple[ShellWord, ...] | None:
-    """Return the files of a program that a rule allows, or None if they are uncertain."""
-    if any(_matches_rejected(word.text, spec) for word in program.words[1:]):
-        return None
-    if arguments.unknown is None or spec.roles[-1:] not in (("read*",), ("write*",)):
-        return arguments.files("read", "write")
-    has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
-    takes_targets = "write*" in spec.roles or spec.grammar == "sed"
-    if takes_targets and (has_pattern or program.name in ("cp", "mv")):
-        return None
-    files = _words_after_script(program)
-    return None if any(_EXPANSION_SIGN.search(word.text) for word in files) else files
-
-
-def _words_after_script(program: Program) -> tuple[ShellWord, ...]:
-    """Return the arguments that may be files if the options of a program are not understood."""
-    words = tuple(word for word in program.words[1:] if word.text[:1] != "-")
-    has_script = program.name in _SCRIPTED_PROGRAMS and not any(
-        _SCRIPT_OPTION.match(word.text) for word in program.words[1:]
-    )
-    return words[1:] if has_script else words
-
-
-def _find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
-    """Return the files that a program changes. If its arguments are not understood, each of them may be such a file."""
-    spec = arguments.spec
-    if arguments.unknown is None or spec is None or not (spec.edits or "write*" in spec.roles):
-        return arguments.changed
-    return _words_after_script(program)
-
-
-def sets_variables(parsed_line: LinePrograms) -> bool:
-    """Return whether a line contains an assignment that is not part of a command."""
-    return any(not program.words and program.variables for program in parsed_line.programs)
-
-
-def _is_number(parsed_line: LinePrograms) -> bool:
-    """Return whether a line only assigns a number to a variable, such as `X=1`."""
-    values = [value for program in parsed_line.programs for value in program.values]
-    return len(parsed_line.programs) == len(values) == 1 and values[0].text.isdigit()
-
-
-def _is_free_variable(name: str) -> bool:
-    return not is_influential_variable(name) and not is_harmless_variable(name)
-
-
-def has_harmless_variables(program: Program) -> bool:
-    """Return whether all variables that are set for a program have harmless names and values."""
-    pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
-    return not program.variables or all(is_harmless_variable(name, value) for name, value in pairs)
-
-
-def _is_understood_wrapper(program: Program, inner: Program) -> bool:
-    """Return whether the wrappers around a program need no rule if the program needs none."""
-    name, *rest = (word.text for word in program.words[: len(program.words) - len(inner.words)])
-    if program.variables or not is_plainly_wrapped(program, inner):
-        return False
-    if name == "timeout":
-        return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
-    return {name, *rest} <= {"builtin", "command", "noglob", "-p", "--"}
-
-
-def _is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
-    """Return whether a command that changes files is spelled in a way that the client recognises."""
-    if program.name != "touch":
-        return True
-    is_plain = all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
-    return is_plain and program.stdin_text is None and program.text.startswith("touch ")
-
-
-def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
-    match = re.fullmatch if spec.grammar == "find" else re.search
-    return bool(spec.rejects) and match(spec.rejects, text) is not None
-
-
-_FOLDER_READERS = frozenset({"diff", "egrep", "fgrep", "grep", "rg"})
-
-
-def _searches_folders(program: Program, arguments: Arguments) -> bool:
-    """Return whether a program reads all files below its folders."""
-    if program.name not in _FOLDER_READERS:
-        return False
-    options = [argument.word.text for argument in arguments.arguments if argument.role == "option"]
-    return program.name == "rg" or any(re.fullmatch(r"-\w*[rR]\w*|--.*recursive", option) for option in options)
-
-
-_PLAIN_VALUES = frozenset(
-    {"column", "cut", "expand", "fd", "fdfind", "find", "fmt", "fold", "jq", "numfmt", "paste", "pr", "rg", "tac"}
-)
-_GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
-
-
-def _values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:
-    """Return the values of options that the client takes for files, such as the number in `head -n 5`."""
-    if program.name in _PLAIN_VALUES or not (
-        program.name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)
-    ):
-        return []
-    values = [word for word in arguments.files("value") if word in program.words]
-    if program.name not in ("egrep", "fgrep", "grep"):
-        return values
-    is_unusual = any(_GREP_VALUES.fullmatch(word.text) for word in program.words)
-    return [*values, *arguments.files("text")] if is_unusual else []
-
-
-def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
-    """Yield the parts of a word that may be a file: `--file=x`, `HEAD:x`, `@x` and `-fx`."""
-    for mark in "=:@":
-        if mark in word.text:
-            yield ShellWord(word.text.rpartition(mark)[2], has_expansion=word.has_expansion)
-    if word.text[:1] == "-" and word.text[1:2] != "-" and len(word.text) > 2:
-        yield ShellWord(word.text[2:], has_expansion=word.has_expansion)
-
-
-def _is_descriptor(redirect: Redirect) -> bool:
-    """Return whether the redirect's target is another stream instead of a file."""
-    if redirect.operator[-1] != "&":
-        return False
-    text = redirect.target.text
-    return text in ("1", "2") or _DESCRIPTOR_TARGET.fullmatch(text) is not None

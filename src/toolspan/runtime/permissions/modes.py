@@ -13,10 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import find_protected_write, sets_variables
+from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
 from toolspan.runtime.permissions.patterns import expand_command_line
+from toolspan.runtime.permissions.program_use import sets_variables
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename

@@ -22,7 +22,6 @@ from toolspan.runtime.permissions.commands import (
     CommandCheck,
     ForbiddenFiles,
     check_command,
-    has_harmless_variables,
 )
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
@@ -34,6 +33,7 @@ from toolspan.runtime.permissions.patterns import (
     may_hide_match,
     rule_suffices,
 )
+from toolspan.runtime.permissions.program_use import has_harmless_variables
 from toolspan.runtime.permissions.rule import (
     Rule,
     combined_pattern,

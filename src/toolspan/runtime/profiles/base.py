@@ -375,6 +375,7 @@ class ShellValues:
     error_slack: int = 0
     """The number of characters by which the output of a failed command may exceed the limit before it is cut."""
     exports_session_id: bool = False  # add the session id to the environment
+    rejects_control_characters: bool = False  # a command with characters that a terminal hides is invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

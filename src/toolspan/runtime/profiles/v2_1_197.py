@@ -59,6 +59,7 @@ V2_1_197 = replace(
     todo=replace(BASE.todo, records_nudge=False),
     shell=replace(
         BASE.shell,
+        rejects_control_characters=True,
         closes_stdin=False,
         killed_at_timeout=frozenset({"sleep"}),
         started_text=BACKGROUND_STARTED + READ_OUTPUT_HINT,

@@ -1,0 +1,189 @@
+"""Determine how a program in a command line is used: its spelling, the files among its arguments, its variables.
+
+These are facts about one program; `commands.py` decides with them whether it may run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from toolspan.shell.program import LinePrograms, Program
+from toolspan.shell.table import Arguments, ProgramSpec
+from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
+from toolspan.shell.wrappers import is_plainly_wrapped
+
+_SHELL_OPTIONS = re.compile(r"(?:-[euvx]+|-[euvx]*o (?:errexit|nounset|pipefail|xtrace)|[^-+].*)?")
+"""The arguments of `set` that a rule for it covers."""
+_SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "mawk", "rg", "sed"})
+"""Programs whose first operand is a script or a pattern."""
+_SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
+"""Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
+_PLAIN_FILE = re.compile(r"[\w./~=]")
+"""The first character of files that `touch` may change without approval."""
+_TOUCH_COMMAND = re.compile(r"""touch (?!(?:.* )?(?:\\|''|""))""", re.DOTALL)
+"""A call of `touch` in which no word begins with an escape or with empty quotes."""
+_DESCRIPTOR_TARGET = re.compile(r"[012]")
+_JQ_COMMAND = re.compile(r"""jq(?: (?:--?[A-Za-z][\w-]*|'[^'`]*'|"[^"\\`]*"|[^\s'"-]\S*))*""")
+"""A call of `jq` in which no word continues after a quote."""
+_QUOTED_WORD = re.compile(r"""(?<!\S)(?!--[\w-]+=)\S*["'\\]""")
+"""A word with quotes, other than the value of a long option."""
+_EXPANSION_SIGN = re.compile(r"[$`]")
+_GLOB = re.compile(r"[*?\[]")
+
+
+def exceeds_rule(program: Program) -> bool:
+    """Return whether a program is used in a way that a rule for it does not cover."""
+    match program.name:
+        case "git":
+            return any(word.text[:2] == "//" for word in program.words)
+        case "[" | "[[" | "test":
+            return program.arguments.unknown is not None
+        case "set":
+            return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
+        case "find" if _GLOB.search(program.arguments.unknown or ""):
+            return True
+        case "awk" | "find" | "gawk" | "mawk":  # a file name may be an action
+            return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
+        case _:
+            return False
+
+
+def find_granted_files(program: Program, arguments: Arguments, spec: ProgramSpec) -> tuple[ShellWord, ...] | None:
+    """Return the files of a program that a rule allows, or None if they are uncertain."""
+    if any(_matches_rejected(word.text, spec) for word in program.words[1:]):
+        return None
+    if arguments.unknown is None or spec.roles[-1:] not in (("read*",), ("write*",)):
+        return arguments.files("read", "write")
+    has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
+    takes_targets = "write*" in spec.roles or spec.grammar == "sed"
+    if takes_targets and (has_pattern or program.name in ("cp", "mv")):
+        return None
+    files = _words_after_script(program)
+    return None if any(_EXPANSION_SIGN.search(word.text) for word in files) else files
+
+
+def _words_after_script(program: Program) -> tuple[ShellWord, ...]:
+    """Return the arguments that may be files if the options of a program are not understood."""
+    words = tuple(word for word in program.words[1:] if word.text[:1] != "-")
+    has_script = program.name in _SCRIPTED_PROGRAMS and not any(
+        _SCRIPT_OPTION.match(word.text) for word in program.words[1:]
+    )
+    return words[1:] if has_script else words
+
+
+def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
+    """Return the files that a program changes. If its arguments are not understood, each of them may be such a file."""
+    spec = arguments.spec
+    if arguments.unknown is None or spec is None or not (spec.edits or "write*" in spec.roles):
+        # The client takes the mode of new folders for a folder.
+        modes = [word for word in arguments.files("value") if word in program.words] if program.name == "mkdir" else ()
+        return (*arguments.changed, *modes)
+    return _words_after_script(program)
+
+
+def sets_variables(parsed_line: LinePrograms) -> bool:
+    """Return whether a line contains an assignment that is not part of a command."""
+    return any(not program.words and program.variables for program in parsed_line.programs)
+
+
+def is_number(parsed_line: LinePrograms) -> bool:
+    """Return whether a line only assigns a number to a variable, such as `X=1`."""
+    values = [value for program in parsed_line.programs for value in program.values]
+    return len(parsed_line.programs) == len(values) == 1 and values[0].text.isdigit()
+
+
+def is_free_variable(name: str) -> bool:
+    """Return whether a variable affects no program, as far as its name tells."""
+    return not is_influential_variable(name) and not is_harmless_variable(name)
+
+
+def has_harmless_variables(program: Program) -> bool:
+    """Return whether all variables that are set for a program have harmless names and values."""
+    pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
+    return not program.variables or all(is_harmless_variable(name, value) for name, value in pairs)
+
+
+def is_understood_wrapper(program: Program, inner: Program) -> bool:
+    """Return whether the wrappers around a program need no rule if the program needs none."""
+    name, *rest = (word.text for word in program.words[: len(program.words) - len(inner.words)])
+    if program.variables or not is_plainly_wrapped(program, inner):
+        return False
+    if name == "timeout":
+        return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
+    return {name, *rest} <= {"builtin", "command", "noglob", "-p", "--"}
+
+
+def is_plainly_spelled(program: Program, inner: Program) -> bool:
+    """Return whether a program that the client recognises by the text of its command is spelled in that way."""
+    wrappers = len(program.words) - len(inner.words)
+    text = program.text.split(" ", wrappers)[-1]
+    if inner.name == "jq":
+        return _JQ_COMMAND.fullmatch(text) is not None
+    if inner.name in ("hostname", "uniq") and (program.stdin_text is not None or _QUOTED_WORD.search(text)):
+        return False
+    return text.startswith(inner.name)
+
+
+def is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
+    """Return whether a command that changes files is spelled in a way that the client recognises."""
+    if program.name != "touch":
+        return True
+    is_plain = all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
+    return is_plain and program.stdin_text is None and _TOUCH_COMMAND.match(program.text) is not None
+
+
+def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
+    match = re.fullmatch if spec.grammar == "find" else re.search
+    return bool(spec.rejects) and match(spec.rejects, text) is not None
+
+
+_FOLDER_READERS = frozenset({"diff", "egrep", "fgrep", "grep", "rg"})
+
+
+def searches_folders(program: Program, arguments: Arguments) -> bool:
+    """Return whether a program reads all files below its folders."""
+    if program.name not in _FOLDER_READERS:
+        return False
+    options = [argument.word.text for argument in arguments.arguments if argument.role == "option"]
+    return program.name == "rg" or any(re.fullmatch(r"-\w*[rR]\w*|--.*recursive", option) for option in options)
+
+
+_PLAIN_VALUES = frozenset({"fd", "fdfind", "find", "jq"})
+_LATE_VALUES = frozenset({"column", "cut", "expand", "fmt", "fold", "numfmt", "paste", "pr", "rg", "tac"})
+"""Programs whose values the client takes for files only after an operand, as those of `grep`."""
+_GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
+
+
+def values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:
+    """Return the values of options that the client takes for files, such as the number in `head -n 5`."""
+    if program.name in _PLAIN_VALUES or not (
+        program.name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)
+    ):
+        return []
+    values = [word for word in arguments.files("value") if word in program.words]
+    is_grep = program.name in ("egrep", "fgrep", "grep")
+    if is_grep and any(_GREP_VALUES.fullmatch(word.text) for word in program.words):
+        return [*values, *arguments.files("text")]
+    if not is_grep and program.name not in _LATE_VALUES:
+        return values
+    late = itertools.dropwhile(lambda argument: argument.role not in ("read", "text"), arguments.arguments)
+    return [argument.word for argument in late if argument.role == "value" and argument.word in values]
+
+
+def inner_values(word: ShellWord) -> Iterator[ShellWord]:
+    """Yield the parts of a word that may be a file: `--file=x`, `HEAD:x`, `@x` and `-fx`."""
+    for mark in "=:@":
+        if mark in word.text:
+            yield ShellWord(word.text.rpartition(mark)[2], has_expansion=word.has_expansion)
+    if word.text[:1] == "-" and word.text[1:2] != "-" and len(word.text) > 2:
+        yield ShellWord(word.text[2:], has_expansion=word.has_expansion)
+
+
+def is_descriptor(redirect: Redirect) -> bool:
+    """Return whether the redirect's target is another stream instead of a file."""
+    if redirect.operator[-1] != "&":
+        return False
+    text = redirect.target.text
+    return text in ("1", "2") or _DESCRIPTOR_TARGET.fullmatch(text) is not None
