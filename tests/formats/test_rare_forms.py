@@ -15,8 +15,7 @@ from msgspec import Raw
 from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
-from toolspan.formats.claude.narrow import narrow_text_result
-from toolspan.formats.claude.narrow_text import strip_reminders
+from toolspan.formats.claude.narrow import narrow_text_result, strip_reminders
 from toolspan.formats.claude.records import decode_permission_decision, parse_task_notices, unknown_keys
 from toolspan.formats.claude.results import BashOutputResult, GlobResult, GrepResult, TaskOutputResult
 from toolspan.formats.codex.calls import call_arguments, event_command, parse_output, read_call_subject

@@ -12,7 +12,7 @@ from toolspan import Session
 from toolspan.runtime.permissions.modes import Mode, Permissions
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.session.single_calls import SingleCallRunner
-from toolspan.tools.files.json_errors import explain_for_jsc, explain_for_v8
+from toolspan.tools.files.notebook import explain_for_jsc, explain_for_v8
 from toolspan.types.decision import Allow
 
 pytestmark = pytest.mark.anyio

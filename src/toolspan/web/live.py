@@ -1,24 +1,130 @@
-"""`/api/live`: running sessions and open questions as server-sent events.
+"""`/api/live`: running sessions and open questions as server-sent events, and `/api/questions`.
 
 An event is sent when something changes: a transcript, the status that a client publishes, a question, or the end of a
-process. Nothing is polled.
+process. Nothing is polled. A program that runs calls posts a question to `/api/questions` and waits for the response;
+the page shows it and posts the answer to `/api/questions/ID`. A question ends with its answer, its time, or the
+connection of the program. Start at `Live`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from toolspan.integrations.web_approver import PageAnswer, PermissionQuestion
 from toolspan.web.answers import Answers
-from toolspan.web.questions import Questions
 from toolspan.web.worker import Question
+
+_MAX_BODY = 4 << 20
+_MAX_OPEN = 200
+
+
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that waits for an answer, as the page gets it."""
+
+    id: str
+    asked: float
+    """Seconds since 1970."""
+    question: PermissionQuestion
+
+
+class Questions:
+    """The open questions."""
+
+    def __init__(
+        self, on_change: Callable[[], None], wait_for_stop: Callable[[], Coroutine[None, None, object]]
+    ) -> None:  # fmt: skip
+        """Call `on_change` when a question comes or goes; `wait_for_stop` returns when the server stops."""
+        self.pages = 0
+        """The number of open pages."""
+        self._on_change = on_change
+        self._wait_for_stop = wait_for_stop
+        self._numbers = itertools.count(1)
+        self._open: dict[str, tuple[OpenQuestion, asyncio.Future[PageAnswer]]] = {}
+
+    def routes(self) -> list[Route]:
+        """Return the routes below `/api/questions`."""
+        return [
+            Route("/api/questions", self.list_questions, methods=["GET"]),
+            Route("/api/questions", self.ask, methods=["POST"]),
+            Route("/api/questions/{id}", self.answer, methods=["POST"]),
+        ]
+
+    def encode(self) -> bytes:
+        """Return the open questions as a JSON array, the oldest first."""
+        return msgspec.json.encode([question for question, _ in self._open.values()])
+
+    async def list_questions(self, _: Request) -> Response:
+        """Answer with the open questions."""
+        return Response(self.encode(), media_type="application/json")
+
+    async def ask(self, request: Request) -> Response:
+        """Hold a question open until it is answered; the response is the answer, or null."""
+        try:
+            question = msgspec.json.decode(await _read_body(request), type=PermissionQuestion)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        if len(self._open) >= _MAX_OPEN:
+            return JSONResponse({"error": "too many open questions"}, 429)
+        if question.needs_page and not self.pages:
+            return Response(b"null", media_type="application/json")
+        name = str(next(self._numbers))
+        answer: asyncio.Future[PageAnswer] = asyncio.get_running_loop().create_future()
+        self._open[name] = (OpenQuestion(id=name, asked=time.time(), question=question), answer)
+        self._on_change()
+        ends: list[asyncio.Future[Any]] = [
+            asyncio.create_task(_disconnected(request)), asyncio.create_task(self._wait_for_stop())
+        ]  # fmt: skip
+        try:
+            waits: list[asyncio.Future[Any]] = [answer, *ends]
+            await asyncio.wait(waits, timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED)
+            return Response(
+                msgspec.json.encode(answer.result() if answer.done() else None), media_type="application/json"
+            )
+        finally:
+            for end in ends:
+                end.cancel()
+            answer.cancel()
+            del self._open[name]
+            self._on_change()
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a question."""
+        try:
+            reply = msgspec.json.decode(await _read_body(request), type=PageAnswer)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        entry = self._open.get(request.path_params["id"])
+        if entry is None or entry[1].done():
+            return JSONResponse({"error": "this question is no longer open"}, 404)
+        entry[1].set_result(reply)
+        return Response(json.dumps({"answered": True}), media_type="application/json")
+
+
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_BODY:
+            raise ValueError("the question is too large")
+    return bytes(body)
+
+
+async def _disconnected(request: Request) -> None:
+    while True:
+        if (await request.receive())["type"] == "http.disconnect":
+            return
 
 
 class _Process(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Start the server, find one that runs already, and stop cleanly."""
+"""`toolspan ui`: start the server, or find one that runs already, open it in a browser, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
@@ -15,9 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
-from toolspan.errors import ToolspanError
+from toolspan.cli.output import print_json, warn
+from toolspan.errors import NotFound, ToolspanError
+from toolspan.formats.source import to_path
 from toolspan.integrations.web_approver import RunningServer, running_servers, state_folder
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from toolspan.web.answers import Answers
     from toolspan.web.security import Secrets
 
+_FIRST_PORT = 8787
 _PORTS_TRIED = 100
 _STOP_SECONDS = 1
 _ALL_ADDRESSES = ("0.0.0.0", "::")
@@ -37,7 +42,6 @@ class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int | None = None
-    first_port: int = 8787
 
 
 Ready = Callable[[str, Callable[[], str]], None]
@@ -155,7 +159,7 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
 
 def _listen(options: UiOptions) -> socket.socket:
     """Return a socket that listens on the given port, or on the first free one."""
-    ports = [options.port] if options.port is not None else range(options.first_port, options.first_port + _PORTS_TRIED)
+    ports = [options.port] if options.port is not None else range(_FIRST_PORT, _FIRST_PORT + _PORTS_TRIED)
     for port in ports:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(options.host, port, type=socket.SOCK_STREAM)[0]
@@ -172,7 +176,7 @@ def _listen(options: UiOptions) -> socket.socket:
                 continue
             raise ToolspanError(f"cannot listen on {options.host}:{port}: {error.strerror}") from error
         return listener
-    raise ToolspanError(f"no free port from {options.first_port}; name one with --port")
+    raise ToolspanError(f"no free port from {_FIRST_PORT}; name one with --port")
 
 
 # The running server
@@ -200,3 +204,54 @@ def open_browser(url: str) -> bool:
     import webbrowser
 
     return webbrowser.open(url)
+
+
+@click.command("ui")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 8787, or the next free one]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need the token.")
+@click.option("--no-open", is_flag=True, help="Do not open a browser.")
+@click.option("--demo", is_flag=True, help="Show a sample archive instead of your transcripts.")
+@click.option("--json", "as_json", is_flag=True, help='Print one line, {"url": …}, when the server is ready.')
+def command(
+    paths: tuple[str, ...], *, port: int | None, host: str, no_open: bool, demo: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Open a web page with all sessions: what they did, what failed, what it cost, what runs now.
+
+    Without a PATH, it shows all of your transcripts. The server listens on this machine only and
+    runs until it is stopped with Ctrl-C. A second start with the same paths opens the page of the
+    running server.
+    """
+    if demo:
+        from toolspan.reading.sample import archive
+
+        paths = (*paths, str(archive()))
+    roots = tuple(str(_existing(path)) for path in paths)
+    options = UiOptions(roots=roots, host=host, port=port)
+    if (url := running_server(options)) is not None:
+        _announce(url, as_json=as_json)
+        if not no_open:
+            open_browser(url)
+        return
+
+    def ready(url: str, make_url: Callable[[], str]) -> None:
+        _announce(url, as_json=as_json)
+        if not no_open and not open_browser(make_url()):
+            warn("no browser found; open the address yourself")
+
+    serve(options, ready)
+
+
+def _announce(url: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"url": url})
+    else:
+        click.echo(f"toolspan ui: {url}\nStop it with Ctrl-C.")
+    sys.stdout.flush()
+
+
+def _existing(path: str) -> Path:
+    resolved = to_path(path).expanduser().absolute()
+    if not resolved.exists():
+        raise NotFound(f"{path}: no such file or folder")
+    return resolved
