@@ -1,22 +1,44 @@
-"""The resources and the hook environment of a session, which a subagent shares with the session that started it."""
+"""The options of a session, and the resources and hook environment that a subagent shares with its session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
+from toolspan.runtime.batch import Recovery
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment, HookRunner
+from toolspan.runtime.permissions import Permissions, PolicyStack
 from toolspan.runtime.process import ProcessSupervisor
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.runtime.sandbox import Sandbox
-from toolspan.session.recording import Recorder, results_folder
+from toolspan.runtime.sinks import Sink
+from toolspan.runtime.tool import Tool
+from toolspan.session.recording import Fsync, Recorder, results_folder
 from toolspan.types.ids import CallId
 
 if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
+
+
+class SessionOptions(TypedDict, total=False):
+    """The arguments of `Session` that do not identify the conversation."""
+
+    tools: Iterable[Tool] | None
+    profile: Profile | str | None
+    model: str | None
+    hooks: HookRunner | None
+    permissions: Permissions | PolicyStack | None
+    sinks: Iterable[Sink]
+    direct: Iterable[Sink]
+    recoveries: Sequence[Recovery]
+    by_path: bool
+    sandbox: Sandbox | ActiveSandbox | None
+    fsync: Fsync
+    clock: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 import anyio
 
@@ -37,6 +37,7 @@ from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, text_blocks
 from toolspan.session.environment import (
+    SessionOptions,
     SkillHookLoader,
     SubagentInfo,
     announce_mode,
@@ -62,23 +63,6 @@ if TYPE_CHECKING:
 INTERRUPTED_BY_USER = "interrupted by the user"
 
 HookResultT = TypeVar("HookResultT")
-
-
-class SessionOptions(TypedDict, total=False):
-    """The arguments of `Session` that do not identify the conversation."""
-
-    tools: Iterable[Tool] | None
-    profile: Profile | str | None
-    model: str | None
-    hooks: HookRunner | None
-    permissions: Permissions | PolicyStack | None
-    sinks: Iterable[Sink]
-    direct: Iterable[Sink]
-    recoveries: Sequence[Recovery]
-    by_path: bool
-    sandbox: Sandbox | ActiveSandbox | None
-    fsync: Fsync
-    clock: Callable[[], float]
 
 
 class Session:
