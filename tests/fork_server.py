@@ -156,7 +156,8 @@ def start_command(listener: socket.socket, others: list[int]) -> RunningCommand:
     if process_id == 0:
         for descriptor in (listener.fileno(), connection.fileno(), *others):
             os.close(descriptor)
-        become_command(*json.loads(request), descriptors)
+        arguments, folder, environment = json.loads(request)
+        become_command(arguments, folder, environment, descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     connection.sendall(process_id.to_bytes(8))
