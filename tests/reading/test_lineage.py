@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.command import one_row, rows, run
@@ -202,9 +202,9 @@ def disagreements(result: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 FILTERS = (
     (), ("--since", "2026-11-02T10:00:02Z"), ("--until", "2026-11-02T11:00:01Z"), ("--tool", "Bash"),
     ("--since", "2026-11-02T10:00:01Z", "--until", "2026-11-02T11:00:02Z"), ("--tool", "Task", "--tool", "b*"),
-    ("--tool", "bash", "--since", "2026-11-02T10:00:01Z"),
+    ("--tool", "bash", "--since", "2026-11-02T10:00:01Z"), ("--until", "2026-11-02T10:00:01.850Z"),
 )  # fmt: skip
-"""Some of the periods begin or end within a session."""
+"""Some of the periods begin or end within a session, the last one within a call."""
 
 
 @requirement("history.one-truth")
@@ -220,6 +220,7 @@ FILTERS = (
     ),
     st.booleans(), st.sampled_from(FILTERS),
 )  # fmt: skip
+@example([("plain", "2.1.325", ["wrote", "wrote"], 0)], False, FILTERS[-1])
 def test_totals_of_all_commands_agree(
     sessions: list[tuple[str, str, list[str], int]], others: bool, text: tuple[str, ...]
 ) -> None:

@@ -19,6 +19,9 @@ from toolspan.shell.exit_status import failing_programs, found_nothing
         "hash x", "git ls-files --error-unmatch x",
         "docker exec -it -u www app grep x /a", "kubectl exec pod -c main -- test -f /a", "bash -lc 'make; grep x a'",
         "grep -q x a || exit 1", "grep x a || grep x b", "(( x == 0 ))", "cd /w && (( 3 > 4 ))",
+        "((1 == 2)) && echo x", "let 0", "kill -0 99999 2>/dev/null", "sort -C a", "id -u mira >/dev/null 2>&1",
+        "awk '/x/{f=1} END{exit !f}' a", "cat <<'X' | grep z\nhi\nX", "grep -q z <<X\nhi\nX",
+        "dpkg -s x >/dev/null 2>&1", "if ! grep -q x a; then grep y a; fi",
     ],
 )  # fmt: skip
 def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(line: str) -> None:
@@ -35,6 +38,8 @@ def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(lin
         ("which", 1, ""), ("[ -f a ] || make", 1, ""), ("test -d x || npm ci > log", 1, ""),
         ("bash -c 'rg x; false'", 1, ""), ("cd /w && grep x a", 1, "bash: line 1: cd: /w: No such file or directory"),
         ("cd /w && echo $((1 + 2)) && false", 1, ""),
+        ("if [ -f a ]; then npm test; fi", 1, ""), ("grep -q TODO a && exit 1", 1, ""), ("[ -f a ] && false", 1, ""),
+        ("kill 99999 2>/dev/null", 1, ""), ("sort a > b", 1, ""), ("awk '{print}' a", 1, ""),
         ("docker exec app make", 1, ""), ("docker run grep", 1, ""), ("grep -c x a", 1, "1"), ("jq . a", 1, "null"),
     ],
 )  # fmt: skip
@@ -45,6 +50,7 @@ def test_any_other_failure_is_one(line: str, code: int, output: str) -> None:
 def test_the_output_before_a_search_does_not_make_it_a_failure() -> None:
     assert found_nothing("echo looking; grep x a", 1, "looking")
     assert found_nothing("find . | xargs grep x", 123, "")
+    assert found_nothing("time grep x a", 1, "real\t0m0.017s\nuser\t0m0.003s\nsys\t0m0.000s")
 
 
 def test_jq_ends_with_4_if_it_has_no_result() -> None:

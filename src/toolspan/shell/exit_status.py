@@ -202,10 +202,17 @@ _QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
     **dict.fromkeys(
         ("grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "ugrep", "findstr", "fd", "fdfind", "locate",
          "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "test", "[", "[[", "pgrep", "pkill", "pidof",
-         "type", "hash", "expr", "lsof", "fuser", "mountpoint", "findmnt"),
+         "type", "hash", "expr", "let", "lsof", "fuser", "mountpoint", "findmnt"),
         _always,
     ),
     "which": bool,
+    "id": bool,
+    "kill": _with_option("-0"),
+    "killall": _with_option("-0"),
+    "sort": _with_option("-c", "-C", "--check"),
+    "dpkg": _with_option("-s", "-l", "-L", "--status", "--list"),
+    "dpkg-query": _always,
+    "awk": lambda arguments: any("exit" in word.text for word in arguments),
     "command": _with_option("-v", "-V"),
     "git": _check_git,
     "jq": _with_option("-e", "--exit-status"),
@@ -224,12 +231,23 @@ _SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "
 """Programs for which 1 is never an error: they end with 2 or more if something is wrong."""
 _QUIET_WORDS = re.compile(
     r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\btype|\bhash|\bexpr|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
-    r"|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\[|\(\("
+    r"|\blet|\bid|\bkill(?:all)?|\bsort|\bdpkg(?:-query)?|awk|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\[|\(\("
 )
 """perf: a line that matches none of these needs no analysis."""
 _XARGS_FAILURE = 123
 _JQ_NO_RESULT = 4
 _NOTHING_FOUND_CODES = frozenset({1, _JQ_NO_RESULT, _XARGS_FAILURE})
+
+
+_HERE_DOCUMENT = re.compile(
+    r"<<-?[ \t]*[\"']?(?P<end>\w+)[\"']?(?P<rest>[^\n]*)\n(?:.*?\n)??[ \t]*(?P=end)(?=\n|\Z)", re.DOTALL
+)
+_IF_WITHOUT_ELSE = re.compile(
+    r"\s*if\s(?:(?!\b(?:if|then|else|elif)\b).)*\bthen\s(?P<body>(?:(?!\b(?:if|else|elif|fi)\b).)*)[;\n]\s*fi\s*",
+    re.DOTALL,
+)
+_FALSE_CONDITION = re.compile(r"(?:\A|[;\n])\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*(?:&&[^;|\n]*)?\Z")
+_MEASURED_TIME = re.compile(r"\A\s*real\s+\S+\s+user\s+\S+\s+sys\s+\S+\s*\Z")
 
 
 def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
@@ -240,6 +258,12 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
     """
     if exit_code not in _NOTHING_FOUND_CODES or not _QUIET_WORDS.search(line):
         return False
+    if "<<" in line:
+        line = _HERE_DOCUMENT.sub(lambda match: match["rest"], line)
+    if condition := _IF_WITHOUT_ELSE.fullmatch(line):  # a false condition ends it with 0
+        return found_nothing(condition["body"], exit_code, output)
+    if output and "time " in line and _MEASURED_TIME.match(output):
+        output = ""
     programs = find_programs(line).programs
     if len(programs) == 1 and (script := _shell_script(programs[0])):
         return found_nothing(script, exit_code, output)
@@ -253,8 +277,7 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
         candidates = [program for program in candidates if program_basename(strip_wrappers(program).name) == "jq"]
         return not output and any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
     if not output:
-        is_condition = line.rstrip().endswith("))") and all(program.name == "cd" for program in candidates)
-        return is_condition or any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
+        return _is_silent_answer(line, candidates)
     if "cd: " in output and any(program.name == "cd" for program in candidates):
         return False
     if output.strip() in ("0", "null", "false") and any(_is_quiet(program, _EMPTY_ANSWERS) for program in candidates):
@@ -267,6 +290,15 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
         and program_basename(strip_wrappers(decisive[0]).name) in _SEARCHES
         and len(programs) > 1
     )
+
+
+def _is_silent_answer(line: str, candidates: Sequence[Program]) -> bool:
+    """Return whether a line that ended with 1 and printed nothing says that something is missing or false."""
+    if len(candidates) > 1 and candidates[-1].name in _ENDINGS and candidates[-2].ended_by == "&&":
+        return False  # it is to fail if something is found
+    is_condition = line.rstrip().endswith("))") and all(program.name == "cd" for program in candidates)
+    is_condition = is_condition or bool(_FALSE_CONDITION.search(line))
+    return is_condition or any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
 
 
 def _is_quiet(program: Program, checks: Mapping[str, Callable[[Arguments], bool]]) -> bool:
