@@ -360,7 +360,7 @@ def test_file_named_twice_counts_once(tmp_path: Path) -> None:
 @requirement("cli.closed-pipe-is-quiet")
 @pytest.mark.parametrize("arguments", [["--json"], ["--limit", "0", "--unfold"]])
 def test_closed_output_pipe_is_not_an_error(arguments: list[str], tmp_path: Path) -> None:
-    path = session_with_calls("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
+    path = session_with_calls("one", *(f"toolu_{n}" for n in range(1_200))).write(tmp_path / "one.jsonl")
 
     with subprocess.Popen(
         [*TOOLSPAN, "calls", str(path), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE

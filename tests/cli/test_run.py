@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import toolspan
-from tests.fork_server import TOOLSPAN, run_toolspan
+from tests.fork_server import TOOLSPAN, run_python, run_toolspan
 from tests.requirement import requirement
 from toolspan import testing
 from toolspan.session.models.scripted import ScriptAnswer, ScriptStep
@@ -272,14 +271,8 @@ def test_invalid_or_missing_option_is_reported_in_one_line(tmp_path: Path) -> No
 @KINDS
 def test_missing_sdk_is_named(tmp_path: Path, kind: str) -> None:
     program = f"import sys; sys.modules[{kind!r}] = None; from toolspan.cli import main; main()"
-    result = subprocess.run(
-        [*(sys.executable, "-c", program, "run", "-p", "x"), *("--model", f"{kind}:m")],
-        env={**environment(tmp_path), "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    env = {**environment(tmp_path), "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
+    result = run_python("-c", program, "run", "-p", "x", "--model", f"{kind}:m", env=env)
 
     assert result.returncode == 2
     assert f"pip install 'toolspan[{kind}]'" in result.stderr
