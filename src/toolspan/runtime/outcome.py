@@ -307,6 +307,11 @@ def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals
     return _make_denied_outcome(text, error_record(text), "not_granted", "user-rejected", Deny(text, ask.source))
 
 
+def _names_tool(request: PermissionRequest, path: str, refusals: Refusals, *, writes: bool) -> bool:
+    """Return whether the question of a rule for a whole tool names the tool instead of the file."""
+    return refusals.plain_lines or (not writes and request.path_scope().contains_path(path, reading=True))
+
+
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
     """Return the question for an approver, which is also the refusal message if there is no approver."""
     raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
@@ -321,6 +326,8 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
         return refusals.not_granted.format(name=request.tool)
     path = _shown_path(request, raw, refusals)
     is_write = kind in ("edit", "write")
+    if ask.basis == "rule" and "(" not in (ask.rule or "(") and _names_tool(request, path, refusals, writes=is_write):
+        return refusals.not_granted.format(name=request.tool)
     text = (refusals.not_granted_write if is_write else refusals.not_granted_read).format(path=path)
     if is_write and _is_sensitive(request, path, refusals):
         return refusals.sensitive_file.format(path=path)

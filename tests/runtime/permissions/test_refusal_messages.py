@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.permissions.requests import bash_request, decide_request
+from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.outcome import approval_message
-from toolspan.runtime.permissions import Permissions
+from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Ask
 
@@ -49,3 +49,26 @@ def test_the_oldest_client_allows_redirects_to_files_in_the_project(tmp_path: Pa
 
     assert not isinstance(decide_request(old, bash_request("echo x > f", tmp_path)), Ask)
     assert isinstance(decide_request(old, bash_request("echo x > /tmp/f", tmp_path)), Ask)
+
+
+@requirement("permission.words")
+@pytest.mark.parametrize(
+    ("version", "tool", "path", "message"),
+    [
+        ("2.1.325", "Read", "a.txt", "to use Read,"),
+        ("2.1.325", "Read", "/etc/hostname", "to read from /etc/hostname,"),
+        ("2.1.325", "Write", "a.txt", "to write to {p}/a.txt,"),
+        ("2.0.65", "Read", "/etc/hostname", "to use Read,"),
+        ("2.0.65", "Write", "a.txt", "to use Write,"),
+    ],
+)
+def test_a_question_of_a_rule_for_a_whole_tool_names_the_tool_or_the_file(
+    tmp_path: Path, version: str, tool: str, path: str, message: str
+) -> None:
+    refusals = profile(version).refusals
+    request = make_request(tool, tmp_path, file_path=path, content="x")
+    decision = decide_request(Permissions(Rules(ask=[tool]), refusals=refusals), request)
+
+    assert isinstance(decision, Ask)
+    expected = f"Claude requested permissions {message.format(p=tmp_path)} but you haven't granted it yet."
+    assert approval_message(request, decision, refusals) == expected
