@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 import toolspan
@@ -57,6 +57,7 @@ def answers(*words: str | Path) -> dict[str, str]:
 @requirement("tables.answers")
 @settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(Sessions, st.integers(0, 2**16))
+@example([("fork", "2.1.325", [], 2)], 0)  # removes a file that linked two others
 def test_tables_do_not_depend_on_order_or_history_and_answer_as_transcripts_do(
     sessions: list[tuple[str, str, list[str], int]], seed: int
 ) -> None:

@@ -233,7 +233,7 @@ class _Run:
                 fresh = self._read(changed, engine, advance)
             kept = [item for item in self._state.objects if item.uri in is_known]
             linked = self._find_linked(kept, gone, fresh)
-            grouped = self._link([*linked, *fresh], engine, is_all=len(linked) == len(kept))
+            grouped = self._link([*linked, *fresh], engine, is_first=not self._state.objects)
             merged, slices = self._merge(grouped, engine)
             partitions = self._write(slices, [*linked, *gone], engine)
         finally:
@@ -284,10 +284,10 @@ class _Run:
         groups |= {item.group for item in kept if item.number in numbers}
         return [item for item in kept if item.group in groups]
 
-    def _link(self, objects: Sequence[SourceObject], engine: Engine, *, is_all: bool) -> list[SourceObject]:
-        """Return the objects with the groups that they belong to now."""
+    def _link(self, objects: Sequence[SourceObject], engine: Engine, *, is_first: bool) -> list[SourceObject]:
+        """Return the objects with the groups that they belong to now. In a first run, all keys are of `objects`."""
         paths = [str(self._folder / name) for name in self._state.key_files]
-        numbers = None if is_all else frozenset(item.number for item in objects)
+        numbers = None if is_first else frozenset(item.number for item in objects)
         job = partial(link_range, paths=paths, numbers=numbers)
         parents = {item.number: item.number for item in objects}
 
@@ -298,9 +298,8 @@ class _Run:
 
         for item, pairs in _run_tasks(engine, job, _split_keys(paths)) if paths else ():
             for a, b in job(item) if pairs is None else pairs:
-                if a in parents and b in parents:  # not of a version that is gone
-                    first, second = sorted((find_root(a), find_root(b)))
-                    parents[second] = first
+                first, second = sorted((find_root(a), find_root(b)))
+                parents[second] = first
         return [replace(item, group=find_root(item.number)) for item in objects]
 
     def _merge(

@@ -7,7 +7,7 @@ the rows. Start at `load_results`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+_BATCH_ROWS = 1 << 15
 _IS_FAILURE = "(state <> 'succeeded' OR error_group IS NOT NULL OR _copies IS NOT NULL)"
 _Copies = dict[str, list[CallCopy]]
 
@@ -65,29 +66,30 @@ class _Tables:
         self._dataset = dataset
         self._connection = duckdb.connect(config={"preserve_insertion_order": False})
 
-    def select(self, table: str, columns: Iterable[str], where: str = "true") -> pa.Table | None:
-        """Return columns of the rows that a condition accepts, or None if the table is empty."""
+    def select(self, table: str, columns: Iterable[str], where: str = "true") -> Iterator[pa.Table]:
+        """Yield columns of the rows that a condition accepts, some rows at a time."""
+        import pyarrow as pa
+
         files = self._dataset.files(table)
         if not files:
-            return None
+            return
         names = ", ".join(f'"{column}"' for column in columns)
         query = f"SELECT {names} FROM read_parquet($files, hive_partitioning = true) WHERE {where}"
-        return self._connection.sql(query, params={"files": files}).to_arrow_table()
+        for batch in self._connection.sql(query, params={"files": files}).to_arrow_reader(_BATCH_ROWS):
+            yield pa.Table.from_batches([batch])
 
     def heads(self, *extra: str) -> list[tuple[FileHead, dict[str, bytes | None]]]:
         """Return the facts of every transcript, sorted by name, with further columns."""
-        table = self.select("files", ("_head", *extra))
-        rows = table.to_pylist() if table is not None else []
-        heads = [(decode_blob(row.pop("_head"), FileHead), row) for row in rows]
+        tables = self.select("files", ("_head", *extra))
+        heads = [(decode_blob(row.pop("_head"), FileHead), row) for table in tables for row in table.to_pylist()]
         own = [pair for pair in heads if pair[0].problem != foreign_file_problem(pair[0].file)]
         return sorted(own, key=lambda pair: pair[0].file)
 
     def calls(self, where: str = "true", *, places: bool = False) -> _Copies:
         """Return the calls of each file in order. `places` adds their times."""
         columns = [column.name for column in TABLES["calls"] if column.name not in _NOT_LOADED]
-        table = self.select("calls", [*columns, "dialect", *(("_place",) if places else ())], where)
         copies: _Copies = {}
-        if table is not None:
+        for table in self.select("calls", [*columns, "dialect", *(("_place",) if places else ())], where):
             for copy in _restore_calls(table, places=places):
                 copies.setdefault(copy.row.file, []).append(copy)
         for own in copies.values():
@@ -96,9 +98,8 @@ class _Tables:
 
     def requests(self) -> dict[str, dict[str, RequestUsage]]:
         """Return the requests of each file in order."""
-        table = self.select("requests", _REQUEST_COLUMNS)
         by_file: dict[str, list[tuple[int, str, RequestUsage]]] = {}
-        if table is not None:
+        for table in self.select("requests", _REQUEST_COLUMNS):
             for name, copy in _restore_requests(table):
                 by_file.setdefault(copy.uri, []).append((copy.position, name, copy.usage))
         for own in by_file.values():
@@ -114,6 +115,18 @@ _REQUEST_COLUMNS = (
     "uri", "position", "id", "at", "at_text", "recorded_model", "recorded_input_tokens", "output_tokens",
     "cache_creation_input_tokens", "cache_read_input_tokens", "cache_write_1h", "sidechain", "fast", "_copies",
 )  # fmt: skip
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column. Equal texts are one object, because most columns repeat a few texts."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = [*encoded.dictionary.to_pylist(), None]
+    return [texts[index] for index in encoded.indices.fill_null(len(texts) - 1).to_pylist()]
 
 
 def _recorded_times(table: pa.Table, name: str) -> list[str | None]:
@@ -134,7 +147,7 @@ def _restore_calls(table: pa.Table, *, places: bool) -> Iterable[CallCopy]:
     for data in merged["_copies"].to_pylist():
         yield from decode_blob(data, list[CallCopy])
     table = table.filter(pc.is_null(table["_copies"]))
-    columns = {name: table[name].to_pylist() for name in table.column_names if name not in ("requested", "finished")}
+    columns = {name: _values(table[name]) for name in table.column_names if name not in ("requested", "finished")}
     columns |= {name: _recorded_times(table, name) for name in ("requested", "finished")}
     row_fields = [name for name in CallRow.__struct_fields__ if name in columns and name not in ("hooks", "evidence")]
     blobs = columns.get("_place") or [None] * table.num_rows
@@ -167,7 +180,7 @@ def _restore_hook(fields: dict[str, Any]) -> HookRow:
 
 
 def _restore_requests(table: pa.Table) -> Iterable[tuple[str, RequestCopy]]:
-    columns = [table[name].to_pylist() if name != "at" else _recorded_times(table, name) for name in _REQUEST_COLUMNS]
+    columns = [_values(table[name]) if name != "at" else _recorded_times(table, name) for name in _REQUEST_COLUMNS]
     for uri, position, name, at, _, model, given, written, created, cached, hour, side, fast, copies in zip(
         *columns, strict=True
     ):
@@ -213,9 +226,9 @@ def _load_recoveries(tables: _Tables, *, all_calls: bool = True) -> list[FileRec
     copies = tables.calls("true" if all_calls else _IS_FAILURE)
     succeeded: dict[str, list[str]] = {}
     if not all_calls:  # perf: successful calls need no rows
-        table = tables.select("calls", ("uri", "id", "batch"), f"NOT {_IS_FAILURE}")
-        for row in table.to_pylist() if table is not None else ():
-            succeeded.setdefault(row["uri"], []).append(f"{row['id']} {row['batch']}")
+        for table in tables.select("calls", ("uri", "id", "batch"), f"NOT {_IS_FAILURE}"):
+            for row in table.to_pylist():
+                succeeded.setdefault(row["uri"], []).append(f"{row['id']} {row['batch']}")
     results = []
     for head, extra in tables.heads("_endings"):
         data = extra["_endings"]
