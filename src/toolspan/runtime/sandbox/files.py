@@ -87,7 +87,7 @@ def build_file_access(
     read_only = _existing(
         [
             *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
-            *(f"{home}/{name}" for home in homes for name in STARTUP_FILES),
+            *(path for home in homes for path in _candidates(home, STARTUP_FILES)),
             *([protected.config, protected.config.with_name(".claude.json")] if protected.config else []),
             *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
             *session_folders,
@@ -102,7 +102,7 @@ def build_file_access(
             read_only.append(path)
     hidden = _existing(_expand(sandbox.deny_read, project))
     if sandbox.strict:
-        hidden += _existing(f"{home}/{name}" for home in homes for name in SECRET_FILES)
+        hidden += _existing(path for home in homes for path in _candidates(home, SECRET_FILES))
         hidden += _existing([protected.config / ".credentials.json"] if protected.config else [])
     readable = _existing(_expand(sandbox.allow_read, project))
     hidden = [path for path in hidden if not _is_below(path, readable)]
@@ -300,6 +300,18 @@ def _expand(paths: Iterable[Path | str], project: Path) -> Iterator[Path]:
 def _find_matches(pattern: str) -> tuple[Path, ...]:
     """Return the files that match a pattern, once per process, because a search through a project takes long."""
     return tuple(Path("/").glob(pattern.lstrip("/")))
+
+
+def _candidates(home: Path, names: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the named files that may exist in a home folder."""
+    try:
+        present = set(os.listdir(home))  # noqa: PTH208 - perf: one listing instead of 70 look-ups for each command
+    except PermissionError:  # its files may be readable
+        yield from (f"{home}/{name}" for name in names)
+    except OSError:
+        return
+    else:
+        yield from (f"{home}/{name}" for name in names if name.partition("/")[0] in present)
 
 
 def _existing(paths: Iterable[Path | str]) -> list[Path]:
