@@ -41,7 +41,9 @@ def find_programs(line: str) -> LinePrograms:
         # The parser does not expect the end of the line after a backslash.
         if "|" not in line and syntax.CONTINUED_END.search(line):
             return replace(find_programs(line.rstrip()[:-1]), text=line)
-    if syntax.has_brace_before_quote(line):
+    if not line.isascii() and syntax.OTHER_BLANKS.search(line):
+        unclear.append("A blank of another kind")
+    if "{" in line and syntax.has_brace_before_quote(line):
         unclear.append("A brace before a quote")
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
@@ -378,9 +380,10 @@ class _ProgramFinder:
             return
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
-        if len(operator) - len(kind) > 1 or syntax.DIGITS_AT_END.search(self._text, 0, self._start(node)):
+        before = self._text[: self._start(node)]
+        if len(operator) - len(kind) > 1 or (before[-1:].isdigit() and syntax.DIGITS_AT_END.search(before)):
             self.unclear.append("Digits before a redirect")
-        if kind == operator and syntax.NAMED_STREAM.search(self._text, 0, self._start(node)):
+        if kind == operator and "}" in before and syntax.NAMED_STREAM.search(before):
             self.unclear.append("A redirect of a named stream")
         if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")

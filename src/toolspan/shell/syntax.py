@@ -86,12 +86,13 @@ UNCLEAR_TEXT = (
     ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("A blank after a backslash", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("The environment of a process", re.compile(r"/proc/.*/environ")),
-    ("A blank of another kind", re.compile("[\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")),
 )
 """Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
 
 perf: The lookbehind follows the first character, so that the regex engine searches for that.
 """
+OTHER_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")
+"""Blanks that the shell takes for parts of words."""
 PIPE_BEFORE_BREAK = re.compile(r"(?<!\|)\|&?[ \t]*\\\n")
 CONTINUED_END = re.compile(r"[ \t]\\\n\s*\Z")
 TEST_OPERATOR = re.compile(
@@ -135,7 +136,7 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
 
 def has_brace_before_quote(line: str) -> bool:
     """Return whether an open brace outside quotes precedes a quote. The quotes may hide what the brace expands to."""
-    return "{" in line and BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)) is not None
+    return BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)) is not None
 
 
 def first_expansion(node: Node) -> str | None:

@@ -211,21 +211,25 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
     unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, arguments)
     if unknown is None:
         unknown = reader.find_rejected()
-    if unknown is None and (spec.literals or not spec.globs):
-        unknown = _find_hidden_pattern([word.text for word in arguments])
-    if unknown is None:  # the client takes such a word for the home folder of a user, even in quotes
-        unknown = next((word.text for word in arguments if _NAMED_TILDE.match(word.text)), None)
+    if unknown is None:
+        unknown = _find_misread(arguments, hides_patterns=spec.literals or not spec.globs)
     return reader.result(unknown)
 
 
-def _find_hidden_pattern(texts: Sequence[str]) -> str | None:
-    """Return an argument with a line break if another one is a pattern, which the client does not notice then."""
-    if not any("\n" in text for text in texts) or not any(_GLOB.search(text) for text in texts):
-        return None
-    return next(text for text in texts if "\n" in text)
+def _find_misread(arguments: Sequence[ShellWord], *, hides_patterns: bool) -> str | None:
+    """Return an argument that the client reads in another way, even in quotes.
+
+    It takes `~x` for the home folder of a user, and does not notice a pattern beside a line break.
+    """
+    for word in arguments:
+        text = word.text
+        if text[:1] == "~" and text[1:2] not in ("", "/"):
+            return text
+        if hides_patterns and "\n" in text and any(_GLOB.search(other.text) for other in arguments):
+            return text
+    return None
 
 
-_NAMED_TILDE = re.compile(r"~[^/]")
 _HOME_PATH = re.compile(r"~|\$HOME/")
 _UNUSUAL_OPERAND = re.compile(
     r"-(?![bcdefghknprstuwxzGLNOS]\Z|nt\Z|ot\Z|ef\Z|eq\Z|ne\Z|lt\Z|le\Z|gt\Z|ge\Z)|=[A-Za-z_]|.*\[", re.DOTALL
@@ -312,7 +316,8 @@ class _ArgumentReader:
                     return text
                 at += taken
         self._add_default()
-        if arguments and arguments[-1].text in self._spec.unfinished.split() and not self._lenient:
+        unfinished = self._spec.unfinished
+        if unfinished and arguments and arguments[-1].text in unfinished.split() and not self._lenient:
             return arguments[-1].text
         return "" if self._roles[:1] == ("script",) and not self._lenient else None
 

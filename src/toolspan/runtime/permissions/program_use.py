@@ -77,9 +77,10 @@ def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...
     """Return the files that a program changes. If its arguments are not understood, each of them may be such a file."""
     spec = arguments.spec
     if arguments.unknown is None or spec is None or not (spec.edits or "write*" in spec.roles):
+        if program.name != "mkdir":
+            return arguments.changed
         # The client takes the mode of new folders for a folder.
-        modes = [word for word in arguments.files("value") if word in program.words] if program.name == "mkdir" else ()
-        return (*arguments.changed, *modes)
+        return (*arguments.changed, *[word for word in arguments.files("value") if word in program.words])
     return _words_after_script(program)
 
 
@@ -166,7 +167,7 @@ def values_taken_for_files(program: Program, arguments: Arguments) -> list[Shell
     is_grep = program.name in ("egrep", "fgrep", "grep")
     if is_grep and any(_GREP_VALUES.fullmatch(word.text) for word in program.words):
         return [*values, *arguments.files("text")]
-    if not is_grep and program.name not in _LATE_VALUES:
+    if not values or (not is_grep and program.name not in _LATE_VALUES):
         return values
     late = itertools.dropwhile(lambda argument: argument.role not in ("read", "text"), arguments.arguments)
     return [argument.word for argument in late if argument.role == "value" and argument.word in values]
