@@ -215,20 +215,24 @@ def test_questions_are_asked_one_by_one_and_an_answer_may_settle_several(tmp_pat
 @requirement("prompt.hostile")
 def test_content_of_a_call_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     command = "touch b\nwhy     it is safe\n" + (
-        "touch a \x1b[31mred\x07 \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
-    )
+        "touch a \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
+    )  # a command with control characters is refused without a question
+    write = ("b", "Write", {"file_path": str(tmp_path / "x"), "content": "\x1b[31mred\x07"})
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", command))
         question = terminal.answer("d no")
+        terminal.send_calls(write)
+        assert "+<U+001B>[31mred<U+0007>" in terminal.answer("d no")
         terminal.finish()
 
-    for escaped in ("<U+001B>[31mred<U+0007>", "<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
+    for escaped in ("<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
         assert escaped in question
     assert "  | why     it is safe" in question
     assert "lines not shown" in question
     assert "THE-END" in question
     assert "v view all" in terminal.screen
-    assert not any(hostile in terminal.screen for hostile in "\x1b\x07\u202e\u2066\u200b\u3164")
+    assert "\x1b[31mred" not in terminal.screen  # other colours are those of the diff
+    assert not any(hostile in terminal.screen for hostile in "\x07\u202e\u2066\u200b\u3164")
 
 
 @requirement("prompt.resize")

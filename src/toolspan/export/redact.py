@@ -286,10 +286,14 @@ class SecretRedactor:
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
         secrets, personal, key_rules = SecretHint.NONE, PersonalHint.NONE, dict[KeyRule, None]()
+        has_home = has_name = False
         for hints in word_hints:
             secrets |= hints.secrets.secrets
             personal |= hints.personal
-            key_rules |= dict.fromkeys(hints.secrets.key_rules)
+            has_home |= hints.has_home
+            has_name |= hints.has_name
+            if hints.secrets.key_rules:
+                key_rules |= dict.fromkeys(hints.secrets.key_rules)
         line_hints = LineHints(secrets, tuple(key_rules))
         if secrets or personal or key_rules:
             at = 0
@@ -299,7 +303,6 @@ class SecretRedactor:
                 yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
                 yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
                 at = end
-        has_home = any(hints.has_home for hints in word_hints)
         for match in HOME_FOLDER.finditer(line) if has_home else ():
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
             if not _PLACEHOLDER.fullmatch(match[group]) and (
@@ -312,7 +315,7 @@ class SecretRedactor:
             group = match.lastgroup or ""
             if match[group].lower() not in _GENERIC_USER_NAMES and not match[group].startswith("_"):
                 yield SecretMatch(*match.span(group), "user", "user-field")
-        if has_home or any(hints.has_name for hints in word_hints):
+        if has_home or has_name:
             low = line.lower() if len(line.lower()) == len(line) else line
             for pattern in _patterns_of(self._name_placeholders, low):
                 yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))

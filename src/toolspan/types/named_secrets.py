@@ -126,8 +126,9 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
                 end = finding.end
                 break
     yield from _find_in_elements(line)
-    yield from _find_in_sentences(line)
-    yield from plausible_matches(_NETRC, line, "secret", "netrc")
+    yield from _find_in_sentences(line, low)
+    if "pass" in low or "auth" in low or "pw" in low:
+        yield from plausible_matches(_NETRC, line, "secret", "netrc")
     yield from _find_by_place(line, low)
     if "insert" in low:
         yield from _find_in_inserts(line)
@@ -137,7 +138,8 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
 
 def _find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
     """Yield the secrets that a command or a format expects at a place without a name."""
-    yield from plausible_matches(_ONE_TIME_CODE, line, "secret", "code")
+    if "pin" in low or "code" in low or "word" in low:
+        yield from plausible_matches(_ONE_TIME_CODE, line, "secret", "code")
     if "auth" in low or "setuser" in low or "+@" in low:
         yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
     if "<(" in line:
@@ -164,7 +166,7 @@ def _find_in_inputs(line: str) -> Iterator[SecretMatch]:
             yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
 
 
-def _find_in_sentences(line: str) -> Iterator[SecretMatch]:
+def _find_in_sentences(line: str, low: str) -> Iterator[SecretMatch]:
     for match in _SENTENCE.finditer(line):
         value = match["it"].rstrip(".,;:!?)")
         is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
@@ -172,7 +174,7 @@ def _find_in_sentences(line: str) -> Iterator[SecretMatch]:
             is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
         if is_mixed and _is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
-    for pattern in (_PASSWORD_AFTER, _PASSWORD_BEFORE):
+    for pattern in (_PASSWORD_BEFORE, _PASSWORD_AFTER) if " as " in low else (_PASSWORD_BEFORE,):
         for match in pattern.finditer(line):
             group = match.lastgroup or "it"
             value = match[group].rstrip(".,;:!?)")

@@ -33,6 +33,7 @@ from toolspan.types.secret_forms import (
     SIGNING_CALL,
     TOKEN_OPTION,
     USER_PAIR,
+    Command,
     SecretMatch,
     join_hints,
     plausible_matches,
@@ -241,6 +242,11 @@ def _command_hints() -> re.Pattern[str]:
 
 
 @cache
+def _commands_by_word() -> tuple[tuple[str, Command], ...]:
+    return tuple((word, command) for command in COMMANDS for word in command.words)
+
+
+@cache
 def _login_hints() -> re.Pattern[str]:
     return join_hints((LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS))
 
@@ -296,9 +302,8 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMa
     if secrets & SecretHint.LOGIN:
         yield from _find_logins(line)
     if secrets & SecretHint.COMMAND:
-        for command in COMMANDS:
-            if any(word in low for word in command.words):
-                yield from plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
+        for command in dict.fromkeys([command for word, command in _commands_by_word() if word in low]):
+            yield from plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
     if secrets & SecretHint.BARE:
         yield from _find_bare_secrets(line)
 
