@@ -133,6 +133,7 @@ def test_unreadable_file_is_a_row_in_findings(tmp_path: Path) -> None:
     findings = select(tmp_path / "out", "SELECT uri, code FROM {findings} WHERE severity = 'error' ORDER BY uri")
 
     assert findings == [(f"{folder}/broken.jsonl.zst", "unreadable"), (f"{folder}/other.jsonl", "no_transcript")]
+    assert run("stats", "--tables", tmp_path / "out").stderr == run("stats", folder).stderr != ""
 
 
 @requirement("tables.places")

@@ -318,9 +318,11 @@ def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
     """Run a job on each named file. Return the results and whether the files are joined."""
     if (dataset := selected_tables()) is not None:
-        from toolspan.tables.query import load_results
+        from toolspan.tables.query import count_foreign_files, load_results
 
-        return _check_results(load_results(dataset, job)), True
+        results = _check_results(load_results(dataset, job))
+        warn_about_skipped(count_foreign_files(dataset))
+        return results, True
     files, joined = locate_files(names, last=last)
     return read_files(files, job), joined
 

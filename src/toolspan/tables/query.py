@@ -55,6 +55,11 @@ def load_results(dataset: Dataset, job: FileJob[T]) -> list[T]:
     return cast("list[T]", load(_Tables(dataset)))
 
 
+def count_foreign_files(dataset: Dataset) -> int:
+    """Return the number of source files that are not transcripts."""
+    return sum(table.num_rows for table in _Tables(dataset).select("findings", ("uri",), "code = 'no_transcript'"))
+
+
 class _Tables:
     """The rows of a dataset by file."""
 
