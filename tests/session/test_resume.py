@@ -56,7 +56,7 @@ def test_resume_of_an_unknown_session_is_an_error(project: Path) -> None:
 @requirement("session.lines")
 async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path) -> None:
     out = StringIO()
-    model = ScriptedModel([use("Bash", command="exit 3 #\x1b[31m\n" + "x" * 500), say("Done.")])
+    model = ScriptedModel([use("Bash", command="exit 3 #\u202e\n" + "x" * 500), say("Done.")])
     async with Session(
         permissions=Permissions.allow_all(), cwd=project, transcript=None, direct=[CallLines(out)]
     ) as session:
@@ -66,7 +66,7 @@ async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path
     assert started.startswith("▸ Bash  exit 3 #")
     assert ended.startswith("✗ Bash  exit 3 #")
     assert ended.endswith(" failed")
-    assert "\x1b" not in out.getvalue()
+    assert "\u202e" not in out.getvalue()
     assert len(started) < 100
 
 

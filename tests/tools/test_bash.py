@@ -293,7 +293,7 @@ async def test_a_deleted_current_folder_is_reported_and_left(tmp_path: Path) -> 
 
 
 @requirement("bash.not-started")
-@pytest.mark.parametrize("command", ["echo a\0b", "echo \ud800", ": " + "a" * 3_000_000])
+@pytest.mark.parametrize("command", ["echo \ud800", ": " + "a" * 3_000_000])
 async def test_a_command_that_cannot_be_started_is_reported(tmp_path: Path, command: str) -> None:
     async with terminal(tmp_path) as shell:
         failed = await shell.run(command)

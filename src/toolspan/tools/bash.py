@@ -88,9 +88,9 @@ _SEARCHES = re.compile(r"\brg\b")
 _WITHOUT_INPUT = re.compile(r"[^|<\n]*")
 """Commands that some clients end with ` < /dev/null`."""
 _TERMINATED_CODE = 144
+"""The exit code that clients show for a shell killed by SIGTERM. For other signals it is 1."""
 _TIMED_OUT_CODE, _KILLED_CODE = 143, 137
 _CLOCK_LAG_NS = 20_000_000
-"""The exit code that clients show for a shell killed by SIGTERM. For other signals it is 1."""
 _BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
 

@@ -210,16 +210,16 @@ async def test_user_of_the_client_is_asked(folder: Path, era: str) -> None:
 
 @requirement("serve.consent")
 async def test_question_begins_with_the_request_however_long_it_is(folder: Path) -> None:
-    hidden = "make " + "x" * 500 + "\nmake \x1b[2Khidden"
+    hidden = "make " + "x" * 500 + "\nmake \u202ehidden"
     person = Person(answer="deny")
     async with client(folder, person=person) as result:
         await result.call_tool("Bash", {"command": hidden})
         await result.call_tool("Bash", {"command": "make one\nmake two"})
         await result.call_tool("Write", {"file_path": str(folder / "b"), "content": "text"})
     long, two, write = person.asked
-    assert long.startswith("Bash (521 characters, below): make xxx")
+    assert long.startswith("Bash (518 characters, below): make xxx")
     assert max(map(len, long.splitlines()[:3])) <= 76  # clients cut lines at their width
-    assert "  | make \\x1b[2Khidden" in long
+    assert "  | make \\u202ehidden" in long
     assert two.startswith("Bash: make one ⏎ make two\nwhy: ")
     assert write.replace("\n", "").startswith(f"Write: {folder}")
     assert "  | text" in write
