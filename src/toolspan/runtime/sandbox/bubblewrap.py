@@ -155,9 +155,7 @@ def find_program(name: str) -> str | None:
 def _try_bubblewrap(program: str, nsenter: str, weaker: bool) -> Availability:  # noqa: FBT001 - a key of the cache
     basic = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]
     proc = [] if weaker else ["--proc", "/proc"]
-    # perf: the filter for system calls also prevents new namespaces, and --disable-userns takes 2 ms of each command.
-    has_filter = build_filter(unix_sockets=False) is not None
-    for disable in (False,) if has_filter else (True, False):
+    for disable in (True, False):
         problem = _run(["--disable-userns"] if disable else [], basic, proc)
         if problem is None:
             return Availability(Bubblewrap(program, nsenter, weaker=weaker, disable_namespaces=disable))
