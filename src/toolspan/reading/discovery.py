@@ -167,11 +167,13 @@ def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
         for item in items:
             if is_folder(item):
                 pending_folders.append(item.path)
-            elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and parse_file_name(item.path).role != "other":
-                path = Path(item.path)
-                if is_file(item) and (not item.is_symlink() or is_inside_folder(path, root)):
+            elif item.name.endswith(_TRANSCRIPT_SUFFIXES):
+                name, path = parse_file_name(item.path), Path(item.path)
+                is_transcript = name.role != "other" and is_file(item)
+                if is_transcript and (not item.is_symlink() or is_inside_folder(path, root)):
                     with suppress(OSError):  # removed in the meantime
-                        yield _make_transcript_file(path, item.stat())
+                        status = item.stat()
+                        yield TranscriptFile(path=path, name=name, size=status.st_size, modified=status.st_mtime)
 
 
 def is_folder(item: os.DirEntry[str]) -> bool:
