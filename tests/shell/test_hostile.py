@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import tomllib
+from collections import Counter
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,14 @@ def test_rules_and_modes_do_not_cover_hostile_uses(name: str, repository: Path) 
 def test_there_are_many_hostile_lines_of_many_kinds() -> None:
     assert len(_CLASSES) >= 25
     assert len({line for lines in _CLASSES.values() for line in lines}) >= 600
+
+
+@requirement("permission.hostile-lines")
+def test_the_tables_give_every_option_one_meaning() -> None:
+    kinds = ("flags", "values", "counts", "formats", "pairs", "reads", "optional")
+    repeated = []
+    for path in sorted(resources.files("toolspan.shell").joinpath("tables").iterdir(), key=str):
+        for name, fields in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            options = Counter(option for kind in kinds for option in str(fields.get(kind, "")).split())
+            repeated += [f"{name} {option}" for option, count in options.items() if count > 1]
+    assert repeated == []

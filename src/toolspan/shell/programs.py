@@ -554,7 +554,7 @@ class _ProgramFinder:
             begin = self._start(node)
             source = source[: start - begin] + "x" + source[end - begin :]
         words = None if syntax.UNUSUAL_EXPANSION.search(source) else split_words(source)
-        words = words if words and words[0].text == "[" else []
+        words = words if words and (words[0].text, words[-1].text) == ("[", "]") else []
         if not words or any(word.text in ("-v", "-R") or (word.has_expansion and "*" in word.text) for word in words):
             self.uncertainties.append("a test is not understood")
         if words:

@@ -76,7 +76,7 @@ BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-DIGITS_AT_END = re.compile(r"(?<![^\s;&|()])\d+\Z")
+DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
 NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
 """A word that the client takes for the name of a stream, if a redirect follows it."""
 EQUALS_WORD = re.compile(r"=[A-Za-z_]")

@@ -133,7 +133,6 @@ _OPTION_FIELDS = (
     ("reads", "read"),
     ("optional", "optional"),
 )
-_SINGLE_DASH_WORDS = frozenset({"find"})
 
 
 def _split_options(text: str, *, clusters: bool) -> Iterator[str]:
@@ -156,8 +155,8 @@ def program_table() -> Mapping[str, ProgramSpec]:
             options: dict[str, str] = {}
             for key, kind in _OPTION_FIELDS:
                 texts = f"{base.get(key, '')} {fields.get(key, '')}"
-                clusters = merged.get("grammar") not in _SINGLE_DASH_WORDS
-                options.update(dict.fromkeys(_split_options(texts, clusters=clusters), kind))
+                names = _split_options(texts, clusters=merged.get("grammar") != "find")
+                options.update(dict.fromkeys(names, kind))
             spec = convert({**merged, "options": options}, ProgramSpec)
             noted = {
                 option: key
@@ -303,18 +302,20 @@ class _ArgumentReader:
                 has_operand = True
                 if not self._read_operand(word):
                     return text
-            elif (text == "--" and not (self._roles and self._spec.takes_dashes)) or (
-                self._spec.operands == "ps*" and self._has_operand
-            ):
+                continue
+            if has_operand and self._roles[:1] == ("text",):
+                self._roles = self._roles[1:]  # the client takes the option for an operand
+            is_odd_end = text == "--" and not (self._roles and self._spec.takes_dashes)
+            if is_odd_end or (self._spec.operands == "ps*" and self._has_operand):
                 return text
-            elif text == "--":
+            if text == "--":
                 in_options = False
                 self._add(word, "option")
-            else:
-                taken = self._read_option(word, arguments[at : at + 2])
-                if taken is None:
-                    return text
-                at += taken
+                continue
+            taken = self._read_option(word, arguments[at : at + 2])
+            if taken is None:
+                return text
+            at += taken
         self._add_default()
         unfinished = self._spec.unfinished
         if unfinished and arguments and arguments[-1].text in unfinished.split() and not self._lenient:
@@ -373,6 +374,8 @@ class _ArgumentReader:
         if kind is None or (kind == "flag" and value is not None):
             return None
         self._note_option(option)
+        if kind == "optional" and value is None and self._rejects_dashes and following and following[0].text[:1] == "-":
+            return None  # the client takes the next word for the value
         if kind == "flag" or (kind == "optional" and (is_long or value is None)):
             self._add(word, "option")
             return 0

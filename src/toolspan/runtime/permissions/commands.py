@@ -60,8 +60,8 @@ _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 _GLOB = re.compile(r"[*?\[]")
 _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
-_ODD_NAME = re.compile(r"\A-|[{}]")
-"""Names of programs that some shells expand or take for options."""
+_ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
+"""Names of programs that no rule allows, because some shells expand them or take them for options."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
@@ -215,9 +215,9 @@ class _CommandChecker:
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
-        if inner.name in _EVALUATING_BUILTINS or _ODD_NAME.search(inner.name) or is_unclear_wrapper(inner):
+        if inner.name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
             self._require_approval(program.text)
-        elif rule is not None:
+        elif rule is not None and not _ODD_NAME.search(inner.name):
             self.rules.append(rule)
             self._check_granted(program, inner, rule.content or "")
         elif not has_harmless_variables(program) or not self._is_understood(program):
@@ -360,7 +360,7 @@ class _CommandChecker:
 
     def _is_outer_path(self, word: ShellWord) -> bool:
         """Return whether an argument of git may be a path outside the repository instead of a revision."""
-        if word.text[:1] in ("/", "~", "$") or "../" in word.text or word.text == "..":
+        if word.text[:1] in ("/", "~", "$", "=") or "../" in word.text or word.text == "..":
             return True
         return self._start_scope.leads_outside(self._start_scope.absolute_path(word.text))
 
