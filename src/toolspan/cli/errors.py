@@ -84,7 +84,9 @@ def command(
 def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: Sequence[str]) -> None:
     out = make_console()
     causes = [group for group in groups if group.kind != "nothing_found"]
-    lines = list(_headline(causes, calls))
+    for line in _headline(causes, calls):
+        out.print(line)
+    lines: list[str] = []
     visible_groups = causes[: limit or None]
     for group in visible_groups:
         lines += ["", *_group_lines(group, out.width)]
@@ -141,7 +143,8 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
     recovery = "not recovered"
     if group.recovered:
         ways = [f"{CHAIN_WORDS[name]} {n}" for name, n in group.recovered_by.items()]
-        how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways[:3])
+        shown = ways[: 3 if gap == " " else 2]
+        how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(shown)
         recovery = f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}"
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
     separator = gap if group.recovered else " "

@@ -375,16 +375,17 @@ class _ProgramFinder:
         builder.redirected_first = builder.redirected_first or not builder.words
         if node.type != "file_redirect" and not self._nested:
             self.has_compounds = True
+        start = self._start(node)
+        before = self._text[:start]
+        if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
+            self.unclear.append("A redirect of a named stream")
         if node.type == "heredoc_redirect":
             self._add_here_document(node, builder)
             return
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
-        before = self._text[: self._start(node)]
         if len(operator) - len(kind) > 1 or (before[-1:].isdigit() and syntax.DIGITS_AT_END.search(before)):
             self.unclear.append("Digits before a redirect")
-        if kind == operator and "}" in before and syntax.NAMED_STREAM.search(before):
-            self.unclear.append("A redirect of a named stream")
         if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")
             if not operator.endswith("-"):  # such as 2>&-
