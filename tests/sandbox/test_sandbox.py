@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 
 from tests.requirement import requirement
@@ -88,6 +89,33 @@ async def test_a_cancelled_command_leaves_no_process(folder: Path) -> None:
             await project.bash("setsid sleep 1111 & sleep 1111")
         calls = [event.call.id for event in project.events if hasattr(event, "call")]
         assert [find_survivors(call) for call in calls] == [[]]
+
+
+async def test_a_daemon_without_environment_runs_until_the_session_ends(folder: Path) -> None:
+    daemon = "env -i setsid sh -c 'echo up > up; exec sleep 1112.5' < /dev/null > /dev/null 2>&1 &"
+
+    def find_daemons() -> list[int]:
+        lines = {process.pid: process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])}
+        return [pid for pid, line in lines.items() if line == ["sleep", "1112.5"]]
+
+    async with open_project(folder) as project, asyncio.timeout(20):
+        finished = await project.bash(f"{daemon} until [ -e up ]; do sleep 0.01; done")
+        assert finished.span.state == "succeeded"
+        assert (await project.bash("true")).span.state == "succeeded"
+        assert find_daemons()
+
+    assert not find_daemons()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the files belong to root")
+@pytest.mark.parametrize("path", ["/proc/sys/kernel/hostname", "/proc/irq/default_smp_affinity", "/proc/fs"])
+async def test_settings_of_the_kernel_are_read_only_for_root(folder: Path, path: str) -> None:
+    if not Path(path).exists():
+        pytest.skip(f"this kernel has no {path}")
+    async with open_project(folder, permissions=Permissions.allow_all()) as project:
+        finished = await project.bash(f"touch {path}")
+
+    assert "Read-only file system" in str(finished.content)
 
 
 async def test_a_background_command_serves_later_commands_until_it_is_stopped(folder: Path) -> None:

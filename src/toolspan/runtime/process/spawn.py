@@ -63,6 +63,10 @@ class Command:
     spill: Spill | None = None
     bulk: bool = False
     """True for much output that need not arrive line by line: pipes are larger and read less often."""
+    has_pid_namespace: bool = False
+    """True if the command's processes have a PID namespace of their own. Its first process carries the tag, has all
+    others as descendants, and no other process can change it, so that one scan finds them at any later time.
+    """
     leave_orphans: bool = True
     """True to let processes that outlive the command run until the supervisor closes. Otherwise `wait`
     terminates them.

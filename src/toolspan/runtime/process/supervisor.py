@@ -180,6 +180,7 @@ class ChildProcess:
         """The exit status of the command's own process; None while it is running."""
         self._exited = anyio.Event()
         self._leave_orphans = command.leave_orphans
+        self._has_pid_namespace = command.has_pid_namespace
         self._platform = platform
         self._on_reaped = on_reaped
         self._on_output = command.on_output
@@ -340,7 +341,10 @@ class ChildProcess:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         _spawned_pids.discard(self.pid)
-        self.tree.mark_reaped(self.pid, self._platform.table)
+        if self._has_pid_namespace:
+            self.tree.roots.discard(self.pid)
+        else:
+            self.tree.mark_reaped(self.pid, self._platform.table)
         if self._on_reaped is not None:
             self._on_reaped(self)
 

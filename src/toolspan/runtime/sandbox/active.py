@@ -157,7 +157,14 @@ class ActiveSandbox:
         try:
             environment = {**self._environment(command, files), **wrapped.env}
             pass_fds = [*command.pass_fds, *wrapped.pass_fds]
-            yield SandboxedCommand(replace(command, argv=wrapped.argv, env=environment, pass_fds=pass_fds), files)
+            sandboxed = replace(
+                command,
+                argv=wrapped.argv,
+                env=environment,
+                pass_fds=pass_fds,
+                has_pid_namespace=wrapped.has_pid_namespace,
+            )
+            yield SandboxedCommand(sandboxed, files)
         finally:
             for descriptor in wrapped.pass_fds:
                 os.close(descriptor)

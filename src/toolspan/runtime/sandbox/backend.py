@@ -54,6 +54,8 @@ class WrappedCommand:
     """Variables to set in addition to those of the command."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the command line needs. The caller closes them once the command has started."""
+    has_pid_namespace: bool = False
+    """True if the processes of the command run in a PID namespace of their own."""
 
 
 class SandboxBackend(Protocol):

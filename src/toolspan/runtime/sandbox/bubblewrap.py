@@ -19,7 +19,8 @@ from toolspan.runtime.sandbox.settings import Sandbox
 
 _SHOWN_IN_RUN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/systemd/resolve")
 _SYSTEM_FOLDERS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/run/current-system/sw/bin"
-_KERNEL_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+_KERNEL_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs")
+"""Settings of the kernel that belong to root. bwrap protects `/proc/irq` and `/proc/bus` itself."""
 
 
 class Bubblewrap:
@@ -66,7 +67,7 @@ class Bubblewrap:
             os.close(writing)
             options += ["--seccomp", str(reading)]
             descriptors = (reading,)
-        return WrappedCommand([*options, "--", *argv], {}, descriptors)
+        return WrappedCommand([*options, "--", *argv], {}, descriptors, has_pid_namespace=True)
 
     def _mounts(self, files: FileAccess, network: NetworkAccess) -> Iterator[str]:
         if files.unrestricted:
@@ -77,8 +78,7 @@ class Bubblewrap:
             # Process 1 is bwrap, which the filter does not cover.
             yield from ("--proc", "/proc", "--tmpfs", "/proc/1")
             for name in _KERNEL_FILES if os.getuid() == 0 else ():
-                if Path(name).exists():
-                    yield from ("--ro-bind", name, name)
+                yield from ("--ro-bind-try", name, name)
         if files.unrestricted:
             return
         if not network.all_unix_sockets:

@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ SECRET_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 """Variables that a strict sandbox removes."""
-_PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
+_PRIVATE_FOLDERS = ("/tmp/", "/var/tmp/", "/run/")
 _WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
 _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 _INCLUDED_PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -77,6 +78,7 @@ def build_file_access(
     """Return the access of a command. The first folder is the project; the session may write to all of them."""
     project = folders[0]
     homes = _home_folders(environment)
+    startup_files, secret_files = _find_in_homes(homes, STARTUP_FILES, SECRET_FILES if sandbox.strict else ())
     session_folders = [protected.session_folder] if protected.session_folder else []
     writable = _existing([project])
     # Outer folders first: a command may have put a link in the place of a folder inside one that it can change.
@@ -87,7 +89,7 @@ def build_file_access(
     read_only = _existing(
         [
             *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
-            *(path for home in homes for path in _candidates(home, STARTUP_FILES)),
+            *startup_files,
             *([protected.config, protected.config.with_name(".claude.json")] if protected.config else []),
             *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
             *session_folders,
@@ -97,13 +99,11 @@ def build_file_access(
     )
     read_only = [path for path in read_only if _is_below(path, writable)]
     # A private folder would hide these.
-    for path in _existing([*homes, *session_folders, *environment.get("PATH", "").split(":")]):
-        if _is_below(path, _PRIVATE_FOLDERS) and str(path) not in _PRIVATE_FOLDERS:
-            read_only.append(path)
+    needed = _resolve_all([*homes, *session_folders, *environment.get("PATH", "").split(":")])
+    read_only += [Path(path) for path in needed if path.startswith(_PRIVATE_FOLDERS)]
     hidden = _existing(_expand(sandbox.deny_read, project))
     if sandbox.strict:
-        hidden += _existing(path for home in homes for path in _candidates(home, SECRET_FILES))
-        hidden += _existing([protected.config / ".credentials.json"] if protected.config else [])
+        hidden += _existing([*secret_files, *([protected.config / ".credentials.json"] if protected.config else [])])
     readable = _existing(_expand(sandbox.allow_read, project))
     hidden = [path for path in hidden if not _is_below(path, readable)]
     shown = [path for path in readable if _is_below(path, hidden)]
@@ -302,24 +302,45 @@ def _find_matches(pattern: str) -> tuple[Path, ...]:
     return tuple(Path("/").glob(pattern.lstrip("/")))
 
 
-def _candidates(home: Path, names: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of the named files that may exist in a home folder."""
-    try:
-        present = set(os.listdir(home))  # noqa: PTH208 - perf: one listing instead of 70 look-ups for each command
-    except PermissionError:  # its files may be readable
-        yield from (f"{home}/{name}" for name in names)
-    except OSError:
-        return
-    else:
-        yield from (f"{home}/{name}" for name in names if name.partition("/")[0] in present)
+def _find_in_homes(homes: Iterable[Path], *groups: Sequence[str]) -> list[list[str]]:
+    """Return the paths of the named files that may exist in home folders, for each group of names."""
+    paths: list[list[str]] = [[] for _ in groups]
+    for home in homes:
+        try:
+            present = set(os.listdir(home))  # noqa: PTH208 - perf: one listing instead of 70 look-ups for each command
+        except PermissionError:  # its files may be readable
+            present = {name.partition("/")[0] for names in groups for name in names}
+        except OSError:
+            continue
+        for group, names in zip(paths, groups, strict=True):
+            group += [f"{home}/{name}" for name in names if name.partition("/")[0] in present]
+    return paths
 
 
 def _existing(paths: Iterable[Path | str]) -> list[Path]:
     """Return the paths that exist, without links and duplicates."""
-    # perf: most paths do not exist, and looking for links first would take 2 ms of each command.
-    present = (path for path in map(str, paths) if path.startswith("/") and os.path.lexists(path))
-    real = dict.fromkeys(map(os.path.realpath, present))
-    return [Path(path) for path in real if os.path.lexists(path)]
+    return [Path(path) for path in _resolve_all(paths)]
+
+
+def _resolve_all(paths: Iterable[Path | str]) -> list[str]:
+    absolute = dict.fromkeys(path for path in map(str, paths) if path.startswith("/"))
+    return [path for path in dict.fromkeys(map(_resolve_links, absolute)) if path is not None]
+
+
+def _resolve_links(path: str) -> str | None:
+    """Return the path of a file without links, or None if the file does not exist."""
+    if sys.platform != "linux":
+        real = os.path.realpath(path)
+        return real if os.path.lexists(real) else None
+    # perf: the kernel needs one call for a missing file and three for others; `realpath` needs one for each folder.
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+    finally:
+        os.close(descriptor)
 
 
 def _is_below(path: Path, folders: Iterable[Path | str]) -> bool:
@@ -328,7 +349,13 @@ def _is_below(path: Path, folders: Iterable[Path | str]) -> bool:
 
 
 def _home_folders(environment: Mapping[str, str]) -> list[Path]:
-    homes = [environment.get("HOME"), home_folder()]
-    with suppress(KeyError):
-        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
-    return list(dict.fromkeys(Path(home) for home in homes if home and home != "/"))
+    homes = dict.fromkeys([environment.get("HOME"), home_folder(), _account_home()])
+    return [Path(home) for home in homes if home and home != "/"]
+
+
+@cache
+def _account_home() -> str | None:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None
