@@ -144,6 +144,13 @@ class Workspace:
         return config_dir(self.environment)
 
     @property
+    def outside_environment(self) -> Mapping[str, str]:
+        """The variables for programs that run outside the sandbox."""
+        if self.sandbox is None:
+            return self.environment
+        return self.sandbox.restrict_environment(self.environment, (self.project, *self.added_folders))
+
+    @property
     def results_folder(self) -> Path:
         """The folder for outputs too large for the conversation."""
         return self.folder / "tool-results"

@@ -49,10 +49,11 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
     Raise ToolError if ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
     """
     listener = _OutputListener(handle_output)
+    environment = ctx.workspace.outside_environment
     command = Command(
-        argv=[find_ripgrep(ctx.workspace.environment.get("PATH")), *_COMMON_ARGUMENTS, *arguments],
+        argv=[find_ripgrep(environment.get("PATH")), *_COMMON_ARGUMENTS, *arguments],
         cwd=folder,
-        env=ctx.workspace.environment,
+        env=environment,
         tag=ctx.call.id,
         on_output=listener.receive_output,
         memory_limit=_MEMORY_LIMIT,

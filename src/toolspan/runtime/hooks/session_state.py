@@ -175,7 +175,7 @@ async def _source_files(
 ) -> dict[str, str]:
     """Return the variables that have changed after bash has read the files; empty if that fails."""
     shell = next((candidate for candidate in _SHELLS if os.access(candidate, os.X_OK)), None)
-    env_program = shutil.which("env")
+    env_program = shutil.which("env", path=os.defpath) or shutil.which("env")
     if shell is None or env_program is None:
         return {}
     lines = "".join(f". {shlex.quote(str(file))} >/dev/null 2>&1; " for file in files)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +24,11 @@ from toolspan.runtime.sandbox.files import (
     ProtectedFiles,
     build_file_access,
     find_open_pipes,
+    find_writable_folders,
     is_secret_variable,
     prepare_protected_folders,
     remove_forged_files,
+    restrict_search_path,
 )
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
@@ -168,6 +170,16 @@ class ActiveSandbox:
         finally:
             for descriptor in wrapped.pass_fds:
                 os.close(descriptor)
+
+    def restrict_environment(self, environment: Mapping[str, str], folders: Sequence[Path]) -> dict[str, str]:
+        """Return the variables for a program that runs outside: its `PATH` lacks the folders that commands can change.
+
+        `folders` are those in which commands may write, the project first.
+        """
+        if not self.is_on or self.settings.files_disabled:
+            return dict(environment)
+        writable = find_writable_folders(self.settings, [Path(os.path.realpath(folders[0])), *folders[1:]])
+        return {**environment, "PATH": restrict_search_path(environment.get("PATH", os.defpath), writable)}
 
     def find_violations(
         self, run: SandboxedCommand, command: str, output: str, *, failed: bool

@@ -80,12 +80,7 @@ def build_file_access(
     homes = _home_folders(environment)
     startup_files, secret_files = _find_in_homes(homes, STARTUP_FILES, SECRET_FILES if sandbox.strict else ())
     session_folders = [protected.session_folder] if protected.session_folder else []
-    writable = _existing([project])
-    # Outer folders first: a command may have put a link in the place of a folder inside one that it can change.
-    for path in sorted((*folders[1:], *_expand(sandbox.allow_write, project)), key=lambda path: len(path.parts)):
-        if not _is_below(path, (project, *writable)):
-            writable += _existing([path])
-    writable += _existing(path for folder in folders for path in find_git_folders(folder))
+    writable = find_writable_folders(sandbox, folders)
     read_only = _existing(
         [
             *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
@@ -118,6 +113,24 @@ def build_file_access(
         temporary=temporary,
         unrestricted=sandbox.files_disabled,
     )
+
+
+def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Path]:
+    """Return the files and folders that a command may change. The first of `folders` is the project."""
+    project = folders[0]
+    writable = _existing([project])
+    # Outer folders first: a command may have put a link in the place of a folder inside one that it can change.
+    for path in sorted((*folders[1:], *_expand(sandbox.allow_write, project)), key=lambda path: len(path.parts)):
+        if not _is_below(path, (project, *writable)):
+            writable += _existing([path])
+    return writable + _existing(path for folder in folders for path in find_git_folders(folder))
+
+
+def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
+    """Return the folders of a `PATH` into which no command can put a program. Links are resolved."""
+    folders = [folder for folder in _resolve_all(search_path.split(":")) if not _is_below(folder, writable)]
+    # An empty `PATH` and the second part of a name with a colon would stand for the current folder.
+    return ":".join(folder for folder in folders if ":" not in folder) or os.devnull
 
 
 def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str]) -> list[Path]:
@@ -343,7 +356,7 @@ def _resolve_links(path: str) -> str | None:
         os.close(descriptor)
 
 
-def _is_below(path: Path, folders: Iterable[Path | str]) -> bool:
+def _is_below(path: Path | str, folders: Iterable[Path | str]) -> bool:
     text = f"{path}/"  # perf: comparing the parents would take 2 ms of each command
     return any(text.startswith(f"{str(folder).rstrip('/')}/") for folder in folders)
 

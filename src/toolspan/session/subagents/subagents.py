@@ -284,7 +284,8 @@ class Subagents:
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
             subagent.worktree = hook_worktree(await self._session.fire_hook_event(event))
         else:
-            git = GitRunner(workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id)
+            environment = dict(workspace.outside_environment)
+            git = GitRunner(workspace.supervisor, environment, subagent.info.call_id or subagent.id)
             subagent.worktree = await open_worktree(git, subagent.cwd, name)
         subagent.kept_worktree = None
         subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
