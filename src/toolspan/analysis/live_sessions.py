@@ -157,7 +157,7 @@ def mark_running_calls(
     for transcript in transcripts:
         open_ids = {call.id for call in _open_calls(transcript)}
         at = time.time() if now is None else now
-        evidence = _running_evidence(transcript.file, transcript.info, config, at) if open_ids else None
+        evidence = running_evidence(transcript.file, transcript.info, config, at) if open_ids else None
         if evidence is None:
             continue
         for index, span in enumerate(transcript.spans):
@@ -170,7 +170,7 @@ def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
     marked, now = [], time.time()
     for file in files:
         open_ids = {row.id for row in file.calls if row.state == "never_answered" and _is_last(row, file)}
-        evidence = _running_evidence(file.file, file.info, None, now) if open_ids else None
+        evidence = running_evidence(file.file, file.info, None, now) if open_ids else None
         if evidence is not None:
             changes = {"state": "running", "error_group": None, "error_text": None, "evidence": ((evidence, None),)}
             rows = [structs.replace(row, **changes) if row.id in open_ids else row for row in file.calls]
@@ -183,7 +183,7 @@ def _is_last(row: CallRow, file: FileSummary) -> bool:
     return row.result_line is None and row.branch == "active" and row.batch == file.last_batch
 
 
-def _running_evidence(file: str, info: SessionInfo, config: Path | None, now: float) -> str | None:
+def running_evidence(file: str, info: SessionInfo, config: Path | None, now: float) -> str | None:
     """Return why a session with open calls is in progress, or None if it is not."""
     for transcript_format in all_formats():
         for entry in transcript_format.running_processes(config):

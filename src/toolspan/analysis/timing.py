@@ -524,27 +524,40 @@ def slice_agent(
     phases_of = phases_among(spans, timings)
     span_phases = [phases_of(span) for span in spans]
     marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
-    return _slice_time([interval for entry in span_phases for interval in entry.intervals], marks), span_phases
+    return slice_time([interval for entry in span_phases for interval in entry.intervals], marks), span_phases
 
 
-_TimeMark = tuple[int, TimePart | None]
+TimeMark = tuple[int, TimePart | None]
 """A moment in the conversation and the part that the time before it belongs to, if any."""
 
 
-def _iter_marks(timeline: AgentTimeline, spans: Sequence[Span]) -> Iterator[_TimeMark]:
+def _iter_marks(timeline: AgentTimeline, spans: Sequence[Span]) -> Iterator[TimeMark]:
     for turn in timeline.turns:
         for item in turn.items:
             if isinstance(item, TimelineMessage) and (at := to_epoch_ms(item.start_time)) is not None:
-                yield at, _VOICE_PARTS.get(item.message.voice)
+                yield message_mark(at, item.message.voice)
     for span in spans:
-        if (requested := to_epoch_ms(span.requested)) is not None:
-            yield requested, "model"
-        if (answered := to_epoch_ms(span.finished)) is not None:
-            yield answered, None
+        yield from call_marks(span)
 
 
-def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) -> list[TimeSlice]:
-    """Split the time between the first and the last mark into slices that each belong to one part."""
+def message_mark(at: int, voice: MessageAuthor) -> TimeMark:
+    """Return the mark of a message."""
+    return at, _VOICE_PARTS.get(voice)
+
+
+def call_marks(span: Span) -> Iterator[TimeMark]:
+    """Yield the marks of a call: its request, and its result."""
+    if (requested := to_epoch_ms(span.requested)) is not None:
+        yield requested, "model"
+    if (answered := to_epoch_ms(span.finished)) is not None:
+        yield answered, None
+
+
+def slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[TimeMark]) -> list[TimeSlice]:
+    """Split the time between the first and the last mark into slices that each belong to one part.
+
+    The marks are in order of time.
+    """
     if not marks:
         return []
     first, last = marks[0][0], marks[-1][0]

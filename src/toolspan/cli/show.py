@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -47,6 +47,7 @@ from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.timeline import AgentTimeline, build_timeline, turn_rows
 from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.types.session import SessionInfo, Tokens
 from toolspan.types.span import Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 
@@ -277,12 +278,17 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
         return max((group.concurrency for group in groups), default=0)
 
 
-def read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
-    """Read a session's newest file and those of its subagents."""
+def session_paths(files: Sequence[TranscriptFile]) -> list[Path]:
+    """Return a session's newest file and those of its subagents."""
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=recency)
-    others = [file for file in files if file.name.role == "agent" and file is not main]
-    transcripts = [read(main.path), *select.read_transcripts(file.path for file in others)]
+    return [main.path, *(file.path for file in files if file.name.role == "agent" and file is not main)]
+
+
+def read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
+    """Read a session's newest file and those of its subagents."""
+    main, *others = session_paths(files)
+    transcripts = [read(main), *select.read_transcripts(others)]
     _mark_running_calls(transcripts)
     return transcripts
 
@@ -322,21 +328,25 @@ def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Tex
     yield from timeline_lines(detail.timeline, row_format)
 
 
-def session_facts(detail: SessionDetail) -> dict[str, object]:
-    """Return the facts about a whole session, as `show --json` prints them."""
+def session_facts(
+    info: SessionInfo, files: Sequence[str], *, calls: Mapping[str, int], agents: int, concurrency: int, tokens: Tokens
+) -> dict[str, object]:
+    """Return the facts about a whole session, as `show --json` prints them. Its own file is the first."""
     return {
-        **msgspec.to_builtins(detail.main.info),
-        "file": detail.main.file,
-        "files": [transcript.file for transcript in detail.files],
-        "calls": Counter(span.state for span in detail.spans),
-        "agents": detail.agent_count,
-        "concurrency": detail.max_concurrency,
-        "tokens": sum_tokens(transcript.message_tokens for transcript in detail.files),
-    }
+        **msgspec.to_builtins(info), "file": files[0], "files": files, "calls": calls, "agents": agents,
+        "concurrency": concurrency, "tokens": tokens,
+    }  # fmt: skip
 
 
 def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, object]:
-    session = session_facts(detail)
+    session = session_facts(
+        detail.main.info,
+        [transcript.file for transcript in detail.files],
+        calls=Counter(span.state for span in detail.spans),
+        agents=detail.agent_count,
+        concurrency=detail.max_concurrency,
+        tokens=sum_tokens(transcript.message_tokens for transcript in detail.files),
+    )
     turns = turn_rows(detail.timeline, row_format.includes_message)
     if row_format.line is None:
         return {"session": session, "turns": turns}

@@ -230,8 +230,14 @@ def _without_bodies(record: CallRecord) -> CallRecord:
 class LaneAllocator:
     """An allocator that puts an agent's overlapping calls in different lanes of a chart."""
 
-    def __init__(self) -> None:
-        self._free_from: list[int] = []
+    def __init__(self, free_from: Iterable[int] = ()) -> None:
+        """Start with lanes that are free from these times on."""
+        self._free_from = list(free_from)
+
+    @property
+    def free_from(self) -> tuple[int, ...]:
+        """The time from which each lane is free."""
+        return tuple(self._free_from)
 
     @property
     def count(self) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolspan.formats.lines import TranscriptReader
     from toolspan.formats.pairing import Branches, LiveCallPairing
     from toolspan.formats.source import Source
+    from toolspan.types.ids import SourceLocation
     from toolspan.types.inputs import ToolInput
     from toolspan.types.session import Message, RequestUsage, SessionInfo, Tokens
     from toolspan.types.span import Span
@@ -140,11 +141,32 @@ class SessionFacts(Protocol):
         ...
 
 
+class ContentCollector(ABC):
+    """A collector of everything that a timeline needs besides calls, fed record by record."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.inline_agent_keys: dict[int, str] = {}
+        """See `TranscriptContent`."""
+        self.agent_prompts: dict[str, str] = {}
+        """Prompts of calls that start subagents, by call id."""
+
+    @abstractmethod
+    def add(self, record: Any, place: SourceLocation) -> None:
+        """Add the next record, which the reader has processed already."""
+
+    @abstractmethod
+    def changed_requests(self) -> dict[str, RequestUsage]:
+        """Return the requests to models that are new or changed since the last invocation."""
+
+
 class LiveReader(NamedTuple):
     """A reader for a growing file, and its calls."""
 
     reader: TranscriptReader[Any]
     calls: LiveCallPairing[Any]
+    content: ContentCollector | None = None
+    """A collector for the same file; None if a timeline of this format must be built as a whole."""
 
 
 class TranscriptFormat(ABC):

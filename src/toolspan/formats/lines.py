@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -122,6 +122,11 @@ class TranscriptReader(ABC, Generic[T]):
             recovered=self._recovered_count,
         )
 
+    @property
+    def next_line(self) -> int:
+        """The number of the next line."""
+        return self._next_number
+
     def add_chunk(self, chunk: LineChunk) -> None:
         """Read the next lines, all at once or, if any of them is damaged or unusual, one by one."""
         start = chunk.start
@@ -211,15 +216,7 @@ class TranscriptReader(ABC, Generic[T]):
                 number = 1
                 for chunk in read_chunks(self.source):
                     begun = True
-                    whole_chunk = self._decode_chunk(chunk, number)
-                    if whole_chunk is not None:
-                        for record, place in zip(*whole_chunk, strict=True):
-                            yield record, SourceLocation.unpack(self._file, place)
-                        number += len(whole_chunk[0])
-                        continue
-                    for line in chunk.iter_lines(number):
-                        yield from self._line_records(line)
-                        number = line.number + 1
+                    number = yield from self.chunk_records(chunk, number)
                 return
             for line in self.lines():
                 begun = True
@@ -227,6 +224,18 @@ class TranscriptReader(ABC, Generic[T]):
         except SourceError:
             if not begun:
                 raise
+
+    def chunk_records(self, chunk: LineChunk, number: int) -> Generator[tuple[T, SourceLocation], None, int]:
+        """Yield the records in a chunk whose first line is `number`; return the number of the line after it."""
+        whole_chunk = self._decode_chunk(chunk, number)
+        if whole_chunk is not None:
+            for record, place in zip(*whole_chunk, strict=True):
+                yield record, SourceLocation.unpack(self._file, place)
+            return number + len(whole_chunk[0])
+        for line in chunk.iter_lines(number):
+            yield from self._line_records(line)
+            number = line.number + 1
+        return number
 
     def _line_records(self, line: JsonLine) -> Iterator[tuple[T, SourceLocation]]:
         for record, offset, length in self._decode_documents(line):

@@ -89,6 +89,19 @@ class Branches:
         """Return whether any line is not on the active branch."""
         return any(self._branch_indexes)
 
+    def first_change(self, earlier: Branches) -> int | None:
+        """Return the first line whose branch differs from that in `earlier`, or is not the active one if it is new.
+
+        Return None if nothing changed. `earlier` describes the same file when it was shorter.
+        """
+        size = len(earlier._branch_indexes)
+        new, old = self._branch_indexes, earlier._branch_indexes
+        if new[:size] == old:
+            at = next((n for n in range(size, len(new)) if new[n]), len(new))
+        else:
+            at = next(n for n in range(size) if new[n] != old[n])
+        return self._lines[at] if at < len(new) else None
+
     def branch_of(self, line: int) -> Branch:
         """Return the branch of a line number; lines that are not listed are active."""
         return BRANCH_NAMES[self.branch_index(line)]
@@ -185,10 +198,30 @@ class LiveCallPairing(CallPairing[B]):
         call_ids.sort(key=self._positions.__getitem__)
         return [self._build_span(self._builders[call_id]) for call_id in call_ids]
 
+    def last_batch(self) -> list[Span]:
+        """Return the calls of the last message on the active branch."""
+        batch: list[Span] = []
+        for builder in reversed(self._builders.values()):
+            span = self._build_span(builder)
+            if span.branch == "active":
+                if batch and span.call.message_id != batch[0].call.message_id:
+                    break
+                batch.insert(0, span)
+        return batch
+
     def mark_started(self, call_id: CallId) -> None:
         """Mark a call as started, based on evidence outside the file."""
         self._started_ids.add(call_id)
         self._changed_ids.add(call_id)
+
+    def treat_as_complete(self) -> None:
+        """From now on, infer states as if no line followed: calls without a result are unanswered."""
+        self._is_finished = True
+
+    def move_to_branches(self, branches: Branches) -> None:
+        """Use changed branches; every call may have moved."""
+        self._set_branches(branches)
+        self._changed_ids.update(self._builders)
 
     def finish(self, branches: Branches) -> None:
         """Treat the file as complete: open calls become unanswered, and every call may have moved to a branch."""

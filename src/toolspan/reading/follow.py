@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.jsonl import read_chunks
+from toolspan.formats.base import ContentCollector
+from toolspan.formats.jsonl import LineChunk, read_chunks
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import LiveCallPairing
 from toolspan.formats.registry import choose_format, format_of_path, parse_file_name
@@ -87,6 +88,7 @@ class Follower:
     def _reset(self) -> None:
         self._reader: TranscriptReader[Any] | None = None
         self._calls: LiveCallPairing[Any] | None = None
+        self._content: ContentCollector | None = None
         self._reported_spans: dict[CallId, Span] = {}
         self._offset = 0
         self._edges = (b"", b"")
@@ -192,9 +194,12 @@ class Follower:
                 if live_reader is None:
                     form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
                     raise SourceError(f"{self.path}: {form} cannot be followed, only read")
-                self._reader, self._calls = live_reader
-            self._reader.add_chunk(chunk)
+                self._reader, self._calls, self._content = live_reader
+            self._add_chunk(self._reader, chunk)
             self._offset = chunk.offset + chunk.source_length
+
+    def _add_chunk(self, reader: TranscriptReader[Any], chunk: LineChunk) -> None:
+        reader.add_chunk(chunk)
 
     @property
     def agent_starters(self) -> dict[str, str]:

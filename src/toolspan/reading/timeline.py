@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
+from typing import Protocol
 
 from msgspec import Struct, to_builtins
 
@@ -20,17 +21,17 @@ from toolspan.formats.claude.records import parse_task_notices
 from toolspan.reading.rows import make_call_row
 from toolspan.shell.readonly import is_read_only
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.session import Message
+from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Branch, Span, parse_timestamp
 from toolspan.types.tool_kinds import tool_kind
 
 RunStarts = Mapping[CallId, datetime | None]
 """The earliest time at which each call can have started."""
 
-_MAX_DEPTH = 16
+MAX_AGENT_DEPTH = 16
 """Subagents nested more deeply than this are listed beside the main conversation."""
 _TURN_COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
-_EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
+EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
 
 
 class TimelineMessage(Struct, frozen=True, kw_only=True, tag="message"):
@@ -208,11 +209,15 @@ class _AgentThread(Struct, kw_only=True):
     is_placed: bool = False
 
     @property
+    def stated_starter(self) -> str | None:
+        return None if self.is_inline else self.content.starter_call
+
+    @property
     def start_time(self) -> datetime:
         message_times = (message.at for message in self.messages[:1])
         request_times = (span.call.requested_at for span in self.spans[:1])
         return min(
-            (time for at in (*message_times, *request_times) if (time := parse_timestamp(at))), default=_EARLIEST_TIME
+            (time for at in (*message_times, *request_times) if (time := parse_timestamp(at))), default=EARLIEST_TIME
         )
 
     @property
@@ -240,12 +245,12 @@ class _TimelineBuilder:
         main = self._threads[0]
         main.is_placed = True
         items = self._collect_items(main, 0)
-        times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
+        times = list(accumulate((item.start_time or EARLIEST_TIME for item in items), max))
         inserted = 0
         for thread in sorted(self._threads[1:], key=lambda thread: thread.start_time):
             if not thread.is_placed:
                 timeline = self._build_agent_timeline(thread, 1, linked=False)
-                items.insert(inserted + bisect_right(times, timeline.start_time or _EARLIEST_TIME), timeline)
+                items.insert(inserted + bisect_right(times, timeline.start_time or EARLIEST_TIME), timeline)
                 inserted += 1
         return AgentTimeline(
             agent_id=main.agent_id,
@@ -255,30 +260,10 @@ class _TimelineBuilder:
         )
 
     def _link_threads(self) -> None:
-        """Link each thread to the call that started it, using the most reliable evidence."""
         spans = [span for thread in self._threads for span in thread.spans]
-        call_ids = {span.id for span in spans}
         by_agent = {span.agent: span.id for span in reversed(spans) if span.agent}
-        unlinked: list[_AgentThread] = []
-        for thread in self._threads[1:]:
-            name = thread.agent_id or ""
-            stated_starter = None if thread.is_inline else thread.content.starter_call
-            candidates = (stated_starter, name, by_agent.get(name))
-            thread.starter_call = next((name for name in candidates if name in call_ids), None)
-            if thread.starter_call is None:
-                unlinked.append(thread)
-        # Otherwise, the first prompt equals the prompt of a call that is not linked to any other thread.
-        taken = {thread.starter_call for thread in self._threads}
-        calls_by_prompt: dict[str, list[str]] = {}
-        for thread in self._threads:
-            for name, prompt in thread.content.agent_prompts.items():
-                if name not in taken:
-                    taken.add(name)
-                    calls_by_prompt.setdefault(prompt.strip(), []).append(name)
-        for thread in sorted(unlinked, key=lambda thread: thread.start_time):
-            waiting = calls_by_prompt.get(thread.first_prompt or "")
-            if waiting:
-                thread.starter_call = waiting.pop(0)
+        prompts = [thread.content.agent_prompts for thread in self._threads]
+        link_threads(self._threads, {span.id for span in spans}, by_agent, prompts)
 
     def _build_agent_timeline(self, thread: _AgentThread, depth: int, *, linked: bool = True) -> AgentTimeline:
         thread.is_placed = True
@@ -306,15 +291,12 @@ class _TimelineBuilder:
         last: Branch = "active"
         for _, _, row in rows:
             if isinstance(row, list):
-                # The results of parallel calls may be on different branches.
-                last = min((span.branch for span in row), key=("active", "compacted", "abandoned").index)
-                starts = _run_starts(row)
-                groups = tuple(self._build_group(group, starts, depth) for group in _group_overlapping(row, starts))
+                last = batch_branch(row)
+                starts = run_starts(row)
+                groups = tuple(self._build_group(group, starts, depth) for group in group_overlapping(row, starts))
                 items.append(TimelineBatch(message_id=row[0].call.message_id, groups=groups, branch=last))
             else:
-                branch = thread.content.branches.branch_of(row.place.line)
-                if branch != "abandoned" or row.voice in ("prompt", "text", "thinking"):
-                    last = branch  # the client's own lines may be on any branch: keep them with the previous line
+                last = message_branch(row.voice, thread.content.branches.branch_of(row.place.line), last)
                 items.append(TimelineMessage(message=row, branch=last))
         return items
 
@@ -322,17 +304,90 @@ class _TimelineBuilder:
         lanes = _assign_lanes(spans, starts)
         calls: list[TimelineCall] = []
         for n, span in enumerate(spans):
-            started = self._threads_by_call.get(span.id, ()) if depth < _MAX_DEPTH else ()
+            started = self._threads_by_call.get(span.id, ()) if depth < MAX_AGENT_DEPTH else ()
             threads = sorted((thread for thread in started if not thread.is_placed), key=lambda item: item.start_time)
             agents = tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
             calls.append(TimelineCall(span=span, lane=lanes[n], agents=agents, start=starts[span.id]))
-        changes: list[tuple[datetime, int]] = []
-        for span in spans:
-            start = starts[span.id]
-            if start and span.finished and span.finished > start:
-                changes += [(start, 1), (span.finished, -1)]
-        concurrency = max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
-        return OverlapGroup(calls=tuple(calls), concurrency=concurrency)
+        return OverlapGroup(calls=tuple(calls), concurrency=count_concurrent(spans, starts))
+
+
+class LinkedThread(Protocol):
+    """An agent's conversation that some call started."""
+
+    @property
+    def agent_id(self) -> str | None:
+        """The id of the agent."""
+
+    @property
+    def stated_starter(self) -> str | None:
+        """The call that a file beside the transcript names."""
+
+    @property
+    def start_time(self) -> datetime:
+        """The time of its first record."""
+
+    @property
+    def first_prompt(self) -> str | None:
+        """The agent's first prompt, which states its task."""
+
+    starter_call: str | None
+    """The result: the call that started it."""
+
+
+def link_threads(
+    threads: Sequence[LinkedThread],
+    call_ids: Container[str],
+    by_agent: Mapping[str, str],
+    prompts: Iterable[Mapping[str, str]],
+) -> None:
+    """Link each thread but the first to the call that started it, using the most reliable evidence.
+
+    `by_agent` has the calls that name the agent they started, `prompts` those that start agents with their prompts.
+    """
+    unlinked: list[LinkedThread] = []
+    for thread in threads[1:]:
+        name = thread.agent_id or ""
+        candidates = (thread.stated_starter, name, by_agent.get(name))
+        thread.starter_call = next((name for name in candidates if name is not None and name in call_ids), None)
+        if thread.starter_call is None:
+            unlinked.append(thread)
+    if not unlinked:
+        return
+    # Otherwise, the first prompt equals the prompt of a call that is not linked to any other thread.
+    taken = {thread.starter_call for thread in threads}
+    calls_by_prompt: dict[str, list[str]] = {}
+    for agent_prompts in prompts:
+        for name, prompt in agent_prompts.items():
+            if name not in taken:
+                taken.add(name)
+                calls_by_prompt.setdefault(prompt.strip(), []).append(name)
+    for thread in sorted(unlinked, key=lambda thread: thread.start_time):
+        waiting = calls_by_prompt.get(thread.first_prompt or "")
+        if waiting:
+            thread.starter_call = waiting.pop(0)
+
+
+def batch_branch(spans: Iterable[Span]) -> Branch:
+    """Return the branch of a batch. The results of parallel calls may be on different branches."""
+    return min((span.branch for span in spans), key=("active", "compacted", "abandoned").index)
+
+
+def message_branch(voice: MessageAuthor, branch: Branch, previous: Branch) -> Branch:
+    """Return the branch of a message whose line is on `branch`; `previous` is that of the item before it.
+
+    The client's own lines may be on any branch; they stay with the previous item.
+    """
+    return branch if branch != "abandoned" or voice in ("prompt", "text", "thinking") else previous
+
+
+def count_concurrent(spans: Sequence[Span], starts: RunStarts) -> int:
+    """Return the largest number of calls in a group that ran at the same time."""
+    changes: list[tuple[datetime, int]] = []
+    for span in spans:
+        start = starts[span.id]
+        if start and span.finished and span.finished > start:
+            changes += [(start, 1), (span.finished, -1)]
+    return max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
 
 
 def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread]:
@@ -365,7 +420,7 @@ def _span_place(span: Span) -> SourceLocation | None:
     return span.call.place or (span.result.place if span.result else None)
 
 
-def _run_starts(spans: Sequence[Span]) -> RunStarts:
+def run_starts(spans: Sequence[Span]) -> RunStarts:
     """Return the earliest time at which each call of a batch can have started.
 
     The client runs a call that changes something alone, after all calls before it, and holds back those behind it.
@@ -404,7 +459,8 @@ def _call_intervals(spans: Sequence[Span], starts: RunStarts) -> list[tuple[date
     )
 
 
-def _group_overlapping(spans: Sequence[Span], starts: RunStarts) -> list[list[Span]]:
+def group_overlapping(spans: Sequence[Span], starts: RunStarts) -> list[list[Span]]:
+    """Return the calls of a batch in groups that overlap between start and result, in request order."""
     if len(spans) == 1:
         return [[*spans]]
     groups: list[list[int]] = [[n] for n, span in enumerate(spans) if span.requested is None]

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -18,15 +18,18 @@ import msgspec
 
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import config_dir
+from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import compute_file_stamp
 from toolspan.reading.discovery import default_roots, iter_transcripts
+from toolspan.web.kept_workers import KeptWorkers
 from toolspan.web.worker import FRAME_HEAD, Answer, Question, WorkerRequest, decode_answer, encode_frame, frame_length
 
 _MAX_KEPT_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 20
 _OBJECT_POLL_SECONDS = 60.0
 _MAX_GROWING = 4
+_MAX_CHANGES = 64
 _REST = 2.0
 _MAX_REST_SECONDS = 15.0
 _MAX_PARALLEL = 2
@@ -55,6 +58,8 @@ class Answers:
         self._busy_seconds = 0.0
         self._growing: OrderedDict[str, None] = OrderedDict()
         self._waking: set[asyncio.Task[None]] = set()
+        self.kept_workers = KeptWorkers(address)
+        self._changed_sessions: deque[tuple[int, frozenset[str]]] = deque(maxlen=_MAX_CHANGES)
 
     @property
     def live_version(self) -> Version:
@@ -76,6 +81,28 @@ class Answers:
         if task is None:
             task = self._asked[key] = asyncio.create_task(self._ask_worker(key))
         return await asyncio.shield(task)
+
+    async def ask_changes(self, question: Question, version: str) -> Answer:
+        """Return what changed since a version of an answer, from a worker that stays for the next such question."""
+        key = (
+            (self.change, 0),
+            msgspec.structs.replace(question, arguments=(*question.arguments, f"--after={version}")),
+        )
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.create_task(self._ask_kept_worker(key, question, version))
+        return await asyncio.shield(task)
+
+    async def _ask_kept_worker(self, key: tuple[Version, Question], question: Question, version: str) -> Answer:
+        try:
+            async with self._limit:
+                started = time.monotonic()
+                try:
+                    return await self.kept_workers.ask(question, version)
+                finally:
+                    self._busy_seconds += time.monotonic() - started
+        finally:
+            self._asked.pop(key, None)
 
     def last_answer(self, question: Question) -> Answer | None:
         """Return the last answer to a question, which may be out of date."""
@@ -155,6 +182,9 @@ class Answers:
             else:
                 self._note_growing(path for _, path in changes)
                 self.change += 1
+                names = [parse_file_name(path) for _, path in changes]
+                sessions = frozenset(name.session_id or name.stem for name in names if name.role != "other")
+                self._changed_sessions.append((self.change, sessions))
                 self._busy_seconds = 0.0
                 await self._notify()
                 await asyncio.sleep(0)  # the pages that wait for changes ask now
@@ -165,6 +195,10 @@ class Answers:
         while self._asked:
             await asyncio.wait(list(self._asked.values()))
         await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
+
+    def sessions_changed_since(self, change: int) -> list[str]:
+        """Return the ids of the sessions whose files changed after the first `change` changes, as far as remembered."""
+        return sorted({name for number, names in self._changed_sessions if number > change for name in names})
 
     def _note_growing(self, paths: Iterable[str]) -> None:
         """Remember the large files that changed last."""
@@ -195,6 +229,7 @@ class Answers:
 
     def close(self) -> None:
         """End all waiting for changes."""
+        self.kept_workers.close()
         self._closed.set()
         self.wake()
 

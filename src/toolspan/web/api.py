@@ -107,23 +107,46 @@ class _Api:
 
     async def timeline(self, request: Request) -> Response:
         session = read_id(request)
-        arguments = read_options(request, ("message",))
-        if not all(re.fullmatch("--message=[0-9]{1,9}", argument) for argument in arguments):
-            raise ApiError(400, "message is a number")
-        return respond(await self._show(session, arguments, command="web.timeline"), single=True)
+        arguments = read_options(request, ("message", "part", "file"), besides=("after",))
+        numbers = [request.query_params.get(name, "0") for name in ("message", "part")]
+        if not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
+            raise ApiError(400, "message and part are numbers")
+        version = request.query_params.get("after")
+        if version is None and not arguments and self._is_live(session):
+            version = ""  # it will be asked for changes soon
+        if version is None:
+            return respond(await self._show(session, arguments, command="web.timeline"), single=True)
+        if not re.fullmatch("[0-9a-f-]{0,40}", version):
+            raise ApiError(400, "after is a version of an earlier answer")
 
-    async def _show(self, session: str, arguments: Sequence[str], command: str = "show") -> Answer:
+        async def ask_changes(question: Question) -> Answer:
+            return await self._answers.ask_changes(question, version)
+
+        return respond(await self._show(session, (), command="web.timeline", ask=ask_changes), single=True)
+
+    def _is_live(self, session: str) -> bool:
+        answer = self._answers.last_answer(Question("sessions", ("--live",), self._answers.roots))
+        return answer is not None and any(session.encode() in bytes(row) for row in answer.rows)
+
+    async def _show(
+        self,
+        session: str,
+        arguments: Sequence[str],
+        command: str = "show",
+        ask: Callable[[Question], Awaitable[Answer]] | None = None,
+    ) -> Answer:
         """Run `show` for a session, in each of the served folders until one has it."""
+        ask = ask or self._answers.ask
         answer = Answer(error=f"no session {session!r}", status=404)
         folders = [root for root in self._answers.roots if is_folder(root)]
         searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
         for names in searches:
-            answer = await self._answers.ask(Question(command, (*arguments, f"--session={session}"), names))
+            answer = await ask(Question(command, (*arguments, f"--session={session}"), names))
             if answer.status != 404:
                 return answer
         if len(folders) < len(self._answers.roots):
             row = await self._find_session(session)
-            return await self._answers.ask(Question(command, tuple(arguments), (row["files"][0],)))
+            return await ask(Question(command, tuple(arguments), (row["files"][0],)))
         return answer
 
     async def call(self, request: Request) -> Response:

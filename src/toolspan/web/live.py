@@ -153,12 +153,16 @@ class Live:
         self._answers.wake()
 
     async def stream(self, _: Request) -> Response:
-        """Send `sessions`, the rows of `sessions --live`, and `questions`, now and after each change."""
+        """Send `sessions`, the rows of `sessions --live`, and `questions`, now and after each change.
+
+        `changed` has the ids of the sessions whose files changed.
+        """
         return StreamingResponse(self._events(), media_type="text/event-stream")
 
     async def _events(self) -> AsyncIterator[str]:
         queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=8)
-        tasks = [asyncio.create_task(self._send_questions(queue)), asyncio.create_task(self._send_sessions(queue))]
+        senders = (self._send_questions, self._send_changes, self._send_sessions)
+        tasks = [asyncio.create_task(send(queue)) for send in senders]
         self.questions.pages += 1
         try:
             while (event := await queue.get()) is not None:
@@ -175,6 +179,12 @@ class Live:
             if not await self._answers.wait_for(lambda seen=count: self._question_count != seen):  # type: ignore[misc]
                 await queue.put(None)
                 return
+
+    async def _send_changes(self, queue: asyncio.Queue[str | None]) -> None:
+        change = self._answers.change
+        while await self._answers.wait_for(lambda: self._answers.change != change):  # noqa: B023 - read at once
+            sessions, change = self._answers.sessions_changed_since(change), self._answers.change
+            await queue.put(f"event: changed\ndata: {json.dumps(sessions)}\n\n")
 
     async def _send_sessions(self, queue: asyncio.Queue[str | None]) -> None:
         question = Question("sessions", ("--live",), self._answers.roots)

@@ -14,7 +14,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -50,6 +50,8 @@ class WorkerRequest(msgspec.Struct, frozen=True):
 
     question: Question
     growing: tuple[str, ...] = ()
+    stays: bool = False
+    """True if versions follow, each to be answered with what changed since; the worker ends with the connection."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -67,33 +69,49 @@ def run_command(question: Question) -> Answer:
     import click
 
     from toolspan.cli.app import app
+
+    def run() -> Sequence[bytes]:
+        if question.command == "overview":
+            from toolspan.cli.overview import print_overview
+
+            print_overview(question.names, as_json=True)
+        elif question.command.startswith("web."):  # a question that no command answers
+            answered: Sequence[bytes] = import_module(f"toolspan.{question.command}").answer(question)
+            return answered
+        else:
+            command = app.get_command(click.Context(app), question.command)
+            assert command is not None
+            words = [*(["--json"] if question.as_json else []), *question.arguments, "--", *question.names]
+            command.main(words, prog_name=f"toolspan {question.command}", standalone_mode=False)
+        return ()
+
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed if not question.as_json else sys.stderr):
+        answer = _collect_answer(run)
+    rows: Sequence[bytes] = [bytes(row) for row in answer.rows]
+    if question.fields:
+        rows = [_select_fields(row, question.fields) for row in rows]
+    warnings = (*answer.warnings, *filter(None, printed.getvalue().splitlines()))
+    return Answer(tuple(map(msgspec.Raw, rows)), warnings, answer.error, answer.status)
+
+
+def _collect_answer(run: Callable[[], Sequence[bytes]]) -> Answer:
+    """Return the rows that a function returns, or that a command prints within it, or its error."""
+    import click
+
     from toolspan.cli.output import collect_json
     from toolspan.errors import NotFound, ToolspanError
 
     rows: list[bytes] = []
     warnings: list[str] = []
     error, status = None, 200
-    printed = io.StringIO()
-    with collect_json(rows, warnings), contextlib.redirect_stderr(printed if not question.as_json else sys.stderr):
+    with collect_json(rows, warnings):
         try:
-            if question.command == "overview":
-                from toolspan.cli.overview import print_overview
-
-                print_overview(question.names, as_json=True)
-            elif question.command.startswith("web."):  # a question that no command answers
-                rows += import_module(f"toolspan.{question.command}").answer(question)
-            else:
-                command = app.get_command(click.Context(app), question.command)
-                assert command is not None
-                words = [*(["--json"] if question.as_json else []), *question.arguments, "--", *question.names]
-                command.main(words, prog_name=f"toolspan {question.command}", standalone_mode=False)
+            rows += run()
         except NotFound as problem:
             error, status = str(problem), 404
         except (ToolspanError, click.ClickException) as problem:
             error, status = problem.format_message() if isinstance(problem, click.ClickException) else str(problem), 400
-    warnings += filter(None, printed.getvalue().splitlines())
-    if question.fields:
-        rows = [_select_fields(row, question.fields) for row in rows]
     return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
 
 
@@ -148,7 +166,7 @@ def _serve(listener: socket.socket, alive: int) -> None:
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 listener.close()
-                _answer(connection, request.question)
+                _answer(connection, request)
                 os._exit(0)
 
 
@@ -174,16 +192,42 @@ class _GrowingFiles:
             del self._files[path]
 
 
-def _answer(connection: socket.socket, question: Question) -> None:
+def _answer(connection: socket.socket, request: WorkerRequest) -> None:
     with connection, contextlib.suppress(OSError):
         try:
-            answer = run_command(question)
+            if request.stays:
+                _answer_versions(connection, request.question)
+                return
+            answer = run_command(request.question)
+        except OSError:  # the server closed the connection
+            raise
         except Exception as error:  # noqa: BLE001 - a fault of a command must reach the page
             import traceback
 
             traceback.print_exc(file=sys.stderr)
             answer = Answer(error=f"{type(error).__name__}: {error}", status=500)
-        connection.sendall(encode_frame(msgspec.msgpack.encode(_packed(answer))))
+        _send(connection, answer)
+
+
+def _answer_versions(connection: socket.socket, question: Question) -> None:
+    """Answer each version that the server sends with what changed since, until it closes the connection."""
+    keep_answering = import_module(f"toolspan.{question.command}").keep_answering
+    answer_version: Callable[[str], list[bytes]] | None = None
+
+    def run() -> Sequence[bytes]:
+        nonlocal answer_version
+        answer_version = answer_version or keep_answering(question)
+        assert answer_version is not None
+        return answer_version(version)
+
+    while True:
+        (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
+        version = _receive(connection, length).decode()
+        _send(connection, _collect_answer(run))
+
+
+def _send(connection: socket.socket, answer: Answer) -> None:
+    connection.sendall(encode_frame(msgspec.msgpack.encode(_packed(answer))))
 
 
 def _packed(answer: Answer) -> tuple[Sequence[bytes], Sequence[str], str | None, int]:

@@ -93,10 +93,11 @@ class ClaudeFormat(TranscriptFormat):
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a transcript that is still growing."""
         from toolspan.formats.claude.live import LivePairing
+        from toolspan.formats.claude.reader import ClaudeContent
 
         reader = self.make_reader(source, None)
         reader.pairing = calls = LivePairing(source)
-        return LiveReader(reader, calls)
+        return LiveReader(reader, calls, ClaudeContent(source, reader.session_info))
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
         from toolspan.formats.claude.narrow import narrow_input

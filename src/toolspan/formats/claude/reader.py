@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from toolspan.formats import json_repair
-from toolspan.formats.base import AgentOrigin, ReadScope, TranscriptContent
+from toolspan.formats.base import AgentOrigin, ContentCollector, ReadScope, TranscriptContent
 from toolspan.formats.checks import ResumeBehavior, make_finding
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
@@ -29,7 +29,7 @@ from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import is_inside_folder, parse_file_name
 from toolspan.formats.source import Source, read_small_json, to_path
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.session import Finding, Message, SessionInfo
+from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo
 from toolspan.types.span import Span
 from toolspan.types.tool_kinds import tool_kind
 
@@ -66,33 +66,18 @@ class ClaudeReader(TranscriptReader[Entry]):
             yield from parse_entry_messages(entry, place, self.source)
 
     def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
-        inline_agents = _InlineAgents(info.agent_id)
-        repeated = set(self.tree.duplicate_lines())
-        messages: list[Message] = []
-        agent_prompts: dict[str, str] = {}
+        content = ClaudeContent(self.source, self.session_info)
         for entry, place in self.records():
-            inline_agents.add(entry, place.line)
-            if place.line not in repeated:
-                messages.extend(parse_entry_messages(entry, place, self.source))
-            content = entry.message.content if entry.message and entry.type == "assistant" else None
-            for block in content if isinstance(content, list) else ():
-                prompt = block.input.prompt if block.input else None
-                if (
-                    block.id is not None
-                    and isinstance(prompt, str)
-                    and prompt
-                    and tool_kind(block.name or "") == "agent"
-                ):
-                    agent_prompts[block.id] = prompt
+            content.add(entry, place)
         origin = read_agent_origin(to_path(self.source.name)) if info.agent_id else AgentOrigin()
         return TranscriptContent(
             file=self.source.name,
             agent_id=info.agent_id,
             spans=spans,
-            messages=messages,
-            inline_agent_keys=inline_agents.keys_by_line,
+            messages=content.messages,
+            inline_agent_keys=content.inline_agent_keys,
             branches=self.branches(),
-            agent_prompts=agent_prompts,
+            agent_prompts=content.agent_prompts,
             starter_call=origin.starter_call,
             role=origin.role,
         )
@@ -189,24 +174,45 @@ def _check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
         yield make_finding("patch_mismatch", places[0], reason[:160], len(places))
 
 
-class _InlineAgents:
-    """A finder for subagent lines in the file of the conversation that started the subagents."""
+class ClaudeContent(ContentCollector):
+    """Messages, subagents' lines in the file of the conversation that started them, and their prompts."""
 
-    def __init__(self, agent_id: str | None) -> None:
-        self._agent_id = agent_id
+    def __init__(self, source: Source, session_info: SessionInfoCollector) -> None:
+        super().__init__()
+        self._source = source
+        self._session_info = session_info
         self._keys_by_uuid: dict[str, str] = {}
-        self.keys_by_line: dict[int, str] = {}
+        self._seen_uuids: set[int] = set()
+        """Hashes, as in `RecordTree`; a client that resumes a session may write its lines once more."""
 
-    def add(self, entry: Entry, line: int) -> None:
+    def add(self, entry: Entry, place: SourceLocation) -> None:
+        self._add_inline_line(entry, place.line)
+        is_repeated = False
+        if entry.uuid is not None and entry.session_id_snake is None:
+            is_repeated = hash(entry.uuid) in self._seen_uuids
+            self._seen_uuids.add(hash(entry.uuid))
+        if not is_repeated:
+            self.messages.extend(parse_entry_messages(entry, place, self._source))
+        content = entry.message.content if entry.message and entry.type == "assistant" else None
+        for block in content if isinstance(content, list) else ():
+            prompt = block.input.prompt if block.input else None
+            if block.id is not None and isinstance(prompt, str) and prompt and tool_kind(block.name or "") == "agent":
+                self.agent_prompts[block.id] = prompt
+
+    def changed_requests(self) -> dict[str, RequestUsage]:
+        return self._session_info.changed_requests()
+
+    def _add_inline_line(self, entry: Entry, line: int) -> None:
         key: str | None = entry.parent_tool_use_id_snake
-        is_own = not entry.is_sidechain or (self._agent_id is not None and entry.agent_id == self._agent_id)
+        agent_id = self._session_info.agent_id
+        is_own = not entry.is_sidechain or (agent_id is not None and entry.agent_id == agent_id)
         if key is None and not is_own:
             key = entry.agent_id
             if key is None:
                 key = self._keys_by_uuid.get(entry.parent_uuid or "", entry.uuid)
         if key is None:
             return
-        self.keys_by_line[line] = key
+        self.inline_agent_keys[line] = key
         if entry.uuid is not None:
             self._keys_by_uuid[entry.uuid] = key
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from toolspan.formats.claude.messages import message_author
 from toolspan.formats.claude.records import ApiMessage, Entry, MessageUsage
@@ -26,6 +26,8 @@ class TokenCounter:
         self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool, bool]] = {}
         """Time, model, tokens cached for an hour, whether a subagent made the request, and whether in fast mode."""
         self._raw_total = 0
+        self._changed_messages: dict[str, None] | None = None
+        """Messages whose counts changed since the last `changed_requests`; None until its first invocation."""
 
     def add_usage(self, entry: Entry, message: ApiMessage) -> None:
         """Add an assistant line and its message."""
@@ -44,6 +46,8 @@ class TokenCounter:
             if usage == self._last_usage:
                 self._raw_total += self._last_packed
                 return
+        if self._changed_messages is not None:
+            self._changed_messages[name] = None
         packed = _pack_usage(usage)
         self._last_message, self._last_usage, self._last_packed = name, usage, packed
         self._raw_total += packed
@@ -67,13 +71,23 @@ class TokenCounter:
     @property
     def requests(self) -> dict[str, RequestUsage]:
         """Requests by message."""
-        tokens = self.message_tokens
-        return {
-            name: RequestUsage(
-                at=at, model=model, tokens=tokens[name], cache_write_1h=cached_1h, sidechain=sidechain, fast=fast
+        return self._build_requests(self._facts_by_message)
+
+    def changed_requests(self) -> dict[str, RequestUsage]:
+        """Return the requests that are new or changed since the last invocation; all of them at first."""
+        names = self._facts_by_message if self._changed_messages is None else self._changed_messages
+        self._changed_messages = {}
+        return self._build_requests(names)
+
+    def _build_requests(self, names: Iterable[str]) -> dict[str, RequestUsage]:
+        requests = {}
+        for name in names:
+            at, model, cached_1h, sidechain, fast = self._facts_by_message[name]
+            tokens = Tokens(**_unpack_counts(self._packed_by_message[name]))
+            requests[name] = RequestUsage(
+                at=at, model=model, tokens=tokens, cache_write_1h=cached_1h, sidechain=sidechain, fast=fast
             )
-            for name, (at, model, cached_1h, sidechain, fast) in self._facts_by_message.items()
-        }
+        return requests
 
     @property
     def raw_sum(self) -> Tokens:
@@ -141,6 +155,11 @@ class SessionInfoCollector(TokenCounter):
         self._prompt_count = 0
         self._compaction_count = 0
         self._forked_from: str | None = None
+
+    @property
+    def agent_id(self) -> str | None:
+        """The subagent that wrote the file; None for a main conversation."""
+        return self._agent_id
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries in file order."""

@@ -1,0 +1,195 @@
+"""The parts of a timeline that grows: tables of rows, and the conversations of agents in blocks of entries.
+
+An entry is a message or the calls of one batch. Entries are only appended, so that a change concerns few blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from toolspan.analysis.timing import CallPhases, TimeMark, call_marks, message_mark
+from toolspan.formats.base import TranscriptContent
+from toolspan.formats.pairing import Branches
+from toolspan.reading.timeline import EARLIEST_TIME
+from toolspan.types.session import Message, MessageAuthor
+from toolspan.types.span import Branch, Span, parse_timestamp
+
+BLOCK_SIZE = 64
+"""The number of entries that are built together."""
+
+
+class Table:
+    """Rows as columns of equal length, and the rows that changed since the last `take_changed`."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.columns: dict[str, list[Any]] = {name: [] for name in names}
+        self._lists = list(self.columns.values())
+        self._changed: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._lists[0])
+
+    def put(self, index: int | None, values: Sequence[object]) -> int:
+        """Set a row, or add one if there is no index yet, and return its index."""
+        if index is None:
+            index = len(self)
+            for column, value in zip(self._lists, values, strict=True):
+                column.append(value)
+            self._changed.add(index)
+            return index
+        for column, value in zip(self._lists, values, strict=True):
+            if column[index] != value:
+                column[index] = value
+                self._changed.add(index)
+        return index
+
+    def set_field(self, index: int, name: str, value: object) -> None:
+        """Set one field of a row."""
+        if self.columns[name][index] != value:
+            self.columns[name][index] = value
+            self._changed.add(index)
+
+    def take_changed(self) -> set[int]:
+        """Return the indexes of the rows that changed since the last invocation."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def select(self, rows: Iterable[int]) -> dict[str, list[Any]]:
+        """Return some rows as columns, with their indexes in `rows`."""
+        indexes = sorted(rows)
+        return {"rows": indexes} | {name: [values[n] for n in indexes] for name, values in self.columns.items()}
+
+
+class Entry(Struct, gc=False):
+    """A message, or the calls of one batch, at its place in the file."""
+
+    offset: int
+    spans: list[Span] | None = None
+    """None for a message."""
+    number: int = -1
+    row: int | None = None
+    """The row of a message, unless it has no text."""
+    at: int | None = None
+    voice: MessageAuthor = "text"
+    line: int = 0
+
+    @property
+    def sort_key(self) -> tuple[int, bool]:
+        """The place in the file; of one line, messages come first."""
+        return self.offset, self.spans is not None
+
+
+class BlockState(NamedTuple):
+    """The state before a block: the branch of the item before it, and the times at which lanes are free."""
+
+    branch: Branch = "active"
+    free_from: tuple[int, ...] = ()
+
+
+class Block:
+    """Some consecutive entries, and the rows that were built of them."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.order: list[int] = []
+        self.sizes: list[int] = []
+        """The number of rows of each entry."""
+        self.starts: list[int | None] = []
+        """The start time of each entry."""
+        self.end: int | None = None
+        self.call_count = 0
+        self.concurrency = 0
+        self.phases: list[CallPhases] = []
+        self.times: tuple[int, int] | None = None
+        """The first and the last time in the block, of `find_times`."""
+
+    def find_times(self) -> tuple[int, int] | None:
+        """Return the first and the last time in the block."""
+        times = [at for at, _ in self.marks()]
+        times += [time for phases in self.phases for part in phases.intervals for time in (part.start, part.end)]
+        return (min(times), max(times)) if times else None
+
+    def marks(self) -> Iterator[TimeMark]:
+        """Yield the marks that split an agent's time."""
+        for entry in self.entries:
+            if entry.spans is None:
+                if entry.at is not None:
+                    yield message_mark(entry.at, entry.voice)
+            else:
+                for span in entry.spans:
+                    yield from call_marks(span)
+
+
+class Thread:
+    """The conversation of one agent: blocks of entries in file order."""
+
+    def __init__(self, number: int, content: TranscriptContent, key: str) -> None:
+        self.number = number
+        self.file = content.file
+        self.is_inline = bool(key)
+        self.agent_id = key or content.agent_id
+        self.role = None if key else content.role
+        self.stated_starter = None if key else content.starter_call
+        self.starter_call: str | None = None
+        self.first_prompt: str | None = None
+        self.branches: Branches = content.branches
+        self.blocks: list[Block] = []
+        self.states: list[BlockState] = [BlockState()]
+        """The state before each block, and after the last."""
+        self.dirty: set[int] = set()
+        self.batches: dict[str, Entry] = {}
+        self.added: list[Entry] = []
+        self._message_count = 0
+        self._first_times: dict[bool, str | None] = {}
+        self.parent: int | None = None
+        self.depth = 0
+        self.is_linked = True
+
+    @property
+    def start_time(self) -> datetime:
+        """The time of the first message or call."""
+        times = (time for at in self._first_times.values() if (time := parse_timestamp(at)))
+        return min(times, default=EARLIEST_TIME)
+
+    def note_first(self, at: str | None, *, is_call: bool) -> None:
+        """Remember the times of the first message and the first call."""
+        self._first_times.setdefault(is_call, at)
+
+    def add_prompt(self, message: Message) -> None:
+        """Remember the first prompt, if it is among the first messages."""
+        self._message_count += 1
+        if self._message_count <= 4 and message.voice == "prompt" and self.first_prompt is None:
+            self.first_prompt = message.text.strip()
+
+    def touch(self, entry: Entry) -> None:
+        """Note that an entry must be built again, unless it is new."""
+        if entry.number >= 0:
+            self.dirty.add(entry.number // BLOCK_SIZE)
+
+    def append_added(self) -> None:
+        """Append the new entries in file order."""
+        self.added.sort(key=lambda entry: entry.sort_key)
+        number = sum(len(block.entries) for block in self.blocks[-1:]) + BLOCK_SIZE * (max(len(self.blocks), 1) - 1)
+        for entry in self.added:
+            entry.number = number
+            if number // BLOCK_SIZE == len(self.blocks):
+                self.blocks.append(Block())
+                self.states.append(BlockState())
+            self.blocks[-1].entries.append(entry)
+            self.dirty.add(number // BLOCK_SIZE)
+            number += 1
+        self.added = []
+
+    @property
+    def start(self) -> int | None:
+        """The time of the first entry that has one."""
+        return next((at for block in self.blocks for at in block.starts if at is not None), None)
+
+    @property
+    def end(self) -> int | None:
+        """The latest time of an entry."""
+        return max((block.end for block in self.blocks if block.end is not None), default=None)
