@@ -368,8 +368,11 @@ class TimelineRows:
         lane = None
         if begin is not None:
             lane = min(lanes.assign_lane(begin, end if end is not None else begin), _MAX_LANES - 1)
-        if span.call.message_id:
-            self._agent_of_batch.setdefault(span.call.message_id, thread.number)
+        batch = span.call.message_id
+        if batch and batch not in self._agent_of_batch:
+            self._agent_of_batch[batch] = thread.number
+            if (row := self._request_rows.get((thread.file, batch))) is not None:  # read before the call
+                self._requests.set_field(row, "agent", thread.number)
         result, base = span.result, self._base or 0
         parts = [
             (part.start - base, part.end - base, part.phase) for part in phases.intervals if part.phase != "run"

@@ -104,7 +104,7 @@ export function useApi(path, query = {}, { live = false } = {}) {
 }
 
 // Live data by server-sent events, over one connection for the whole page: sessions and open questions.
-const streams = { sessions: { listeners: new Set(), latest: null }, questions: { listeners: new Set(), latest: null } };
+const streams = { sessions: { listeners: new Set(), latest: null }, questions: { listeners: new Set(), latest: null }, changed: { listeners: new Set(), latest: null } };
 let source = null;
 
 function subscribe(name, listener, { skipFirst = false } = {}) {
@@ -130,8 +130,9 @@ function connect() {
   const events = new EventSource("/api/live");
   for (const [name, stream] of Object.entries(streams)) {
     events.addEventListener(name, (event) => {
-      stream.latest = JSON.parse(event.data);
-      for (const one of [...stream.listeners]) one(stream.latest);
+      const data = JSON.parse(event.data);
+      if (name !== "changed") stream.latest = data; // a change is not a state
+      for (const one of [...stream.listeners]) one(data);
     });
   }
   return events;
@@ -140,6 +141,9 @@ function connect() {
 // Call listener(sessions) with the live sessions (as `sessions --live --json`), now if known and after each change of
 // a transcript. Returns the function that stops it; the connection is closed when the last listener stops.
 export const onLive = (listener, options) => subscribe("sessions", listener, options);
+
+// Call listener(ids) with the ids of the sessions whose files changed, after each change.
+export const onChanged = (listener) => subscribe("changed", listener);
 
 // Call listener(questions) with the questions that wait for a person, now if known and after each change.
 export const onQuestions = (listener) => subscribe("questions", listener);

@@ -6,43 +6,58 @@ const BRANCHES = ["active", "compacted", "abandoned"];
 const GAP = 5 * 60_000;
 const LEAST_EQUAL = 3;
 
+// Put what changed since `data` into it, and return the indexes of the changed rows by table.
+export function applyChanges(data, changes) {
+  Object.assign(data, { version: changes.version, session: changes.session });
+  if (!changes.order) return null;
+  Object.assign(data, { base: changes.base, agents: changes.agents });
+  for (const name of changes.names) data.names.push(name);
+  const changed = {};
+  for (const table of ["calls", "messages", "requests"]) {
+    const { rows, ...columns } = changes[table];
+    for (const [name, values] of Object.entries(columns)) rows.forEach((n, k) => { data[table][name][n] = values[k]; });
+    changed[table] = new Set(rows);
+  }
+  const { keep, add, tail } = changes.order;
+  data.order = [...data.order.slice(0, keep), ...add, ...data.order.slice(data.order.length - tail)];
+  data.slices = [...data.slices.slice(0, changes.slices.keep), ...changes.slices.add];
+  return changed;
+}
+
 // { rows, calls, messages, agents, requests, phases, slices, base, from, to }; times are milliseconds after base.
-export function buildModel(data) {
+// With the model of an earlier state and the indexes of the changed rows, the objects of all other rows are used again.
+export function buildModel(data, old = null, changed = null) {
   const { names, order, base } = data;
+  const agents = data.agents.map((agent, n) => ({ ...agent, kind: "agent", n, key: `a${n}`, agent: n, at: agent.start }));
+  const build = (name, count, make) => {
+    const list = Array(count);
+    for (let n = 0; n < count; n += 1) list[n] = (old && !changed[name].has(n) && old.tables[name][n]) || make(n);
+    return list;
+  };
+  const r = data.requests;
+  const requests = build("requests", r.id.length, (n) => ({
+    n, id: names[r.id[n]], at: r.at[n], agent: r.agent[n], model: names[r.model[n]], input: r.input[n], output: r.output[n],
+    read: r.cache_read[n], write: r.cache_write[n], context: r.context[n],
+  }));
   const c = data.calls;
-  const agents = data.agents.map((agent, n) => ({ ...agent, kind: "agent", n, agent: n, at: agent.start }));
-  const requests = data.requests.id.map((id, n) => ({
-    n, id: names[id], at: data.requests.at[n], agent: data.requests.agent[n], model: names[data.requests.model[n]],
-    input: data.requests.input[n], output: data.requests.output[n], read: data.requests.cache_read[n],
-    write: data.requests.cache_write[n], context: data.requests.context[n],
+  const calls = build("calls", c.id.length, (n) => ({
+    kind: "call", n, key: `c${n}`, id: c.id[n], tool: names[c.tool[n]] ?? "orphan result", state: names[c.state[n]], agent: c.agent[n], at: c.start[n] ?? c.at[n],
+    requested: c.at[n], end: c.end[n], took: c.took[n], lane: c.lane[n], target: c.target[n], error: names[c.error[n]], message: c.message[n],
+    batch: names[c.batch[n]], branch: BRANCHES[c.branch[n]], flags: c.flags[n], exit: c.exit[n], file: names[c.file[n]], requestLine: c.request_line[n],
+    resultLine: c.result_line[n], until: c.until[n], hooks: c.hooks[n], session: names[c.session[n]], phases: c.phases[n],
   }));
-  const requestOf = new Map(requests.map((request) => [request.id, request]));
-  let last = null;
-  const calls = c.id.map((id, n) => {
-    const batch = names[c.batch[n]];
-    const request = batch === null ? null : requestOf.get(batch) ?? null;
-    const call = {
-      kind: "call", n, id, tool: names[c.tool[n]] ?? "orphan result", state: names[c.state[n]], agent: c.agent[n], at: c.start[n] ?? c.at[n],
-      requested: c.at[n], end: c.end[n], took: c.took[n], lane: c.lane[n], target: c.target[n], error: names[c.error[n]], message: c.message[n],
-      batch, branch: BRANCHES[c.branch[n]], flags: c.flags[n], exit: c.exit[n], file: names[c.file[n]], requestLine: c.request_line[n],
-      resultLine: c.result_line[n], until: c.until[n], hooks: c.hooks[n], session: names[c.session[n]],
-      request: request !== last ? request : null, // on the first call of each request
-    };
-    last = request ?? last;
-    return call;
-  });
-  placeRequests(requests, calls);
-  groupOverlaps(calls);
   const m = data.messages;
-  const messages = m.text.map((text, n) => ({
-    kind: "message", n, text, agent: m.agent[n], voice: names[m.voice[n]], at: m.at[n], branch: BRANCHES[m.branch[n]],
-    opens: Boolean(m.opens[n]), file: names[m.file[n]], line: m.line[n], chars: m.chars[n],
+  const messages = build("messages", m.text.length, (n) => ({
+    kind: "message", n, key: `m${n}`, text: m.text[n], agent: m.agent[n], voice: names[m.voice[n]], at: m.at[n], branch: BRANCHES[m.branch[n]],
+    opens: Boolean(m.opens[n]), file: names[m.file[n]], line: m.line[n], part: m.part[n], chars: m.chars[n],
   }));
+  const inTime = requests.toSorted((one, other) => one.at - other.at || one.agent - other.agent);
+  setDerived(calls, { request: requestsOfCalls(inTime, calls, order), together: countTogether(calls), depth: calls.map(({ agent }) => agents[agent].depth) });
+  setDerived(messages, { depth: messages.map(({ agent }) => agents[agent].depth) });
   const lists = [calls, messages, agents];
   const rows = order.map((code, index) => {
     const row = lists[code % 3][Math.floor(code / 3)];
     row.index = index;
-    row.depth = agents[row.agent].depth;
     return row;
   });
   agents.forEach((agent) => { agent.above = agent.parent === null ? (agent.n ? 0 : null) : calls[agent.parent].agent; });
@@ -54,37 +69,62 @@ export function buildModel(data) {
   }
   if (from > to) [from, to] = [0, 0];
   return {
-    session: data.session, meanings: data.meanings, base, rows, calls, messages, agents, requests, from, to,
+    session: data.session, meanings: data.meanings, base, rows, calls, messages, agents, requests: inTime, tables: { calls, messages, requests }, from, to,
     slices: data.slices.map(([start, end, part]) => ({ start, end, part: names[part] })),
-    phases: data.phases.map(([call, start, end, phase]) => ({ call: calls[call], start, end, phase })),
+    phases: calls.flatMap((call) => call.phases?.map(([start, end, phase]) => ({ call, start, end, phase })) ?? []),
     peak: requests.reduce((most, { context }) => Math.max(most, context), 0),
     window: contextWindow(data.session.dialect, requests),
   };
 }
 
-// Clients that do not name the request of a call: a request belongs to the first call after the request before it.
-function placeRequests(requests, calls) {
+// Set fields that depend on other rows. A row that is shown already is replaced if one of them changes.
+function setDerived(list, fields) {
+  const entries = Object.entries(fields);
+  for (let n = 0; n < list.length; n += 1) {
+    const row = list[n];
+    if (entries.every(([name, values]) => row[name] === values[n])) continue;
+    const target = row.index === undefined ? row : (list[n] = { ...row });
+    for (const [name, values] of entries) target[name] = values[n];
+  }
+}
+
+// The request of each call, on the first call of each request only.
+function requestsOfCalls(requests, calls, order) {
+  const found = Array(calls.length).fill(null);
+  const byId = new Map(requests.map((request) => [request.id, request]));
+  let last = null;
+  for (const code of order) {
+    if (code % 3) continue;
+    const call = calls[code / 3];
+    const request = call.batch === null ? null : byId.get(call.batch) ?? null;
+    if (request !== last) found[call.n] = request;
+    last = request ?? last;
+  }
+  // Clients that do not name the request of a call: a request belongs to the first call after the request before it.
   const named = new Set(calls.map(({ batch }) => batch));
   const byAgent = new Map();
   for (const request of requests) {
     if (named.has(request.id)) continue;
     if (!byAgent.has(request.agent)) byAgent.set(request.agent, { next: 0, calls: calls.filter(({ agent, requested }) => agent === request.agent && requested !== null).sort((a, b) => a.requested - b.requested) });
     const line = byAgent.get(request.agent);
-    if (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.calls[line.next].request ??= request;
+    if (line.next < line.calls.length && line.calls[line.next].requested <= request.at) found[line.calls[line.next].n] ??= request;
     while (line.next < line.calls.length && line.calls[line.next].requested <= request.at) line.next += 1;
   }
+  return found;
 }
 
-// Set `overlap` of calls of one agent that ran at the same time, to an object with their number.
-function groupOverlaps(calls) {
+// How many calls of the same agent ran at the same time as each call, itself included.
+function countTogether(calls) {
+  const groups = Array(calls.length).fill(null);
   const last = new Map();
   for (const call of calls.filter(({ at, end }) => at !== null && end !== null).sort((one, other) => one.at - other.at)) {
     let group = last.get(call.agent);
     if (!group || call.at >= group.end) last.set(call.agent, group = { end: call.end, count: 0 });
     group.end = Math.max(group.end, call.end);
     group.count += 1;
-    call.overlap = group;
+    groups[call.n] = group;
   }
+  return groups.map((group) => group?.count ?? 0);
 }
 
 // The tokens that fit: 200,000 for Claude models unless a request had more; unknown (null) for others.
@@ -144,11 +184,11 @@ export function buildItems(model, passes, { unfold, opened }) {
   for (let n = 0; n < shown.length; n += 1) {
     const row = shown[n];
     if (row.agent === 0 && row.kind !== "agent") {
-      if (latest !== null && row.at !== null && row.at - latest > GAP) items.push({ type: "mark", key: `g${row.index}`, row, mark: "gap", ms: row.at - latest });
-      if (row.branch === "abandoned" && !abandoned) items.push({ type: "mark", key: `b${row.index}`, row, mark: "rewind" });
+      if (latest !== null && row.at !== null && row.at - latest > GAP) items.push({ type: "mark", key: `g${row.key}`, row, mark: "gap", ms: row.at - latest });
+      if (row.branch === "abandoned" && !abandoned) items.push({ type: "mark", key: `b${row.key}`, row, mark: "rewind" });
       abandoned = row.branch === "abandoned";
       if (row.kind === "call" && row.session) {
-        if (session !== null && row.session !== session) items.push({ type: "mark", key: `r${row.index}`, row, mark: "resume", session: row.session });
+        if (session !== null && row.session !== session) items.push({ type: "mark", key: `r${row.key}`, row, mark: "resume", session: row.session });
         session = row.session;
       }
       if (row.at !== null) latest = Math.max(latest ?? row.at, row.end ?? row.at);
@@ -157,13 +197,13 @@ export function buildItems(model, passes, { unfold, opened }) {
     if (row.kind === "call" && !unfold) while (n + count < shown.length && isEqual(row, shown[n + count])) count += 1;
     if (count >= LEAST_EQUAL) {
       const rows = shown.slice(n, n + count);
-      const open = opened.has(row.index);
-      items.push({ type: "fold", key: `f${row.index}`, row, rows, open });
-      if (open) for (const one of rows) items.push({ type: "row", key: one.index, row: one, inside: true });
+      const open = opened.has(row.key);
+      items.push({ type: "fold", key: `f${row.key}`, row, rows, open });
+      if (open) for (const one of rows) items.push({ type: "row", key: one.key, row: one, inside: true });
       for (const one of rows) if (one.agent === 0 && one.at !== null) latest = Math.max(latest ?? one.at, one.end ?? one.at);
       n += count - 1;
     } else {
-      items.push({ type: "row", key: row.index, row });
+      items.push({ type: "row", key: row.key, row });
     }
   }
   return { items, shown };

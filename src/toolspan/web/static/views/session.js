@@ -2,13 +2,14 @@
 // Query: call, line, of (the selected place), state, tool, agent, find (filters), range, zoom (milliseconds after the
 // start), text (none, line, full), thinking, closed (subagents), idle (show idle time as long as it was), unfold.
 import { Component, html, useCallback, useEffect, useMemo, useRef, useState } from "../lib.js";
-import { get, onLive, useApi } from "../api.js";
+import { get, useApi } from "../api.js";
 import { Badge, Facts, StateBadge, STATES, clientName, usageTokens } from "../components/badges.js";
 import { baseName, clock, cost, dateTime, duration, firstLine, number, parseTime, plural, short, shortId, words } from "../components/format.js";
 import { Answer, Empty, Loading } from "../components/messages.js";
 import { markHits } from "../components/hits.js";
 import { Markdown } from "../components/rich.js";
-import { FLAGS, WRONG, buildItems, buildModel, hiddenAgents, isResume, makeFilter, makeScale, matchCalls, overlaps, rowAtLine } from "../components/timeline-model.js";
+import { FLAGS, WRONG, buildItems, hiddenAgents, isResume, makeFilter, makeScale, matchCalls, overlaps, rowAtLine } from "../components/timeline-model.js";
+import { useTimeline } from "../components/timeline-data.js";
 import { VirtualList } from "../components/virtual-list.js";
 import { Waterfall } from "../components/waterfall.js";
 import { useKeys } from "../keys.js";
@@ -28,45 +29,21 @@ const interval = (text) => {
 const intervalText = (pair) => (pair ? `${Math.round(pair[0])}~${Math.max(Math.round(pair[1]), Math.round(pair[0]) + 1)}` : null);
 
 export default function Session({ params, query, setQuery, setTitle }) {
-  const path = `session/${encodeURIComponent(params.id)}/timeline`;
-  const answer = useApi(path);
+  const answer = useTimeline(params.id);
+  const model = answer.data;
   const [slow, setSlow] = useState(false); // then tell at least what is loading
   useEffect(() => {
     const timer = setTimeout(() => setSlow(true), 500);
     return () => clearTimeout(timer);
   }, []);
-  const known = useApi(slow && !answer.data ? "sessions" : null).data?.find(({ id }) => id === params.id);
-  useFollow(params.id, answer);
-  const info = answer.data?.session;
+  const known = useApi(slow && !model ? "sessions" : null).data?.find(({ id }) => id === params.id);
+  const info = model?.session;
   const about = firstLine(info?.title || info?.first_prompt || known?.title || known?.first_prompt) || params.id;
   useEffect(() => setTitle(about), [about]);
-  const model = useMemo(() => (answer.data ? buildModel(answer.data) : null), [answer.data]);
   if (!answer.error && !model) {
     return html`<section class="page"><div class="head"><h1>${about}</h1></div><${Loading} what=${known ? plural(known.calls, "call") : "the session"} /></section>`;
   }
   return html`<${Answer} of=${answer} what="the session">${() => html`<${SessionPage} key=${params.id} id=${params.id} model=${model} about=${about} query=${query} setQuery=${setQuery} />`}<//>`;
-}
-
-// Ask again when a running session changes, but not more often than the answer takes ten times over.
-function useFollow(id, answer) {
-  const last = useRef({ asked: Date.now(), took: 0, timer: 0 });
-  useEffect(() => { if (!answer.loading) last.current.took = Date.now() - last.current.asked; }, [answer.loading]);
-  useEffect(() => {
-    const state = last.current;
-    const stop = onLive((sessions) => {
-      if (!sessions.some((row) => row.id === id) || state.timer) return;
-      state.timer = setTimeout(() => {
-        state.timer = 0;
-        state.asked = Date.now();
-        answer.reload();
-      }, Math.max(0, state.asked + 10 * state.took - Date.now()));
-    }, { skipFirst: true });
-    return () => {
-      stop();
-      clearTimeout(state.timer);
-      state.timer = 0;
-    };
-  }, [id]);
 }
 
 function SessionPage({ id, model, about, query, setQuery }) {
@@ -157,7 +134,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
   const heightOf = useMemo(() => (item) => (item.type === "row" && item.row.kind === "message" && text === "full" ? Math.min(TEXT_ROW, 40 + item.row.text.length / 4) : ROW), [text]);
   const draw = useCallback((item) => html`<${Item} item=${item} session=${id} model=${model} full=${text === "full"} selected=${item.row === selected && item.type === "row"}
     closed=${item.row.kind === "agent" && closed.has(item.row.n)} onSelect=${select} onToggle=${toggle}
-    onFold=${(row) => setOpened((old) => { const next = new Set(old); if (!next.delete(row.index)) next.add(row.index); return next; })} />`, [id, model, text, selected, closed, select, toggle]);
+    onFold=${(row) => setOpened((old) => { const next = new Set(old); if (!next.delete(row.key)) next.add(row.key); return next; })} />`, [id, model, text, selected, closed, select, toggle]);
 
   return html`<section class=${`page fill session${query.call ? " with-panel" : ""}`}>
     <${Head} id=${id} model=${model} about=${about} query=${query} setQuery=${setQuery} />
@@ -176,7 +153,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
 
 function Head({ id, model, about, query, setQuery }) {
   const info = model.session;
-  const usage = useApi("usage", { by: "session", session: id });
+  const usage = useApi("usage", { by: "session", session: id }, { live: true });
   const used = usage.data?.find(({ session }) => session === id);
   const spent = used?.cost_usd;
   const chosen = list(query.state);
@@ -253,10 +230,13 @@ function RangeBar({ model, range, query, setQuery }) {
     <span class="buttons"><button type="button" class="small" onClick=${() => setQuery({ zoom: query.range })}>Zoom to it</button><button type="button" class="small" onClick=${() => setQuery({ range: null })}>Clear</button></span></div>`;
 }
 
-// perf: while scrolling, only items that come into view are drawn.
+// perf: while scrolling, only items that come into view are drawn, and while the session grows, only those that changed.
 class Item extends Component {
   shouldComponentUpdate(next) {
-    return ["item", "full", "selected", "closed", "model"].some((name) => next[name] !== this.props[name]);
+    const { item, model } = this.props;
+    return ["full", "selected", "closed"].some((name) => next[name] !== this.props[name])
+      || ["type", "row", "inside", "open", "ms"].some((name) => next.item[name] !== item[name]) || next.item.rows?.some((row, n) => row !== item.rows?.[n])
+      || next.item.rows?.length !== item.rows?.length || next.model.base !== model.base || next.model.window !== model.window;
   }
 
   render(props) {
@@ -283,7 +263,7 @@ function CallRow({ row, item, session, model, selected, onSelect }) {
     <${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><${StateBadge} state=${row.state} text=${false} />
     <b class="tool">${row.tool}</b><span class="mono about">${row.target || row.id}</span>
     ${wrong && row.message ? html`<span class="why tone-${STATES[row.state]?.[1] ?? "muted"}">${row.error ? words(row.error) : words(row.state)}: ${row.message}</span>` : null}
-    ${row.overlap?.count > 1 ? html`<${Badge} title=${`${row.overlap.count} calls ran at the same time`}>∥ ${row.overlap.count}<//>` : null}
+    ${row.together > 1 ? html`<${Badge} title=${`${row.together} calls ran at the same time`}>∥ ${row.together}<//>` : null}
     ${FLAGS.map((flag, n) => (row.flags & (1 << n) ? html`<${Badge} key=${flag}>${flag}<//>` : null))}
     <span class="context faint" title=${row.request ? `request: ${number(row.request.context)} tokens of context, ${number(row.request.output)} out, ${number(row.request.read)} from the cache` : ""}>${row.request ? `${short(row.request.context)}${share}` : ""}</span>
     <span class="took">${duration(row.took)}</span></a>`;
@@ -296,7 +276,7 @@ function MessageRow({ row, session, model, full, selected, onSelect }) {
   const [open, setOpen] = useState(false);
   const [whole, setWhole] = useState(null);
   const shown = full || open || (selected && row.text.length > 60);
-  const load = () => get(`session/${encodeURIComponent(session)}/timeline`, { message: row.n }).then(({ text }) => setWhole(text), (error) => setWhole(`${row.text}\n\n${error.message}`));
+  const load = () => get(`session/${encodeURIComponent(session)}/timeline`, { message: row.line, part: row.part, file: row.file }).then(({ text }) => setWhole(text), (error) => setWhole(`${row.text}\n\n${error.message}`));
   const classes = `item message voice-${row.voice}${row.opens ? " opens" : ""}${row.branch === "abandoned" ? " abandoned" : ""}${selected ? " current" : ""}`;
   if (!shown) {
     return html`<div class=${classes}><button type="button" class="bare" aria-expanded="false" onClick=${() => { setOpen(true); onSelect(row); }}>

@@ -1,0 +1,49 @@
+// The timeline of a session, kept up to date while it grows: only what changed is asked for and built again.
+import { useEffect, useState } from "../lib.js";
+import { get, onChanged } from "../api.js";
+import { applyChanges, buildModel } from "./timeline-model.js";
+
+const PAUSE_FACTOR = 3; // after an answer, wait this many times as long as it took
+const MAX_PAUSE = 15_000;
+
+// A hook: { data, error }, where data is the model of timeline-model.js.
+export function useTimeline(id) {
+  const [state, setState] = useState({ data: undefined, error: null });
+  useEffect(() => {
+    const controller = new AbortController();
+    let [data, model, timer, loading, stale, next] = [null, undefined, 0, false, false, 0];
+    const load = async () => {
+      const started = performance.now();
+      [loading, stale, timer] = [true, false, 0];
+      try {
+        const answer = await get(`session/${encodeURIComponent(id)}/timeline`, data ? { after: data.version } : {}, { signal: controller.signal });
+        const changed = "after" in answer ? applyChanges(data, answer) : null;
+        if (!("after" in answer)) model = buildModel(data = answer);
+        else model = changed ? buildModel(data, model, changed) : { ...model, session: data.session };
+        setState({ data: model, error: null });
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        if (!model || error.status === 404) setState({ data: model, error }); // else the next change asks again
+      }
+      loading = false;
+      next = performance.now() + Math.min(MAX_PAUSE, PAUSE_FACTOR * (performance.now() - started));
+      if (stale) loadLater();
+    };
+    const loadLater = () => {
+      stale = true;
+      if (!document.hidden && !loading) timer ||= setTimeout(load, Math.max(0, next - performance.now()));
+    };
+    const show = () => { if (stale) loadLater(); };
+    setState({ data: undefined, error: null });
+    load();
+    const stop = onChanged((ids) => { if ([id, ...(model?.session.session_ids ?? [])].some((name) => ids.includes(name))) loadLater(); });
+    document.addEventListener("visibilitychange", show);
+    return () => {
+      stop();
+      controller.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", show);
+    };
+  }, [id]);
+  return state;
+}
