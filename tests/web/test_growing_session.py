@@ -1,9 +1,8 @@
-"""The timeline of a session that grows: its changes give the numbers of the commands, and only they are sent and drawn."""
+"""The timeline of a session that grows has the numbers of the commands; only changes are sent and drawn."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def apply_changes(data: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any
     if "after" not in answer:
         return answer
     assert answer["after"] == data["version"]
-    result = {**data, **{key: answer[key] for key in ("version", "session", "base", "agents") if key in answer}}
+    result = data | {key: answer[key] for key in ("version", "session", "base", "agents") if key in answer}
     if "order" not in answer:
         return result
     result["names"] = data["names"] + answer["names"]
@@ -268,7 +267,7 @@ def test_a_replaced_file_is_read_anew(growing: Growing, page: Page, way: str) ->
     if way == "replaced":
         draft = growing.file.with_suffix(".new")
         draft.write_bytes(data)
-        os.replace(draft, growing.file)
+        draft.replace(growing.file)
     else:
         growing.file.write_bytes(data)
 

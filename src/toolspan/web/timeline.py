@@ -153,8 +153,11 @@ class SessionTimeline:
             try:
                 if reader is None:
                     self._readers[path], growth = open_file(path, _find_evidence)
-                elif (growth := reader.poll_growth()) is None:
-                    return False
+                else:
+                    changed = reader.poll_growth()
+                    if changed is None:
+                        return False
+                    growth = changed
             except (SourceError, OSError) as error:
                 if reader is not None:
                     return False
