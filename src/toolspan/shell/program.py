@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from toolspan.shell.table import Arguments, read_arguments
+from toolspan.shell.arguments import Arguments, read_arguments
 from toolspan.shell.words import Redirect, ShellWord
 
 

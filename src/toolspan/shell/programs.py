@@ -353,6 +353,8 @@ class _ProgramFinder:
         elif body.type == "command":
             self._collect_command(body, builder)
         elif syntax.ends_in_command(body):
+            if len(redirects) > 1 and redirects[-1].type == "heredoc_redirect":
+                self.unclear.append("A here-document after another redirect")
             program_count = len(self.programs)
             self._visit_statement(body)
             if len(self.programs) > program_count:

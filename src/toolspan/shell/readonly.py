@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from toolspan.shell.arguments import read_arguments
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs, find_simple_commands
-from toolspan.shell.table import read_arguments
 from toolspan.shell.words import Redirect, ShellWord
 
 

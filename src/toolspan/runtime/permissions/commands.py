@@ -32,8 +32,9 @@ from toolspan.runtime.permissions.program_use import (
     values_taken_for_files,
 )
 from toolspan.runtime.permissions.rule import Rule
+from toolspan.shell.arguments import Arguments, read_arguments
 from toolspan.shell.program import LinePrograms, Program, program_basename
-from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
+from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord
 from toolspan.shell.wrappers import expand_wrappers, is_unclear_wrapper, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
@@ -351,7 +352,7 @@ class _CommandChecker:
         return True
 
     def _note_relative_reads(self, program: Program, words: Sequence[ShellWord]) -> None:
-        if any(word.text[:1] not in ("/", "~", "$") for word in words):
+        if any(not word.text.startswith(("/", "~", "$HOME")) for word in words):
             self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:

@@ -9,8 +9,9 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from toolspan.shell.arguments import Arguments
 from toolspan.shell.program import LinePrograms, Program
-from toolspan.shell.table import Arguments, ProgramSpec
+from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
 from toolspan.shell.wrappers import is_plainly_wrapped
 
@@ -42,7 +43,7 @@ def exceeds_rule(program: Program) -> bool:
             return program.arguments.unknown is not None
         case "set":
             return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
-        case "find" if _GLOB.search(program.arguments.unknown or ""):
+        case "find" if re.search(r"[*?\[\]]", program.arguments.unknown or ""):
             return True
         case "awk" | "find" | "gawk" | "mawk":  # a file name may be an action
             return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
