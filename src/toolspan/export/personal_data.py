@@ -161,6 +161,7 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
     (PersonalHint.NETWORK, re.compile(r"\.(?<=[0-9a-f]{4}\.)[0-9a-f]{4}\.[0-9a-f]{4}")),
     (PersonalHint.PLACE, re.compile(r"°")),
     (PersonalHint.PLACE, re.compile(r"/@-?\d")),
+    (PersonalHint.FIELD, re.compile(r"\.\d{3,}°?,")),
     (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)(?:[1-79]|[1-7]\d{1,3})(?!\S)")),
     (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)[1-9]\d{0,3}[-/.]\d")),
     (PersonalHint.NUMBER, re.compile(r"756\.\d{4}\.\d{4}")),
@@ -179,7 +180,7 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
     ),
 )
 _STREET_HINTS = (
-    "avenue", r"road\b", "boulevard", r"lane\b", "terrace", r"drive\b", r"court\b", r"ave\b", "blvd", r"str\.", "allee", "platz",  # noqa: E501
+    "avenue", r"road\b", "boulevard", r"lane\b", "terrace", r"drive\b", r"court\b", r"ave\b(?<![a-z]ave)", "blvd", r"str\.", "allee", "platz",  # noqa: E501
     r"weg\b", "gasse",
 )  # fmt: skip
 HINT_PATTERNS = tuple(pattern for _, pattern in _HINTS)
@@ -335,7 +336,7 @@ def find_personal_data(line: str, hints: int) -> Iterator[SecretMatch]:
     for form in _FORMS:
         if form.hint & hints:
             yield from _find_form(form, line)
-    if hints & PersonalHint.FIELD:
+    if hints & (PersonalHint.FIELD | PersonalHint.NUMBER):
         yield from find_labelled(line)
     if hints & PersonalHint.NUMBER:
         for match in _IBAN.finditer(line):

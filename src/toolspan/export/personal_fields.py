@@ -160,8 +160,9 @@ _LABELS = {
 _NUMBER_WORDS = frozenset({"number", "numbers", "nummer", "num", "nr", "no", "id", "code", "value"})
 _COMMON_WORDS = frozenset(
     {"first", "last", "full", "given", "family", "middle", "legal", "contact", "billing", "shipping", "home",
-     "number", "card", "code", "account", "street", "line", "to", "at", "location", "position", "center", "query",
-     "q", "ll", "destination", "origin", "address", "place", "send", "live", "lives"}
+     "number", "card", "code", "account", "street", "line", "to", "at", "address", "place", "send", "live", "lives",
+     "call", "text", "ring", "next", "point", "post", "policy", "security", "sort", "credit", "security", "of", "me", "on",
+     "us", "no", "id", "nr", "name", "holder", "member", "record", "reg", "group"}
 )  # fmt: skip
 """Words of labels that are too frequent to look at every line with them."""
 _WORD = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+(?:'s)?")
@@ -201,27 +202,21 @@ def _value_of(text: str) -> _Value | None:
 
 
 def label_hints() -> Iterator[str]:
-    """Yield patterns for words in lower case, of which one matches in every label."""
-    for label in itertools.chain.from_iterable(labels.split(",") for labels in _LABELS.values()):
+    """Yield patterns for words in lower case, of which one matches in every label.
+
+    Coordinates and the phone numbers of a sentence ("call me at …") are hinted at by their form instead.
+    """
+    labels = [labels.split(",") for value, labels in _LABELS.items() if value is not _COORDINATES]
+    for label in itertools.chain.from_iterable(labels):
         words = label.split()
-        longest = max(words, key=len)
-        if longest not in _COMMON_WORDS:
-            yield re.escape(longest) + ("" if len(longest) > 4 else rf"(?<![^\W_]{re.escape(longest)})(?![^\W_])")
+        rare = max((word for word in words if word not in _COMMON_WORDS), key=len, default="")
+        if len(rare) > 2:
+            yield re.escape(rare) + ("" if len(rare) > 4 else rf"(?<![^\W_]{re.escape(rare)})(?![^\W_])")
         if len(words) > 1:
             yield "[_-]?".join(map(re.escape, words))
-        elif longest in _COMMON_WORDS or len(longest) <= 4:
-            yield rf"{re.escape(longest)}(?=[\"']?[:=])"
-    yield from (
-        r"address(?![a-z])",
-        "street(?![a-z])",
-        "location",
-        "position",
-        "coordinate",
-        "name:",
-        "code:",
-        "number:",
-        "card:",
-    )
+        elif len(rare) <= 4:
+            yield rf"{re.escape(words[0])}(?=[\"']?[:=])"
+    yield from (r"address(?![a-z])", "street(?![a-z])", "name:", "code:", "number:", "card:")
 
 
 def find_labelled(line: str) -> Iterator[SecretMatch]:

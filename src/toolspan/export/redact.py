@@ -112,7 +112,7 @@ _USER_HINTS = (
     "su\\b",
     "r[w-][xst-][r-]",
 )
-_USER_HINT = re.compile("|".join(("home", "users", *_USER_HINTS)))
+_USER_HINT = join_hints(_USER_HINTS)
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
@@ -132,6 +132,8 @@ class _WordHints(NamedTuple):
     personal: int
     has_home: bool
     """The word may contain a home folder."""
+    has_user: bool
+    """The word may be a part of a field with the name of a user."""
     has_name: bool
     """The word may contain a part of a known name."""
 
@@ -286,11 +288,12 @@ class SecretRedactor:
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
         secrets, personal, key_rules = SecretHint.NONE, PersonalHint.NONE, dict[KeyRule, None]()
-        has_home = has_name = False
+        has_home = has_user = has_name = False
         for hints in word_hints:
             secrets |= hints.secrets.secrets
             personal |= hints.personal
             has_home |= hints.has_home
+            has_user |= hints.has_user
             has_name |= hints.has_name
             if hints.secrets.key_rules:
                 key_rules |= dict.fromkeys(hints.secrets.key_rules)
@@ -311,11 +314,11 @@ class SecretRedactor:
             ):
                 self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
-        for match in _USER_FIELD.finditer(line) if has_home else ():
+        for match in _USER_FIELD.finditer(line) if has_user else ():
             group = match.lastgroup or ""
             if match[group].lower() not in _GENERIC_USER_NAMES and not match[group].startswith("_"):
                 yield SecretMatch(*match.span(group), "user", "user-field")
-        if has_home or has_name:
+        if has_home or has_user or has_name:
             low = line.lower() if len(line.lower()) == len(line) else line
             for pattern in _patterns_of(self._name_placeholders, low):
                 yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))
@@ -508,7 +511,13 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 def _word_hints(word: str, low: str, *, has_name: bool) -> _WordHints | None:
     """Return what may be found in a line with this word, or None if its rules match nothing."""
-    hints = _WordHints(hints_in(word), personal_hints(word), bool(_USER_HINT.search(low)), has_name)
+    hints = _WordHints(
+        hints_in(word),
+        personal_hints(word),
+        has_home="home" in low or "users" in low,
+        has_user=bool(_USER_HINT.search(low)),
+        has_name=has_name,
+    )
     return hints if any(hints.secrets) or any(hints[1:]) else None
 
 
