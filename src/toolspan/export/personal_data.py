@@ -153,7 +153,7 @@ class PersonalHint:
     PLACE = 32
 
 
-_HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
+FORM_HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
     (PersonalHint.MAIL, re.compile(r"@(?<=[\w%+.-]@)\w")),
     (PersonalHint.MAIL, re.compile(r"%40(?<=[\w.-]%40)\w")),
     (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
@@ -183,9 +183,8 @@ _STREET_HINTS = (
     "avenue", r"road\b", "boulevard", r"lane\b", "terrace", r"drive\b", r"court\b", r"ave\b(?<![a-z]ave)", "blvd", r"str\.", "allee", "platz",  # noqa: E501
     r"weg\b", "gasse",
 )  # fmt: skip
-HINT_PATTERNS = tuple(pattern for _, pattern in _HINTS)
 FIELD_HINTS = (*label_hints(), *_STREET_HINTS, r"user\.name", r"pan\b")
-"""Patterns of which at least one matches in every word for which `personal_hints` returns anything."""
+"""Patterns of which at least one matches in every word with a label."""
 
 
 @cache
@@ -193,13 +192,9 @@ def _field_hints() -> re.Pattern[str]:
     return join_hints(FIELD_HINTS)
 
 
-def personal_hints(word: str) -> int:
-    """Return the bits of `PersonalHint` for a word."""
-    hints = PersonalHint.NONE
-    low = f"\n{word.lower()}"
-    for hint, pattern in _HINTS:
-        if pattern.search(low):
-            hints |= hint
+def personal_hints(word: str, low: str, forms: int) -> int:
+    """Return the bits of `PersonalHint` for a word in which the patterns with the bits `forms` match."""
+    hints = forms
     if _field_hints().search(low):
         hints |= PersonalHint.FIELD
     if hints & PersonalHint.NETWORK and not any(

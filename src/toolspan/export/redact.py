@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.export.personal_data import FIELD_HINTS, HINT_PATTERNS, PersonalHint, find_personal_data, personal_hints
+from toolspan.export.personal_data import FIELD_HINTS, FORM_HINTS, PersonalHint, find_personal_data, personal_hints
 from toolspan.export.personal_fields import find_personal_value, has_personal_values
 from toolspan.export.records import CallRecord, ExportRecord
 from toolspan.types.named_secrets import find_named_values, table_cells
@@ -113,6 +113,8 @@ _USER_HINTS = (
     "r[w-][xst-][r-]",
 )
 _USER_HINT = join_hints(_USER_HINTS)
+_EDGES = "\"'`*[],.;!?}"
+"""Characters around a word that no rule needs, so that `word`, `"word"` and `word.` are judged once."""
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
@@ -239,7 +241,7 @@ class SecretRedactor:
         return self._replace_findings(text, findings) if findings else (text, ())
 
     def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
-        words = set(block.split())
+        words = set((block.replace("→", " ") if "→" in block else block).split())  # the arrow follows line numbers
         words -= self._harmless_words
         suspicious = self._suspicious_among(words) if words else {}
         hints_by_line: dict[tuple[int, int], list[_WordHints]] = {}
@@ -260,30 +262,41 @@ class SecretRedactor:
         redacted export takes several times as long.
         """
         suspicious = {word: hints for word in words if (hints := self._suspicious_words.get(word))}
-        new_words = list(words.difference(suspicious))
-        if not new_words:
+        raw_words: dict[str, list[str]] = {}
+        for word in words.difference(suspicious):
+            bare = word.strip(_EDGES)
+            is_plain = bare[-1:].isalpha() and "$" not in bare  # the dot may belong to a hash
+            raw_words.setdefault(bare if is_plain else word, []).append(word)
+        for word in self._harmless_words.intersection(raw_words):
+            self._harmless_words.update(raw_words.pop(word))
+        if not raw_words:
             return suspicious
-        joined = "\n".join(new_words)
+        joined = "\n".join(raw_words)
         named = set(_matching_lines(_patterns_of(self._name_hints, joined.lower()), joined.lower()))
         if "\\" in joined:
             joined = _ESCAPED_LINE_END.sub(" ", joined)
         low_words = joined.lower()
-        matched = set(_matching_lines(_hint_patterns(), f"\n{low_words}\n"))
-        long_words = "\n".join(word for word in low_words.split("\n") if len(word) >= 16)
-        matched.update(_matching_lines(_long_hint_patterns(), long_words))
+        matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
+        for hint, pattern in FORM_HINTS:
+            for low in _matching_lines((pattern,), f"\n{low_words}\n"):
+                matched[low] = matched.get(low, PersonalHint.NONE) | hint
+        long_words = "\n".join([low for low in low_words.split("\n") if len(low) >= 16])
+        for low in _matching_lines(_long_hint_patterns(), long_words) if long_words else ():
+            matched.setdefault(low, PersonalHint.NONE)
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
-        for word, text, low in zip(new_words, joined.split("\n"), low_words.split("\n"), strict=True):
-            has_name = bool(named) and word.lower() in named
-            hints = _word_hints(text, low, has_name=has_name) if has_name or low in matched else None
+        for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
+            has_name = bool(named) and bare.lower() in named
+            hints = _word_hints(text, low, matched.get(low, 0), has_name) if has_name or low in matched else None
             if hints:
-                suspicious[word] = hints
-            if len(word) <= _MAX_WORD_CHARS:
+                suspicious |= dict.fromkeys(raw, hints)
+            if len(bare) <= _MAX_WORD_CHARS:
                 if hints:
-                    self._suspicious_words[word] = hints
+                    self._suspicious_words |= dict.fromkeys(raw, hints)
                 else:
-                    self._harmless_words.add(word)
+                    self._harmless_words.add(bare)
+                    self._harmless_words.update(raw)
         return suspicious
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
@@ -397,8 +410,11 @@ class SecretRedactor:
             self._name_placeholders.setdefault(encoded, placeholder)
         new |= {re.sub(r"[^0-9a-z]", "-", name) for name in new}
         hints = {name.replace("-", " ").split()[0] for name in new if _stands_alone(name)}
-        self._name_hints |= hints
         self._known_texts.clear()
+        hints -= self._name_hints
+        self._name_hints |= hints
+        if not hints:
+            return
         for known in (self._harmless_words, self._suspicious_words):  # judge the words with these names again
             words = "\n".join(known)
             low = words.lower()
@@ -509,11 +525,11 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
-def _word_hints(word: str, low: str, *, has_name: bool) -> _WordHints | None:
+def _word_hints(word: str, low: str, forms: int, has_name: bool) -> _WordHints | None:
     """Return what may be found in a line with this word, or None if its rules match nothing."""
     hints = _WordHints(
         hints_in(word),
-        personal_hints(word),
+        personal_hints(word, low, forms),
         has_home="home" in low or "users" in low,
         has_user=bool(_USER_HINT.search(low)),
         has_name=has_name,
@@ -544,8 +560,8 @@ def _name_pattern(name: str) -> re.Pattern[str]:
 
 
 @cache
-def _hint_patterns() -> tuple[re.Pattern[str], ...]:
-    return (join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS, *_USER_HINTS)), *HINT_PATTERNS)
+def _word_pattern() -> re.Pattern[str]:
+    return join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS, *_USER_HINTS))
 
 
 @cache
