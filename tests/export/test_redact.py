@@ -432,7 +432,7 @@ def test_harmless_text_stays(text: str) -> None:
 
 @requirement("export.redact")
 def test_a_line_that_resembles_the_head_of_a_table_is_judged_in_linear_time() -> None:
-    text = ", ".join(["name of a column"] * 20) + "!\nnext"
+    text = "column      ," * 20 + "!\nnext"
 
     assert SecretRedactor().redact_text(text) == text
 

@@ -161,7 +161,7 @@ _NUMBER_WORDS = frozenset({"number", "numbers", "nummer", "num", "nr", "no", "id
 _COMMON_WORDS = frozenset(
     {"first", "last", "full", "given", "family", "middle", "legal", "contact", "billing", "shipping", "home",
      "number", "card", "code", "account", "street", "line", "to", "at", "address", "place", "send", "live", "lives",
-     "call", "text", "ring", "next", "point", "post", "policy", "security", "sort", "credit", "security", "of", "me", "on",
+     "call", "text", "ring", "next", "point", "post", "policy", "security", "sort", "credit", "of", "me", "on",
      "us", "no", "id", "nr", "name", "holder", "member", "record", "reg", "group"}
 )  # fmt: skip
 """Words of labels that are too frequent to look at every line with them."""

@@ -276,19 +276,14 @@ class SecretRedactor:
         if "\\" in joined:
             joined = _ESCAPED_LINE_END.sub(" ", joined)
         low_words = joined.lower()
-        matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
-        for hint, pattern in FORM_HINTS:
-            for low in _matching_lines((pattern,), f"\n{low_words}\n"):
-                matched[low] = matched.get(low, PersonalHint.NONE) | hint
-        long_words = "\n".join([low for low in low_words.split("\n") if len(low) >= 16])
-        for low in _matching_lines(_long_hint_patterns(), long_words) if long_words else ():
-            matched.setdefault(low, PersonalHint.NONE)
+        matched = _match_words(low_words)
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
         for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
             has_name = bool(named) and bare.lower() in named
-            hints = _word_hints(text, low, matched.get(low, 0), has_name) if has_name or low in matched else None
+            is_suspicious = has_name or low in matched
+            hints = _word_hints(text, low, matched.get(low, 0), has_name=has_name) if is_suspicious else None
             if hints:
                 suspicious |= dict.fromkeys(raw, hints)
             if len(bare) <= _MAX_WORD_CHARS:
@@ -525,7 +520,19 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
-def _word_hints(word: str, low: str, forms: int, has_name: bool) -> _WordHints | None:
+def _match_words(low_words: str) -> dict[str, int]:
+    """Return the lines with a hint, each of which is a word in lower case, with their bits of `PersonalHint`."""
+    matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
+    for hint, pattern in FORM_HINTS:
+        for word in _matching_lines((pattern,), f"\n{low_words}\n"):
+            matched[word] = matched.get(word, PersonalHint.NONE) | hint
+    long_words = "\n".join([word for word in low_words.split("\n") if len(word) >= 16])
+    for word in _matching_lines(_long_hint_patterns(), long_words) if long_words else ():
+        matched.setdefault(word, PersonalHint.NONE)
+    return matched
+
+
+def _word_hints(word: str, low: str, forms: int, *, has_name: bool) -> _WordHints | None:
     """Return what may be found in a line with this word, or None if its rules match nothing."""
     hints = _WordHints(
         hints_in(word),

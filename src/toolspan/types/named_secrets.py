@@ -24,9 +24,9 @@ _ENTITY = r"&(?:quot|apos|#34|#39);(?P<entity>[^&\n]*)&"
 _BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
 _VALUE = rf"(?:(?:[NbBu](?=[\"']))?(?:{_NESTED}|{_QUOTED})|{_ENTITY}|{_BARE})"
 _CORES = (  # perf: each begins with a letter, so that a search skips the places with others
-    "passw(?:or)?d", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "mot de passe", "senha", "wachtwoord",
-    "lösenord", "salasana", "parola", "hasło", "пароль", "密码", "密碼", "パスワード", "비밀번호", "pass", "pwd",
-    r"pw(?=\W)", r"psk(?=\W)", r"pat(?=\W)", "requirepass", "masterauth",
+    "passw(?:or)?d", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "mot de passe", "senha",
+    "wachtwoord", "lösenord", "salasana", "parola", "hasło", "пароль", "密码", "密碼", "パスワード", "비밀번호",
+    "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)", r"pat(?=\W)", "requirepass", "masterauth",
     r"unseal key \d+", "secret access key", "secret phrase", "secret", "security token", "credential", "creds",
     "api key", "access key", "account key", "private key", "encryption key", "license key",
     "auth token", "access token", "api token", "refresh token", "bearer token", "bot token",
