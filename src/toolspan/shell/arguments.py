@@ -112,7 +112,17 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
         unknown = reader.find_rejected()
     if unknown is None:
         unknown = _find_misread(arguments, hides_patterns=spec.literals or not spec.globs)
+    if unknown is None and spec.operands == "ps*":
+        unknown = _find_environment_letter(arguments)
     return reader.result(unknown)
+
+
+def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
+    """Return an argument of `ps` that the client takes for `e` without a dash, which prints environments."""
+    for word in arguments if any(word.text[:1] != "-" for word in arguments) else ():
+        if word.has_expansion or ("e" in word.text and word.text[:2] != "--"):
+            return word.text
+    return None
 
 
 def _find_misread(arguments: Sequence[ShellWord], *, hides_patterns: bool) -> str | None:
@@ -154,7 +164,7 @@ _TEXT_FORMS = {
     "format": re.compile(r"\+.*", re.DOTALL),
     "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
     "name": re.compile(r"[A-Za-z][\w.+-]*"),
-    "topic": re.compile(r"(?!\.)[^/~]+"),
+    "topic": re.compile(r"(?!\.)[^/~\\]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
 _VALUE_FORMS = {

@@ -198,6 +198,8 @@ class _ProgramFinder:
             self.uncertainties.append("a command's name is filled in by the shell")
         if program.name in syntax.RESERVED_WORDS:
             self.uncertainties.append(f"{program.name} stands where a command should")
+        if syntax.RESERVED_START.match(program.text):
+            self.unclear.append("A keyword that a quote continues")
         self.programs.append(program)
 
     def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:

@@ -29,6 +29,7 @@ RESERVED_WORDS = frozenset({
     "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
 })  # fmt: skip
+RESERVED_START = re.compile(r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)['\"\\]")
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
 REDIRECT_AT_END = re.compile(r"""(?:>|(?<!<)<)&?[ \t]*(?:'[^']*'|"[^"]*"|[^\s;|&<>()])+[ \t]*\Z""")
@@ -74,6 +75,7 @@ QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
@@ -115,6 +117,8 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         yield "A blank after a backslash"
     if source[-1:] == "$" and source[-2:-1] != "\\":
         yield "A dollar sign alone"
+    if "\\" in source and ESCAPED_BRACE.search(QUOTED_STRING.sub("", source)):
+        yield "An escaped brace after a brace"
     unquoted = QUOTED_PART.sub("", source) if "{" in source else ""
     if "{" in unquoted and ("," in unquoted or ".." in unquoted):
         yield "A brace pattern"
