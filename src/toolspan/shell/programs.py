@@ -299,6 +299,8 @@ class _ProgramFinder:
             builder.variables.append("")
             builder.values.append(syntax.UNKNOWN_WORD)
             return
+        if matched[0][-2] == "+":
+            self.unclear.append("A value that is added to a variable")
         builder.variables.append(matched[1])
         builder.values.append(self._parse_value(node, self._start(node) + matched.end()))
 

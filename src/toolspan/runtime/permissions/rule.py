@@ -88,12 +88,12 @@ def matches_wildcard(text: str, pattern: str) -> bool:
 def matches_command(text: str, pattern: str, *, granting: bool = False) -> bool:
     """Return whether a command matches a pattern. `git *` and `git:*` also match `git`, but not `github`.
 
-    In a rule that allows, `g* *` does not match `git`.
+    In a rule that allows, `g* *` does not match `git`, and a star before `:*` stands for itself.
     """
     if not pattern.endswith((":*", " *")):
         return matches_wildcard(text, pattern)
     head = pattern[:-2]
-    if "*" not in head:
+    if "*" not in head or (granting and pattern[-2] == ":"):
         return text.startswith(head) and text[len(head) : len(head) + 1] in ("", " ")
     return matches_wildcard(text, head + " *") or (not granting and matches_wildcard(text, head))
 
