@@ -2,7 +2,7 @@
 //
 // facets: [{ key, title, values(row) -> [string], label?(value) }]. A row passes if, for each facet with a choice, one of
 // its values (never "") is chosen. Counts are of the rows that pass all other facets.
-import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { Component, html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { number } from "./format.js";
 
 const MAX_SHOWN = 200;
@@ -62,24 +62,40 @@ function Facet({ facet, rows, facets, query, setQuery }) {
   </details>`;
 }
 
-// perf: values are counted and drawn only while the menu is open.
+// perf: values are counted and drawn only while the menu is open, and not again when one of them is chosen.
 function Menu({ facet, rows, facets, query, setQuery, values, label }) {
   const [words, setWords] = useState("");
-  const counts = useMemo(() => {
-    const map = new Map(values.map((value) => [value, 0]));
-    for (const row of filterRows(rows, facets, query, facet.key)) {
-      for (const value of new Set(facet.values(row))) map.set(value, (map.get(value) ?? 0) + 1);
+  const others = facets.filter(({ key }) => key !== facet.key);
+  const counted = useMemo(() => {
+    const map = new Map();
+    for (const row of filterRows(rows, others, query)) {
+      const own = facet.values(row);
+      for (const value of own.length > 1 ? new Set(own) : own) map.set(value, (map.get(value) ?? 0) + 1);
     }
     const place = facet.order ? ([value]) => facet.order.indexOf(value) : ([, count]) => -count;
     return [...map].sort((one, other) => place(one) - place(other));
-  }, [rows, choiceKey(facets, query)]);
+  }, [rows, choiceKey(others, query)]);
+  const missing = values.filter((value) => !counted.some(([name]) => name === value));
+  const counts = missing.length ? [...counted, ...missing.map((value) => [value, 0])] : counted;
   const shown = counts.filter(([value]) => `${label(value)} ${value}`.toLowerCase().includes(words.toLowerCase()));
   const toggle = (value) => setQuery({ [facet.key]: values.includes(value) ? values.filter((one) => one !== value) : [...values, value] });
   return html`<div class="menu">
     ${counts.length > SEARCH_FROM ? html`<input type="search" aria-label=${`Find in ${facet.title}`} placeholder="Find" value=${words} onInput=${(event) => setWords(event.target.value)} />` : null}
-    ${shown.slice(0, MAX_SHOWN).map(([value, count]) => html`<label key=${value} title=${value}>
-      <input type="checkbox" checked=${values.includes(value)} onChange=${() => toggle(value)} />
-      <span>${label(value)}</span><span class="count">${number(count)}</span></label>`)}
+    ${shown.slice(0, MAX_SHOWN).map(([value, count]) => html`<${Choice} key=${value} value=${value} count=${count} text=${label(value)} checked=${values.includes(value)} onChange=${toggle} />`)}
     ${shown.length > MAX_SHOWN ? html`<p class="faint">${number(shown.length - MAX_SHOWN)} more; type to find them</p>` : null}
   </div>`;
+}
+
+class Choice extends Component {
+  shouldComponentUpdate(next) {
+    const same = next.value === this.props.value && next.count === this.props.count && next.checked === this.props.checked;
+    this.toggle = next.onChange; // knows the latest choices
+    return !same;
+  }
+
+  render({ value, count, text, checked, onChange }) {
+    this.toggle = onChange;
+    return html`<label title=${value}><input type="checkbox" checked=${checked} onChange=${() => this.toggle(value)} />
+      <span>${text}</span><span class="count">${number(count)}</span></label>`;
+  }
 }

@@ -1,6 +1,7 @@
 // Values as text. Everything returns a string; nothing returns markup.
 
 const numberFormat = new Intl.NumberFormat("en");
+const costFormat = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const dayFormat = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
 const clockFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
@@ -17,7 +18,7 @@ export function short(value) {
 
 export const bytes = (value) => (value >= 1000 ? `${short(value)}B` : `${value} B`);
 
-export const cost = (usd) => (usd === null || usd === undefined ? "" : `$${usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`);
+export const cost = (usd) => (usd === null || usd === undefined ? "" : `$${costFormat.format(usd)}`);
 
 // Milliseconds as 320ms, 4.2s, 3m 05s, 2h 10m, 3d 4h
 export function duration(ms) {

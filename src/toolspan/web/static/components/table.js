@@ -14,6 +14,7 @@ import { navigate } from "../router.js";
 const STEP = 4; // perf: the drawn window moves by this many rows, so that most frames of a scroll draw nothing
 const OVERSCAN = 3 * STEP;
 const HEAD = 33;
+const DRAW_REST_MS = 60;
 
 export function sortRows(rows, columns, sort) {
   const descending = sort?.startsWith("-");
@@ -51,6 +52,7 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
   const rowHeight = small ? 56 : wideHeight;
   const columns = useMemo(() => (small ? [{ key: "row", cell: phone }] : allColumns.filter(({ hide }) => !HIDDEN[width].includes(hide))), [width, small, allColumns]);
   const [range, setRange] = useState([0, 40]);
+  const view = useRef({ top: 0, height: 0 });
   const slotCount = useRef(0);
   const [cursor, setCursor] = useState(-1);
   const sorted = useMemo(() => sortRows(rows, allColumns, sort), [rows, allColumns, sort]);
@@ -62,6 +64,7 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
     let frame = 0;
     const measure = () => {
       frame = 0;
+      view.current = { top: element.scrollTop, height };
       const first = Math.max(0, (Math.floor(element.scrollTop / rowHeight / STEP) * STEP) - OVERSCAN);
       const last = (Math.ceil((element.scrollTop + height) / rowHeight / STEP) * STEP) + OVERSCAN;
       setRange((old) => {
@@ -116,6 +119,17 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
   slotCount.current = size;
   const slots = [];
   for (let index = first; index < last; index += 1) slots[index % size] = index;
+  // perf: when a filter or an order changes the rows, those above and below the view are drawn a moment later.
+  const drawn = useRef(sorted);
+  const [, redraw] = useState(0);
+  const isNew = drawn.current !== sorted && view.current.top + view.current.height <= sorted.length * rowHeight;
+  const isHeld = (index) => isNew && ((index + 2) * rowHeight < view.current.top || (index - 1) * rowHeight > view.current.top + view.current.height);
+  useEffect(() => {
+    drawn.current = sorted;
+    if (!isNew) return undefined;
+    const timer = setTimeout(() => redraw((n) => n + 1), DRAW_REST_MS);
+    return () => clearTimeout(timer);
+  }, [sorted]);
   const tracks = columns.map((column) => column.width ?? "minmax(0, 1fr)").join(" ");
 
   return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label} style=${{ maxHeight: `${HEAD + sorted.length * rowHeight + 2}px` }}>
@@ -123,7 +137,7 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
       <thead role="rowgroup"><tr role="row" aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
       <tbody role="rowgroup" style=${{ height: `${sorted.length * rowHeight}px` }}>
         ${slots.map((index, slot) => { const row = sorted[index]; return html`<${Row} key=${slot} row=${row} columns=${columns} index=${index} top=${index * rowHeight}
-          current=${index === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`; })}
+          held=${isHeld(index)} current=${index === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`; })}
       </tbody>
     </table>
   </div>`;
@@ -134,10 +148,13 @@ const className = (column) => (column.align === "right" ? "right" : undefined);
 // perf: a row has a fixed place and size, so that only rows that come into view are laid out and painted.
 class Row extends Component {
   shouldComponentUpdate(next) {
-    return ["row", "columns", "top", "current", "className"].some((name) => next[name] !== this.props[name]);
+    if (next.held) return false;
+    const shown = this.shown; // not the last props, which may have been held
+    return ["row", "columns", "top", "current", "className"].some((name) => next[name] !== shown[name]);
   }
 
-  render({ row, columns, index, top, current, className: names, onClick }) {
+  render(props) {
+    const { row, columns, index, top, current, className: names, onClick } = this.shown = props;
     return html`<tr role="row" aria-rowindex=${index + 2} class=${`${current ? "current " : ""}${names}`} style=${{ transform: `translateY(${top}px)` }} onClick=${onClick && ((event) => onClick(event, row))}>
       ${columns.map((column) => html`<td role="cell" key=${column.key} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`;
   }
