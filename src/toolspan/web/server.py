@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _FIRST_PORT = 8787
 _PORTS_TRIED = 100
 _STOP_SECONDS = 1
+_FIRST_DATA = {
+    "overview": ("/api/stats?by=hour", "/api/usage?by=day"), "sessions": ("/api/sessions", "/api/usage?by=session"),
+}  # fmt: skip
+"""perf: data that a view asks for at once; the browser loads it while it loads the view's modules."""
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
@@ -132,9 +136,10 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": f"no route {request.url.path}"}, 404)
         view = request.url.path.split("/")[1] or "overview"  # the page's router shows it; named here to load it sooner
-        view = view if f"views/{view}.js" in files.names else ""
         static = f"/static/{files.find_version()}"
-        return HTMLResponse(template.render(page_token=own.page_token, static=static, view=view))
+        modules = files.find_imports("app.js", f"views/{view}.js")
+        data = _FIRST_DATA.get(view, ()) if "q" not in request.query_params else ()
+        return HTMLResponse(template.render(page_token=own.page_token, static=static, modules=modules, data=data))
 
     async def make_token(_: Request) -> Response:
         return JSONResponse({"token": own.make_token()})

@@ -32,14 +32,28 @@ const COLUMNS = [
   { key: "state", title: "State", width: "9rem", cell: (row) => html`<${StateBadge} state=${row.state} />`, value: (row) => row.state },
   { key: "tool", title: "Tool", width: "10rem", cell: (row) => html`<b title=${row.tool}>${row.tool ?? "?"}</b>`, value: (row) => row.tool },
   { key: "about", title: "About", cell: (row) => html`<a class="mono" href=${callHref(row)} title=${row.failed ? row.message : undefined}>${subject(row)}</a>`, value: (row) => row.target },
-  { key: "message", title: "Error", width: "25%", hide: "narrow", cell: (row) => (row.failed ? html`<span class="tone-bad" title=${row.message}>${firstLine(row.error_text || row.message) || words(row.error_kind)}</span>` : ""), value: (row) => (row.failed ? row.error_text || row.message : null) },
+  { key: "message", title: "Error", width: "25%", hide: "narrow", cell: (row) => (row.failed ? html`<span class="tone-bad" title=${row.message}>${row.error}</span>` : ""), value: (row) => (row.failed ? row.error_text || row.message : null) },
   { key: "took", title: "Took", hint: "From the request to the result, which may include waiting for permission", width: "6rem", align: "right", cell: (row) => duration(row.duration_ms), value: (row) => row.duration_ms },
   { key: "session", title: "Session", width: "13%", hide: "narrow", cell: (row) => html`<a href=${href("/session/:id", { id: row.session }, { call: row.id })}>${row.title || shortId(row.session)}</a>`, value: (row) => row.title },
 ];
 
-const phoneRow = (row) => html`<a class="mono" href=${callHref(row)}><b>${row.tool ?? "?"}</b> ${subject(row)}</a>
+const errorText = (row) => firstLine(row.error_text || row.message) || words(row.error_kind);
+
+// The text that most failed rows have, if at least two have it, and whether all of them do.
+function commonText(rows) {
+  const counts = new Map();
+  for (const { error } of rows) counts.set(error, (counts.get(error) ?? 0) + 1);
+  const [text, count] = [...counts].reduce((most, entry) => (entry[1] > most[1] ? entry : most), ["", 1]);
+  return { text, isOnly: count === rows.length };
+}
+
+// In a group of errors, what most rows would repeat is shown once, above them.
+const columnsWithout = (common) => (common.isOnly ? COLUMNS.filter(({ key }) => key !== "message") : COLUMNS.map((column) => (column.key !== "message" ? column
+  : { ...column, cell: (row) => (row.error === common.text ? html`<span class="faint">as above</span>` : column.cell(row)) })));
+
+const phoneRow = (row, common) => html`<a class="mono" href=${callHref(row)}><b>${row.tool ?? "?"}</b> ${subject(row)}</a>
   <${Facts} className="faint" items=${[html`<${StateBadge} state=${row.state} />`, dateTime(row.start), duration(row.duration_ms),
-    row.failed && html`<span class="tone-bad">${firstLine(row.error_text || row.message, 60) || words(row.error_kind)}</span>`]} />`;
+    row.failed && row.error !== common?.text && html`<span class="tone-bad">${row.error.slice(0, 60)}</span>`]} />`;
 
 // A table of the calls that the query selects, with filters. `group` lists the calls of one group of errors.
 export function CallList({ query, setQuery, group, children }) {
@@ -50,23 +64,25 @@ export function CallList({ query, setQuery, group, children }) {
   const rows = useMemo(() => (answer.data ?? []).map((row, n) => {
     const session = names.get(row.session);
     return {
-      ...row, n, start: parseTime(row.requested ?? row.finished), failed: isFailed(row) || Boolean(group), server: serverOf(row.tool),
+      ...row, n, error: errorText(row), start: parseTime(row.requested ?? row.finished), failed: isFailed(row) || Boolean(group), server: serverOf(row.tool),
       title: firstLine(session?.title || session?.first_prompt, 120), project: session?.project,
     };
   }), [answer.data, names, group]);
   const shown = useMemo(() => filterRows(rows, FACETS, query), [rows, choiceKey(FACETS, query)]);
+  const common = useMemo(() => (group && rows.length > 1 ? commonText(rows) : null), [group, rows]);
+  const columns = useMemo(() => (common?.text ? columnsWithout(common) : COLUMNS), [common]);
   const calls = shown.filter(({ state }) => state !== "orphan_result");
   const total = calls.reduce((sum, row) => sum + (row.duration_ms ?? 0), 0);
   return html`<${Answer} of=${answer} what="calls">${() => html`
-    ${children?.({ shown, rows })}
+    ${children?.({ shown, common: common?.text ?? "" })}
     ${children ? null : html`<div class="head"><h1>Calls</h1><${Facts} items=${[
       html`<span data-test="calls">${plural(calls.length, "call")}</span>`,
       html`<span data-test="failed" class=${calls.some(({ failed }) => failed) ? "tone-bad" : ""}>${number(calls.filter(({ failed }) => failed).length)} failed</span>`,
       total > 0 && html`<span title="The sum over all calls: time in which several ran counts several times, waiting for permission counts, too">${duration(total)} in calls</span>`,
     ]} /></div>`}
     <${Facets} rows=${rows} facets=${FACETS} query=${query} setQuery=${setQuery}><${PeriodFilter} query=${query} setQuery=${setQuery} /><${SessionMark} query=${query} setQuery=${setQuery} names=${names} /><//>
-    ${shown.length ? html`<${Table} label="Calls" rows=${shown} columns=${COLUMNS} sort=${query.sort ?? "-time"} onSort=${(sort) => setQuery({ sort })}
-        rowKey=${(row) => row.n} rowHref=${callHref} rowHeight=${30} phone=${phoneRow} />` : html`<${Empty}>${answer.warnings[0] ?? "No call matches these filters."}<//>`}`}<//>`;
+    ${shown.length ? html`<${Table} label="Calls" rows=${shown} columns=${columns} sort=${query.sort ?? "-time"} onSort=${(sort) => setQuery({ sort })}
+        rowKey=${(row) => row.n} rowHref=${callHref} rowHeight=${30} phone=${(row) => phoneRow(row, common)} />` : html`<${Empty}>${answer.warnings[0] ?? "No call matches these filters."}<//>`}`}<//>`;
 }
 
 function SessionMark({ query, setQuery, names }) {

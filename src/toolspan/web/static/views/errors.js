@@ -125,7 +125,7 @@ function Group({ group, query, setQuery, mark, warning }) {
   });
   const bars = useMemo(() => dayBars(group), [group]);
   const fixed = group.mark?.status === "fixed";
-  return html`<section class="page fill errors one"><${CallList} query=${query} setQuery=${setQuery} group=${group.id}>${({ shown }) => html`
+  return html`<section class="page fill errors one"><${CallList} query=${query} setQuery=${setQuery} group=${group.id}>${({ shown, common }) => html`
     <p class="crumbs"><a href=${href("/errors", {}, { since: query.since, until: query.until })}>← All errors</a></p>
     <div class="head"><h1>${group.who}: ${words(group.kind)}</h1><${Marks} row=${group} />
       <span class="actions">
@@ -135,6 +135,7 @@ function Group({ group, query, setQuery, mark, warning }) {
       </span></div>
     ${warning}
     ${group.text ? html`<p class="mono message">${firstLine(group.text, 400)}</p>` : null}
+    ${common && common !== firstLine(group.text) && common !== words(group.kind) ? html`<p class="mono message" data-test="common">${common}</p>` : null}
     <div class="about">
       <div class="card"><dl>
         <div><dt>Calls</dt><dd><b data-test="group-count">${number(group.count)}</b>${shown.length !== group.count ? html` <span class="faint">${number(shown.length)} shown</span>` : null}</dd></div>

@@ -35,7 +35,7 @@ export default function Overview({ query, setQuery, setTitle }) {
   const stats = useApi(period ? "stats" : null, filter, { live: true });
   const time = useApi(period ? "time" : null, { ...filter, limit: 1 }, { live: true });
   const errors = useApi(period ? "errors" : null, { fields: "id,kind,tool,program,text,per_day,count,cause" }, { live: true });
-  const latest = useApi(period ? "sessions" : null, { sort: "-ended", limit: LATEST }, { live: true });
+  const latest = useApi("sessions", { sort: "-ended", limit: LATEST }, { live: true });
   const spent = useMemo(() => (usage.data && period ? usage.data.map((row) => ({ ...row, start: parseDay(row.period) }))
     .filter(({ start }) => start >= period.since && start < period.until) : null), [usage.data, period]);
 

@@ -43,6 +43,7 @@ const columnsWith = (mark) => [
   { key: "client", title: "Client", width: "7rem", hide: "narrow", cell: (row) => clientName(row.dialect), value: (row) => row.dialect },
   { key: "ended", title: "Last active", width: "7.5rem", newest: true, cell: (row) => html`<span title=${dateTime(row.end)}>${ago(row.end)}</span>`, value: (row) => row.end?.getTime() },
   { key: "duration", title: "Duration", hint: "From the first to the last record, idle time included", width: "6.5rem", align: "right", hide: "phone", cell: (row) => duration(row.lasted), value: (row) => row.lasted },
+  { key: "active", title: "Active", hint: "Time used by the model, tools, permission and hooks, as in toolspan time: without idle time and gaps", width: "6rem", align: "right", hide: "narrow", cell: (row) => duration(row.active), value: (row) => row.active },
   { key: "calls", title: "Calls", width: "5rem", align: "right", cell: (row) => number(row.calls), value: (row) => row.calls },
   { key: "wrong", title: "Failed", hint: "Calls that did not succeed: failed, denied, cancelled, interrupted and the like", width: "5rem", align: "right", cell: (row) => (row.wrong ? html`<a class="tone-bad" href=${href("/calls", {}, { session: row.id, failed: "yes" })}>${number(row.wrong)}</a>` : html`<span class="faint">0</span>`), value: (row) => row.wrong },
   { key: "agents", title: "Agents", width: "5rem", align: "right", hide: "narrow", cell: (row) => (row.agents ? number(row.agents) : ""), value: (row) => row.agents },
@@ -63,9 +64,10 @@ export default function Sessions({ query, setQuery, setTitle }) {
 function useSessions() {
   const sessions = useApi("sessions", {}, { live: true });
   const usage = useApi("usage", { by: "session" }, { live: true });
+  const time = useApi(usage.loading ? null : "time", { limit: 1, fields: "by_session" }, { live: true }); // the slowest last
   const [live, setLive] = useState([]);
   useEffect(() => onLive(setLive), []);
-  const rows = useMemo(() => (sessions.data ? join(sessions.data, usage.data ?? [], live) : []), [sessions.data, usage.data, live]);
+  const rows = useMemo(() => (sessions.data ? join(sessions.data, usage.data ?? [], time.data?.by_session ?? [], live) : []), [sessions.data, usage.data, time.data, live]);
   return { sessions, usage, rows };
 }
 
@@ -101,8 +103,11 @@ function List({ query, setQuery }) {
 
 const sum = (rows, key) => rows.reduce((total, row) => total + (row[key] ?? 0), 0);
 
-function join(sessions, usage, live) {
+const activeTime = ({ wall_ms, idle_ms, nothing_recorded_ms }) => wall_ms - idle_ms - nothing_recorded_ms;
+
+function join(sessions, usage, times, live) {
   const used = new Map(usage.map((row) => [row.session, row]));
+  const active = new Map(times.map((row) => [row.id, activeTime(row.split)]));
   const status = new Map(live.map((row) => [row.id, row]));
   return sessions.map((row) => {
     const [start, end] = [parseTime(row.started ?? row.ended), parseTime(row.ended ?? row.started)];
@@ -110,6 +115,7 @@ function join(sessions, usage, live) {
       ...row, start, end,
       about: firstLine(row.title || row.first_prompt),
       lasted: row.started && row.ended ? end - start : null,
+      active: active.get(row.id) ?? null,
       total: used.has(row.id) ? usageTokens(used.get(row.id)) : null,
       cost: used.get(row.id)?.cost_usd ?? null,
       live: status.get(row.id) ?? null,
