@@ -2,9 +2,10 @@
 
 Needs an archive of transcripts and Chromium with its driver, and for the comparison the peers' prefix (see
 `peers.py`). Adds short sessions until the archive has `--sessions` of them, and one session with `--calls` calls; small
-numbers make a quick run. With `--scratch`, the archive and what the servers keep about it are used again. Prints
-Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed. All times are
-measured inside the page. Start at `main`.
+numbers make a quick run. A session of `--growing` MB grows by 10 calls at a time. With `--scratch`, the archive and
+what the servers keep about it are used again. Prints Markdown tables, and all numbers with `--json`; with `--enforce`,
+exits with code 1 if a target is missed. All times are measured inside the page, but for the CPU time of servers. Start
+at `main`.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from peers import AGENTSVIEW, environment
+from peers import AGENTSVIEW
 from promises import Target, machine, missed, ratio_target, table, target_table, write_json
 from toolspan.testing import TranscriptBuilder
+from ui_servers import cpu_of, memory_of, serve_agentsview, serve_toolspan
 
 LONG_SESSION = "00000000-1111-4222-8333-444444444444"
-START_SECONDS = 900
-"""How long a server may take for its first reading of the archive."""
+GROWING_SESSION = "00000000-1111-4222-8333-555555555555"
+GROWTHS = 10
+GROWTH_CALLS = 10
 PAGE_SECONDS = 120
 SCROLL_MS = 2000
 IDLE_SECONDS = 10
@@ -166,6 +167,8 @@ class Measured:
     idle_cpu: float | None = None
     """Milliseconds of CPU in ten seconds, with a page open."""
     numbers: dict[str, list[float]] = field(default_factory=dict)
+    growth: dict[str, float] = field(default_factory=dict)
+    """Numbers of the session that grows."""
     notes: list[str] = field(default_factory=list)
 
     def add(self, what: str, value: float | None) -> None:
@@ -222,89 +225,6 @@ def _link(source: str, target: str) -> None:
 
 
 # The servers
-
-
-@contextlib.contextmanager
-def serve_toolspan(projects: Path, scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
-    """Run `toolspan ui` and yield its process, its address and its start time."""
-    program = Path(sys.executable).with_name("toolspan")
-    env = {**environment(scratch), "XDG_CACHE_HOME": str(scratch / "cache"), "XDG_RUNTIME_DIR": str(scratch / "run")}
-    started = time.monotonic()
-    command = [str(program), "ui", str(projects.parent), "--json", "--no-open", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=env)
-    try:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        yield process, url, time.monotonic() - started
-    finally:
-        _stop(process)
-
-
-@contextlib.contextmanager
-def serve_agentsview(
-    program: Path, projects: Path, scratch: Path
-) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
-    """Run `agentsview serve` and yield it when it answers."""
-    data = scratch / "data"
-    data.mkdir(exist_ok=True)
-    env = {
-        **environment(scratch), "AGENTSVIEW_DATA_DIR": str(data), "AGENTSVIEW_NO_DAEMON": "1",
-        "AGENTSVIEW_TELEMETRY_ENABLED": "0", "AGENTSVIEW_DISABLE_UPDATE_CHECK": "1", "AGENTSVIEW_NO_BROWSER": "1",
-        "DO_NOT_TRACK": "1", "CLAUDE_PROJECTS_DIR": str(projects),
-    }  # fmt: skip
-    port = _free_port()
-    log = scratch / "agentsview.log"
-    started = time.monotonic()
-    with log.open("wb") as stream:
-        command = [str(program), "serve", "--no-browser", "--port", str(port)]
-        process = subprocess.Popen(command, env=env, stdout=stream, stderr=subprocess.STDOUT)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while b"listening at" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(log.read_text(errors="replace")[-400:])
-            time.sleep(0.2)
-        yield process, f"http://127.0.0.1:{port}/", time.monotonic() - started
-    finally:
-        _stop(process)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def memory_of(process: subprocess.Popen[bytes]) -> float:
-    """Return the memory of a server and its children in MB; shared pages count once."""
-    main = psutil.Process(process.pid)
-    total = 0
-    for one in (main, *main.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            total += getattr(one.memory_full_info(), "pss", one.memory_info().rss)
-    return total / 1e6
-
-
-def cpu_of(process: subprocess.Popen[bytes]) -> float:
-    """Return the CPU seconds that a server and its children have used."""
-    main = psutil.Process(process.pid)
-    total = 0.0
-    for one in (main, *main.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            total += sum(one.cpu_times()[:4])
-    return total
 
 
 def _idle_cpu(process: subprocess.Popen[bytes]) -> float:
@@ -409,6 +329,77 @@ def run_contestant(
     return result
 
 
+# A session that grows
+
+
+def add_calls(builder: TranscriptBuilder, count: int, lines: int) -> None:
+    """Add calls of Read, each with a result of some lines."""
+    for number in range(count):
+        call = builder.call("Read", {"file_path": f"/home/user/grow/file{number % 997}.py"}, after_ms=1500)
+        builder.result(call, f"{number} some words of a file\n" * lines, is_error=number % 50 == 49, after_ms=300)
+
+
+def measure_growth(result: Measured, scratch: Path, megabytes: int) -> None:
+    """Let a session grow: CPU time of the server and bytes sent, for the first answer and for each growth.
+
+    First the timeline is asked for alone; then a page of the session is open, which asks for more.
+    """
+    print(f"{result.name}: growing session", file=sys.stderr, flush=True)
+    projects = scratch / "growing" / "projects"
+    file = projects / "-home-user-grow" / f"{GROWING_SESSION}.jsonl"
+    shutil.rmtree(projects, ignore_errors=True)
+    file.parent.mkdir(parents=True)
+    builder = TranscriptBuilder(session_id=GROWING_SESSION, cwd="/home/user/grow").prompt("A long day")
+    add_calls(builder, 10, 100)
+    add_calls(builder, megabytes * 1_000_000 * 10 // len(builder.data()), 100)
+    size = file.write_bytes(builder.data())
+
+    def grow() -> None:
+        nonlocal size
+        add_calls(builder, GROWTH_CALLS, 100)
+        data = builder.data()
+        with file.open("ab") as stream:
+            stream.write(data[size:])
+        size = len(data)
+
+    with serve_toolspan(projects, scratch) as (process, url, _), open_browser(scratch / "browser") as driver:
+        base, _, query = url.rstrip("/").partition("/?")
+
+        def ask(version: str) -> tuple[str, int]:
+            address = f"{base}/api/session/{GROWING_SESSION}/timeline?after={version}"
+            request = urllib.request.Request(address, headers={"Authorization": f"Bearer {query.partition('=')[2]}"})
+            with urllib.request.urlopen(request) as response:
+                body = response.read()
+            return json.loads(body)["version"], len(body)
+
+        used = cpu_of(process)
+        version, sent = ask("")
+        result.growth["first answer: CPU, ms"] = (cpu_of(process) - used) * 1000
+        result.growth["first answer: kB sent"] = sent / 1000
+        total, used = 0, cpu_of(process)
+        for _ in range(GROWTHS):
+            grow()
+            version, sent = ask(version)
+            total += sent
+        result.growth["growth: CPU, ms"] = (cpu_of(process) - used) * 1000 / GROWTHS
+        result.growth["growth: kB sent"] = total / 1000 / GROWTHS
+        driver.get(url)
+        open_view(driver, base, View("growing", f"/session/{GROWING_SESSION}", LIST))
+        _idle_cpu(process)
+        shown, used = "return document.querySelector('[data-test=calls]').innerText", cpu_of(process)
+        times = []
+        for _ in range(GROWTHS):
+            before, started = driver.execute_script(shown), time.monotonic()
+            grow()
+            while driver.execute_script(shown) == before and time.monotonic() < started + PAGE_SECONDS:
+                time.sleep(0.02)
+            times.append((time.monotonic() - started) * 1000)
+        result.growth["growth, page open: shown after, ms"] = statistics.median(times)
+        _idle_cpu(process)
+        result.growth["growth, page open: CPU of all answers, ms"] = (cpu_of(process) - used) * 1000 / GROWTHS
+        result.growth["server memory, MB"] = memory_of(process)
+
+
 # The report
 
 
@@ -426,6 +417,8 @@ def targets_of(ours: Measured, theirs: Measured | None) -> list[Target]:
     targets = [_limit_target(what, ours.median(what), limit, "ms") for what, limit in limits.items()]
     targets.append(_limit_target("server memory", ours.memory, 200, "MB"))
     targets.append(_limit_target("CPU of the idle server in 10 s", ours.idle_cpu, 10, "ms"))
+    first, growth = ours.growth.get("first answer: CPU, ms"), ours.growth.get("growth: CPU, ms")
+    targets.append(ratio_target("CPU of a growth against the first answer", 0.05, (growth, first), at_most=True))
     targets.append(_limit_target("start", ours.start and ours.start * 1000, 1000, "ms"))
     for view in ("sessions list", "long session"):
         what = f"{view}: scroll p99"
@@ -468,6 +461,10 @@ def report(contestants: Sequence[Measured], about: str) -> Iterator[str]:
     yield from table(
         ["ms, median (runs)", *(f"{contestant.name} {contestant.version}" for contestant in contestants)], rows
     )
+    for contestant in (contestant for contestant in contestants if contestant.growth):
+        yield ""
+        rows = [[name, f"{value:,.1f}"] for name, value in contestant.growth.items()]
+        yield from table([f"{contestant.name}: a session that grows by {GROWTH_CALLS} calls", "mean"], rows)
     for contestant in contestants:
         for note in dict.fromkeys(contestant.notes):
             yield f"\n{contestant.name}: {note}"
@@ -480,6 +477,7 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, help="prefix of the peers; without it, only toolspan is measured")
     parser.add_argument("--sessions", type=int, default=5000)
     parser.add_argument("--calls", type=int, default=50_000)
+    parser.add_argument("--growing", type=int, default=100, help="MB of the session that grows; 0 to leave it out")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scratch", type=Path, help="folder that is kept; default: a temporary one")
     parser.add_argument("--json", type=Path, help="also write all numbers to this file, or - for stdout")
@@ -504,6 +502,11 @@ def main() -> int:
                 arguments.runs, scratch / "ours",
             )
         ]  # fmt: skip
+        if arguments.growing:
+            try:
+                measure_growth(contestants[0], scratch / "ours", arguments.growing)
+            except Exception as problem:  # noqa: BLE001 - the other numbers are still reported
+                contestants[0].notes.append(f"growing session: {type(problem).__name__}: {str(problem)[:300]}")
         if arguments.peers is not None:
             program = AGENTSVIEW.program(arguments.peers.resolve())
             contestants.append(
@@ -525,6 +528,7 @@ def main() -> int:
                     "memory": contestant.memory,
                     "idle_cpu": contestant.idle_cpu,
                     "ms": contestant.numbers,
+                    "growth": contestant.growth,
                     "notes": contestant.notes,
                 }
                 for contestant in contestants

@@ -61,6 +61,7 @@ export function buildModel(data, old = null, changed = null) {
     return row;
   });
   agents.forEach((agent) => { agent.above = agent.parent === null ? (agent.n ? 0 : null) : calls[agent.parent].agent; });
+  const agentOrder = [agents[0], ...rows.filter(({ kind }) => kind === "agent")]; // as listed: parents first
   let [from, to] = [Infinity, -Infinity];
   for (const row of rows) {
     for (const time of [row.at, row.end, row.until]) {
@@ -69,7 +70,7 @@ export function buildModel(data, old = null, changed = null) {
   }
   if (from > to) [from, to] = [0, 0];
   return {
-    session: data.session, meanings: data.meanings, base, rows, calls, messages, agents, requests: inTime, tables: { calls, messages, requests }, from, to,
+    session: data.session, meanings: data.meanings, base, rows, calls, messages, agents, agentOrder, requests: inTime, tables: { calls, messages, requests }, from, to,
     slices: data.slices.map(([start, end, part]) => ({ start, end, part: names[part] })),
     phases: calls.flatMap((call) => call.phases?.map(([start, end, phase]) => ({ call, start, end, phase })) ?? []),
     peak: requests.reduce((most, { context }) => Math.max(most, context), 0),

@@ -188,7 +188,7 @@ function layOut(model, closed) {
   };
   if (model.slices.length) add("split", 12, { label: "used for" });
   if (model.requests.length) add("context", 26, { label: "context" });
-  const hidden = hiddenAgents(model.agents, closed);
+  const hidden = hiddenAgents(model.agentOrder, closed);
   const byAgent = model.agents.map(() => []);
   for (const call of model.calls) if (call.at !== null && call.lane !== null) byAgent[call.agent].push(call);
   const addAgent = (agent) => {
@@ -206,7 +206,7 @@ function layOut(model, closed) {
   }
   const background = model.calls.filter(({ until, at }) => until !== null && at !== null);
   if (background.length) add("background", 12, { background, label: "background" });
-  model.agents.slice(1).forEach(addAgent);
+  model.agentOrder.slice(1).forEach(addAgent);
   return Object.assign(tracks, { height: top + 4 });
 }
 

@@ -61,7 +61,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
   // perf: tested once for the list and the waterfall, which is drawn again only if a filter on calls changes
   const matches = useMemo(() => matchCalls(model, callFilter), [model, JSON.stringify([query.state, query.tool, query.find])]);
   const passes = useMemo(() => makeFilter({
-    ...callFilter, matches, agent: query.agent === undefined ? null : Number(query.agent), range, text, thinking: query.thinking === "1", hidden: hiddenAgents(model.agents, closed),
+    ...callFilter, matches, agent: query.agent === undefined ? null : Number(query.agent), range, text, thinking: query.thinking === "1", hidden: hiddenAgents(model.agentOrder, closed),
   }), [model, filterKey]);
   const { items, shown } = useMemo(() => buildItems(model, passes, { unfold: query.unfold === "1", opened }), [model, passes, query.unfold, opened]);
   const scale = useMemo(() => makeScale(model, query.idle !== "1"), [model, query.idle]);
@@ -206,7 +206,7 @@ function Tools({ model, query, setQuery, text, scale, zoom, zoomBy, shown, step 
   return html`<div class="tools" role="toolbar" aria-label="Session">
     <input type="search" aria-label="Find in this session" placeholder="Find in this session" value=${query.find ?? ""} onInput=${type} />
     ${option("Tool", "tool", [["", "All tools"], ...counts.map(([tool, count]) => [tool, `${tool} (${count})`])])}
-    ${model.agents.length > 1 ? option("Agent", "agent", [["", "All agents"], ...model.agents.map((agent) => [String(agent.n), agent.n ? `${agent.role ?? "subagent"} ${(agent.id ?? "").slice(0, 8)}` : "main"])]) : null}
+    ${model.agents.length > 1 ? option("Agent", "agent", [["", "All agents"], ...model.agentOrder.map((agent) => [String(agent.n), agent.n ? `${agent.role ?? "subagent"} ${(agent.id ?? "").slice(0, 8)}` : "main"])]) : null}
     ${option("Messages", "text", [["", "Short messages"], ["full", "Whole messages"], ["none", "Only prompts"]])}
     <label><input type="checkbox" checked=${query.thinking === "1"} onChange=${(event) => setQuery({ thinking: event.target.checked ? "1" : null })} /> thinking</label>
     ${scale.hasGaps || query.idle ? html`<label><input type="checkbox" checked=${query.idle === "1"} onChange=${(event) => setQuery({ idle: event.target.checked ? "1" : null })} /> idle time</label>` : null}
