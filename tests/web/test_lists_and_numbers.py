@@ -9,6 +9,7 @@ import pytest
 
 from tests.web.conftest import Browser, Server, command_rows, running
 from toolspan.reading import sample
+from toolspan.testing import TranscriptBuilder
 
 ENTER = "\ue007"
 FIRST, FORK = "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34", "d48e2a06-9f1b-4d77-8c35-b60a7f2e1c98"
@@ -154,6 +155,24 @@ def test_a_cause_is_muted_fixed_and_shown_again_and_a_broken_file_is_kept(browse
     browser.wait("document.querySelector('.warning').innerText.includes('muted.json cannot be used')")
     assert marks.read_text(encoding="utf-8") == "{"
     browser.problems()  # the refused change
+
+
+def test_a_text_that_the_calls_of_a_group_share_is_shown_once(tmp_path: Path, empty_browser: Browser) -> None:
+    rejection = "The user doesn't want to proceed with this tool use. STOP what you are doing and wait."
+    builder = TranscriptBuilder().prompt("Publish it")
+    for command in ("npm publish", "npm publish --tag next", "npm publish --dry-run"):
+        builder.result(builder.call("Bash", {"command": command}), rejection, is_error=True, after_ms=2000)
+    builder.write(tmp_path / "projects" / "-home-dev-project" / f"{builder.session_id}.jsonl")
+    with running(tmp_path / "ui", tmp_path / "projects") as server:
+        empty_browser.sign_in(server)
+        (group,) = (row for row in server.get("errors") if row["count"] == 3)
+        empty_browser.open(f"/errors?group={group['id']}", "tr.link")
+        assert len(empty_browser.texts("tr.link")) == 3
+        assert empty_browser.texts("main")[0].count("doesn't want to proceed") == 1
+        empty_browser.resize(390, 800)
+        empty_browser.wait("document.querySelector('table.small tr.link')")
+        assert empty_browser.texts("main")[0].count("doesn't want to proceed") == 1
+        assert empty_browser.problems() == []
 
 
 def test_a_mark_needs_the_token_of_the_page_and_a_known_status(tmp_path: Path) -> None:
