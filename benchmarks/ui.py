@@ -351,16 +351,15 @@ def measure_growth(result: Measured, scratch: Path, megabytes: int) -> None:
     file.parent.mkdir(parents=True)
     builder = TranscriptBuilder(session_id=GROWING_SESSION, cwd="/home/user/grow").prompt("A long day")
     add_calls(builder, 10, 100)
-    add_calls(builder, megabytes * 1_000_000 * 10 // len(builder.data()), 100)
-    size = file.write_bytes(builder.data())
+    add_calls(builder, megabytes * 1_000_000 * 10 // len(builder.data()) + 2 * GROWTHS * GROWTH_CALLS, 100)
+    lines = builder.data().splitlines(keepends=True)
+    size = 2 * GROWTH_CALLS  # a call and its result are two lines
+    later = [lines[at : at + size] for at in range(len(lines) - 2 * GROWTHS * size, len(lines), size)]
+    file.write_bytes(b"".join(lines[: len(lines) - 2 * GROWTHS * size]))
 
     def grow() -> None:
-        nonlocal size
-        add_calls(builder, GROWTH_CALLS, 100)
-        data = builder.data()
         with file.open("ab") as stream:
-            stream.write(data[size:])
-        size = len(data)
+            stream.writelines(later.pop(0))
 
     with serve_toolspan(projects, scratch) as (process, url, _), open_browser(scratch / "browser") as driver:
         base, _, query = url.rstrip("/").partition("/?")

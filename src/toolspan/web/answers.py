@@ -11,14 +11,15 @@ import contextlib
 import hashlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import config_dir
-from toolspan.formats.registry import parse_file_name
+from toolspan.formats.registry import format_of_path, parse_file_name
 from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import compute_file_stamp
 from toolspan.reading.discovery import default_roots, iter_transcripts
@@ -182,8 +183,7 @@ class Answers:
             else:
                 self._note_growing(path for _, path in changes)
                 self.change += 1
-                names = [parse_file_name(path) for _, path in changes]
-                sessions = frozenset(name.session_id or name.stem for name in names if name.role != "other")
+                sessions = frozenset(chain.from_iterable(_sessions_of(path) for _, path in changes))
                 self._changed_sessions.append((self.change, sessions))
                 self._busy_seconds = 0.0
                 await self._notify()
@@ -236,6 +236,19 @@ class Answers:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _sessions_of(path: str) -> Iterator[str]:
+    """Yield the ids of the sessions that a file belongs to: its own, and the one that started it as a subagent."""
+    name = parse_file_name(path)
+    if name.role == "session":
+        yield name.stem
+    if name.role != "other":
+        owner = name.session_id
+        with contextlib.suppress(SourceError, OSError):  # it may have been removed
+            owner = format_of_path(path).owning_session(Path(path), name)
+        if owner is not None:
+            yield owner
 
 
 def _listing_digest(roots: Sequence[Path]) -> str:

@@ -45,11 +45,11 @@ def answer(question: Question) -> list[bytes]:
         return [encode_json({"text": _read_message(files, options.get("file"), place)})]
     folder = default_folder()
     if folder is None or sum(file.size for file in files) < _MIN_CACHED_BYTES:
-        return [SessionTimeline(question.names, options.get("session")).encode_changes("")]
+        return [SessionTimeline(question.names, options.get("session"), files).encode_changes("")]
     uncached: list[bytes] = []
 
     def compute() -> bytes | None:
-        timeline = SessionTimeline(question.names, options.get("session"))
+        timeline = SessionTimeline(question.names, options.get("session"), files)
         data = timeline.encode_changes("")
         uncached.append(data)
         return None if timeline.is_running else data
@@ -96,13 +96,16 @@ class FileFacts(NamedTuple):
 class SessionTimeline:
     """The timeline of a session whose files may grow. Only new bytes are read."""
 
-    def __init__(self, names: Sequence[str], session: str | None) -> None:
+    def __init__(
+        self, names: Sequence[str], session: str | None, files: Sequence[TranscriptFile] | None = None
+    ) -> None:
+        """Read nothing yet. `files` are the session's, if they have been found."""
         self._names = names
         self._session = session
-        self._start_anew()
+        self._start_anew(files)
 
-    def _start_anew(self) -> None:
-        files = _find_files(self._names, self._session)
+    def _start_anew(self, files: Sequence[TranscriptFile] | None = None) -> None:
+        files = files or _find_files(self._names, self._session)
         self._paths = session_paths(files)
         self._has_copies = sum(file.name.role != "agent" for file in files) > 1
         self._readers: dict[Path, GrowingFile | WholeFile] = {}

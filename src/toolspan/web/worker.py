@@ -224,6 +224,7 @@ def _answer_versions(connection: socket.socket, question: Question) -> None:
         (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
         version = _receive(connection, length).decode()
         _send(connection, _collect_answer(run))
+        gc.freeze()  # perf: what is kept is not looked through again
 
 
 def _send(connection: socket.socket, answer: Answer) -> None:
