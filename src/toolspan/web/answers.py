@@ -47,6 +47,9 @@ class Answers:
         self.roots = tuple(roots)
         self.change = 0
         """The number of changes seen; an answer is valid for one value."""
+        self.file_changes = 0
+        """The number of times that files changed; answers may stay valid a little longer."""
+        self._is_outdated = False
         self._status_changes = 0
         self._address = address
         self.scratch = Path(address).parent
@@ -96,12 +99,10 @@ class Answers:
 
     async def _ask_kept_worker(self, key: tuple[Version, Question], question: Question, version: str) -> Answer:
         try:
+            if self.kept_workers.holds(question):  # it costs little
+                return await self.kept_workers.ask(question, version)
             async with self._limit:
-                started = time.monotonic()
-                try:
-                    return await self.kept_workers.ask(question, version)
-                finally:
-                    self._busy_seconds += time.monotonic() - started
+                return await self.kept_workers.ask(question, version)
         finally:
             self._asked.pop(key, None)
 
@@ -177,18 +178,33 @@ class Answers:
         statuses = config_dir() / "sessions"  # where Claude Code says what its processes do
         if statuses.is_dir():
             folders.append(statuses)
-        async for changes in awatch(*folders, step=50, debounce=400, rust_timeout=0, yield_on_timeout=False):
-            if all(Path(path).parent == statuses for _, path in changes):
-                self.count_status_change()
-            else:
+        counting: asyncio.Task[None] | None = None
+        try:
+            async for changes in awatch(*folders, step=50, debounce=400, rust_timeout=0, yield_on_timeout=False):
+                if all(Path(path).parent == statuses for _, path in changes):
+                    self.count_status_change()
+                    continue
                 self._note_growing(path for _, path in changes)
-                self.change += 1
+                self.file_changes += 1
                 sessions = frozenset(chain.from_iterable(_sessions_of(path) for _, path in changes))
-                self._changed_sessions.append((self.change, sessions))
-                self._busy_seconds = 0.0
+                self._changed_sessions.append((self.file_changes, sessions))
+                self._is_outdated = True
                 await self._notify()
-                await asyncio.sleep(0)  # the pages that wait for changes ask now
-                await self._rest()
+                if counting is None or counting.done():
+                    counting = asyncio.create_task(self._count_change())
+        finally:
+            if counting is not None:
+                counting.cancel()
+
+    async def _count_change(self) -> None:
+        """Make answers invalid, and again after a rest if files changed in the meantime."""
+        while self._is_outdated:
+            self._is_outdated = False
+            self.change += 1
+            self._busy_seconds = 0.0
+            await self._notify()
+            await asyncio.sleep(0)  # the pages that wait for changes ask now
+            await self._rest()
 
     async def _rest(self) -> None:
         """Let a change that takes long to answer be the last one for a while, so that the machine has rest."""
@@ -197,7 +213,7 @@ class Answers:
         await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
 
     def sessions_changed_since(self, change: int) -> list[str]:
-        """Return the ids of the sessions whose files changed after the first `change` changes, as far as remembered."""
+        """Return the ids of the sessions that changed after the first `change` of `file_changes`, if remembered."""
         return sorted({name for number, names in self._changed_sessions if number > change for name in names})
 
     def _note_growing(self, paths: Iterable[str]) -> None:

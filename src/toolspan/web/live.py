@@ -181,9 +181,9 @@ class Live:
                 return
 
     async def _send_changes(self, queue: asyncio.Queue[str | None]) -> None:
-        change = self._answers.change
-        while await self._answers.wait_for(lambda: self._answers.change != change):  # noqa: B023 - read at once
-            sessions, change = self._answers.sessions_changed_since(change), self._answers.change
+        change = self._answers.file_changes
+        while await self._answers.wait_for(lambda: self._answers.file_changes != change):  # noqa: B023 - read at once
+            sessions, change = self._answers.sessions_changed_since(change), self._answers.file_changes
             await queue.put(f"event: changed\ndata: {json.dumps(sessions)}\n\n")
 
     async def _send_sessions(self, queue: asyncio.Queue[str | None]) -> None:

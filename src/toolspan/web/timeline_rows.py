@@ -201,6 +201,8 @@ class TimelineRows:
             self._calls.take_changed(), self._messages.take_changed(), self._requests.take_changed(), keep, tail,
             slices_keep, name_count,
         )  # fmt: skip
+        if not self._log:  # there is no version before the first
+            change = change._replace(calls=set(), messages=set(), requests=set())
         self._log.append(change)
         if len(self._log) > _MAX_LOGGED:
             self._log[len(self._log) - _MAX_LOGGED - 1] = _NO_CHANGE  # free its memory; the version is forgotten
