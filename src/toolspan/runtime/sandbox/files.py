@@ -145,8 +145,9 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
             os.mkdir("hooks", dir_fd=git)
         with suppress(FileExistsError):
             os.close(os.open("config", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
-        missing += [path for path in _configured_hooks(project / ".git", project) if project in path.parents]
-        if _WORKTREE_CONFIG.search((project / ".git/config").read_text(encoding="utf-8")):
+        config = (project / ".git/config").read_text(encoding="utf-8")
+        missing += [path for path in _configured_hooks(config, project) if project in path.parents]
+        if _WORKTREE_CONFIG.search(config):
             with suppress(FileExistsError):
                 os.close(os.open("config.worktree", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
     for repository in _find_submodules(project / ".git"):
@@ -227,21 +228,25 @@ def is_secret_variable(name: str) -> bool:
     return SECRET_VARIABLE.search(name) is not None
 
 
-def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path]:
+def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path | str]:
     """Yield the files in a writable folder that decide what runs later."""
-    yield folder / ".mcp.json"
-    yield from _settings_in(folder / ".claude", whole=is_project)
+    yield f"{folder}/.mcp.json"
+    settings = [""] if is_project else ["/settings.json", "/settings.local.json", "/hooks", "/agents"]
+    yield from (f"{folder}/.claude{name}" for name in settings)
     git = folder / ".git"
     if git.is_file():
         yield git
     for repository in [git, *_find_submodules(git), folder] if git.is_dir() or folder.name == ".git" else []:
         if not (repository / "HEAD").exists():
             continue
-        yield from (repository / name for name in ("config", "config.worktree", "hooks"))
-        yield from (path for name in _WORKTREE_FILES for path in repository.glob(f"worktrees/*/{name}"))
+        yield from (f"{repository}/{name}" for name in ("config", "config.worktree", "hooks"))
+        with suppress(OSError):
+            for name in os.listdir(f"{repository}/worktrees"):  # noqa: PTH208
+                yield from (f"{repository}/worktrees/{name}/{file}" for file in _WORKTREE_FILES)
         with suppress(OSError, UnicodeDecodeError):
-            yield from _configured_hooks(repository, folder)
-            for match in _INCLUDED_PATH.finditer((repository / "config").read_text(encoding="utf-8")):
+            config = (repository / "config").read_text(encoding="utf-8")
+            yield from _configured_hooks(config, folder)
+            for match in _INCLUDED_PATH.finditer(config):
                 yield resolve_path(match[1].strip('"'), repository)
 
 
@@ -260,17 +265,10 @@ def _find_submodules(git: Path) -> Iterator[Path]:
                         yield path
 
 
-def _configured_hooks(repository: Path, folder: Path) -> Iterator[Path]:
-    """Yield the folders that git runs hooks from instead of `hooks`."""
-    for match in _HOOKS_PATH.finditer((repository / "config").read_text(encoding="utf-8")):
+def _configured_hooks(config: str, folder: Path) -> Iterator[Path]:
+    """Yield the folders that git runs hooks from instead of `hooks`, according to the text of its configuration."""
+    for match in _HOOKS_PATH.finditer(config):
         yield resolve_path(match[1].strip('"'), folder)
-
-
-def _settings_in(claude_folder: Path, *, whole: bool) -> Iterator[Path]:
-    if whole:
-        yield claude_folder
-    else:
-        yield from (claude_folder / name for name in ("settings.json", "settings.local.json", "hooks", "agents"))
 
 
 def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
@@ -345,7 +343,7 @@ def _resolve_links(path: str) -> str | None:
     if sys.platform != "linux":
         real = os.path.realpath(path)
         return real if os.path.lexists(real) else None
-    # perf: the kernel needs one call for a missing file and three for others; `realpath` needs one for each folder.
+    # perf: one system call for a missing file and three for others, while `realpath` needs one for each folder in it
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError):
