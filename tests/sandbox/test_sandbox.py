@@ -19,6 +19,7 @@ import pytest
 from tests.requirement import requirement
 from toolspan import Allow, Call, Deny, Permissions, Rules, Sandbox, Session
 from toolspan.runtime import Hooks, PermissionRequest
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.process.tree import find_survivors
 from toolspan.session import SingleCallRunner
 from toolspan.types import Finished, LiveEvent, SandboxDenied
@@ -40,7 +41,10 @@ class Project:
 
 @asynccontextmanager
 async def open_project(
-    folder: Path, sandbox: Sandbox | None = None, permissions: Permissions | None = None, **options: object
+    folder: Path,
+    sandbox: Sandbox | None = None,
+    permissions: Permissions | PolicyStack | None = None,
+    **options: object,
 ) -> AsyncIterator[Project]:
     events: list[LiveEvent] = []
     async with Session(
