@@ -84,6 +84,15 @@ def test_deny_rules_win_over_ask_rules_and_those_over_allow_rules() -> None:
 
 
 @requirement("permission.rules")
+def test_the_closing_bracket_of_a_test_is_not_part_of_the_command() -> None:
+    rules = Rules(allow=["Bash"], ask=["Bash(* a.txt)"])
+
+    assert isinstance(rules(make_request("Bash", command="[ -f a.txt ]")), Ask)
+    assert isinstance(rules(make_request("Bash", command="ls; [[ -d src && -f 'a.txt' ]]")), Ask)
+    assert isinstance(rules(make_request("Bash", command="[ -f b.txt ]")), Allow)
+
+
+@requirement("permission.rules")
 @pytest.mark.parametrize("rule", ["mcp__db", "mcp__db__*", "mcp__db__query"])
 def test_rules_name_servers_and_their_tools(rule: str) -> None:
     rules = Rules(deny=[rule])

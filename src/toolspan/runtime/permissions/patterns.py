@@ -45,6 +45,8 @@ def _command_forms(line: str) -> tuple[str, ...]:
                 forms.append(unquoted)
             if "/" in name:
                 forms.append(program_basename(name) + unquoted[len(name) :])
+            if name in ("[", "[["):
+                forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
     return tuple(forms)
 
 
