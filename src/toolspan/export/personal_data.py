@@ -162,13 +162,16 @@ FORM_HINTS = (  # perf: each pattern begins with one character or class, which m
     (PersonalHint.PLACE, re.compile(r"°")),
     (PersonalHint.PLACE, re.compile(r"/@-?\d")),
     (PersonalHint.FIELD, re.compile(r"\.\d{3,}°?,")),
+    (PersonalHint.FIELD, re.compile(r"\d(?<![\w.:/+-]\d)(?:\d{6,15}|\d-\d\d-\d\d)(?![\w.:/-])")),
     (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)(?:[1-79]|[1-7]\d{1,3})(?!\S)")),
     (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)[1-9]\d{0,3}[-/.]\d")),
     (PersonalHint.NUMBER, re.compile(r"756\.\d{4}\.\d{4}")),
     (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
     (
         PersonalHint.HOST,
-        re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int|box|ts|svc)\b"),
+        re.compile(
+            r"\.(?:internal|local|lan|corp|intra|intranet|intern|priv|private|localdomain|home|int|box|ts|svc)\b"
+        ),
     ),
     (PersonalHint.NUMBER, re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
     (
@@ -257,7 +260,7 @@ _FORMS = (
         re.compile(
             r"(?i)(?<![\w.-])(?:[a-z0-9](?:[\w-]{0,61}[a-z0-9])?\.){1,6}"
             r"(?:(?:internal|local|lan|corp|intra|intranet|localdomain|private|(?<=[a-z0-9]\.)svc)(?![\w-]|\.\w)"
-            r"|(?:corp|internal|intra|intranet|int)\.(?:[a-z0-9-]{1,40}\.){1,3}[a-z]{2,10}(?![\w.(-])|home\.arpa|fritz\.box|ts\.net|home(?=:\d))"
+            r"|(?:corp|internal|intra|intranet|intern|priv|int)\.(?:[a-z0-9-]{1,40}\.){1,3}[a-z]{2,10}(?![\w.(-])|home\.arpa|fritz\.box|ts\.net|home(?=:\d))"
         ),
         _is_internal_host,
     ),

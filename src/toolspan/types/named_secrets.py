@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from toolspan.types.secret_forms import SecretMatch, join_hints, plausible_matches
 from toolspan.types.secret_names import (
+    FOREIGN_KEYS,
+    FOREIGN_PASSWORDS,
+    FOREIGN_PHRASES,
+    FOREIGN_SECRETS,
     NameStrength,
+    has_mixed_characters,
     is_secret_value,
     looks_like_password,
     looks_random,
@@ -23,37 +28,39 @@ _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
 _ENTITY = r"&(?:quot|apos|#34|#39);(?P<entity>[^&\n]*)&"
 _BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
 _VALUE = rf"(?:(?:[NbBu](?=[\"']))?(?:{_NESTED}|{_QUOTED})|{_ENTITY}|{_BARE})"
+FOREIGN_NAMES = (*FOREIGN_PHRASES, *sorted(FOREIGN_PASSWORDS | FOREIGN_SECRETS | FOREIGN_KEYS, key=lambda w: -len(w)))
 _CORES = (  # perf: each begins with a letter, so that a search skips the places with others
-    "passw(?:or)?d", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "mot de passe", "senha",
-    "wachtwoord", "lösenord", "salasana", "parola", "hasło", "пароль", "密码", "密碼", "パスワード", "비밀번호",
-    "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)", r"pat(?=\W)", "requirepass", "masterauth",
+    *FOREIGN_NAMES, "passw(?:or)?d", "passphrase", "passcode", "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)", r"pat(?=\W)", "requirepass", "masterauth",
     r"unseal key \d+", "secret access key", "secret phrase", "secret", "security token", "credential", "creds",
     "api key", "access key", "account key", "private key", "encryption key", "license key",
     "auth token", "access token", "api token", "refresh token", "bearer token", "bot token",
     "token", "key", "auth", "jwt", "mnemonic", "seed phrase", "recovery phrase",
-    "signature", r"salt(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", r"csrf(?=\W)", r"xsrf(?=\W)",
+    "signature", r"salt(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", "sid(?=[\"'=])", r"csrf(?=\W)", r"xsrf(?=\W)",
     "session(?=[\"' =])", "bearer(?=[=:])", r"otp(?=\W)", "totp", r"pin(?=\W)", "cvv", "cvc",
 )  # fmt: skip
 _CORE = "|".join(_CORES)
 _ASSIGNMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
-    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|(?<=[ ])string[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"  # noqa: E501
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s?(?:\[[^\]\n]{{0,40}}\]))?)"
+    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|->(?=[ ]?\\*[\"'])|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|(?<=[ ])string[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"  # noqa: E501
 )
 _CALL_ARGUMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,20}}{_VALUE}"
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,|[ ](?=[\"']))[ \t]{{0,20}}{_VALUE}"
 )
 _OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}")
 _OTHERWISE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|[\"'\])]{{0,3}}[ ]?(?:\|\||\?\?|or)[ ]){_VALUE}"  # noqa: E501
 )
 """A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
+_SETTER = re.compile(r"(?:[\w.]*\.)?(?:set|with|use|change|update)_?(?P<noun>\w+)\Z")
+"""A function that takes a password as its only argument, such as `setPassword`."""
 _NAME_CORE = join_hints(_CORES)
 _DIGIT = re.compile(r"\d")
 _VALUE_MARK = re.compile(r"[\d:=>\"'(-]| or |setenv|CONFIG|config|ENV")
 """A part of every line in which a value may follow a name."""
 _SENTENCE = re.compile(
-    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|passwort|kennwort|passe|contraseña|pwd?|pin|secret|token|key)"
-    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|(?:will|should|must)[ ]be|=|:|→|->|to|ist|lautet|est|es)[ \t]{1,2}[\"'`]?"  # noqa: E501
+    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|pwd?|pin|secret|token|key|credentials?"
+    rf"|{'|'.join(FOREIGN_NAMES)})"
+    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of|at|on|in|to)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|(?:will|should|must)[ ]be|=|:|→|->|—|–|to|ist|lautet|est|es|é|è|to|is|jest|är|er)[ \t]{1,2}[\"'`]?"  # noqa: E501
     r"|[\"'`]))(?P<it>[^\s\"'`<>]{4,})"
 )
 _PASSWORD_AFTER = re.compile(
@@ -63,7 +70,7 @@ _PASSWORD_AFTER = re.compile(
 _PASSWORD_BEFORE = re.compile(
     r"(?i)(?:(?<!\w)(?:the|my|your|with|and|new|old|initial|default|temporary|root|admin)[ ]|,[ ]?)(?:passw(?:or)?d|passphrase|pwd?)[ ]"  # noqa: E501
     r"(?P<it>[^\s\"'`<>,]{8,64})"
-    r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are))?:?[ ][\w.@-]{2,40}[ ]?[/:][ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
+    r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are|for))?:?[ ][\w.@-]{2,40}[ ]?[/:][ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
 )
 _KEY_OWNER = re.compile(r"(?i)\b(?:api|wi-?fi|wlan|wpa|access|secret|encryption|licen[cs]e|master|recovery)[ _-]\Z")
 _PASSWORD_WORD = re.compile(
@@ -85,6 +92,21 @@ _SEED_PHRASE = re.compile(
     r"(?i)(?:mnemonic|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=)[ ]?"
     r"\\*[\"']?(?P<it>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])"
 )
+_LABEL = re.compile(
+    rf"(?i)(?<![\w-])(?:passw(?:or)?d|passphrase|passcode|pin|pw|{'|'.join(sorted(FOREIGN_PASSWORDS))})[ ][^\n:=\"'`(){{}}]{{2,60}}:[ ]"
+    r"[\"'`]?(?P<it>[^\s\"'`]{6,64})[\"'`]?\s*\Z"
+)
+"""A password at the end of a line, as in "A temporary password is generated for root@localhost: …"."""
+_DEFAULT = re.compile(
+    r"(?P<user>[\w.-]{2,60})[\"']?[ ]?[:=][^\n]{0,120}?\|[ ]?default\([ ]?(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')"
+)
+_FIELD_CALL = re.compile(
+    r"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token)[\w-]{0,20}[\"'\])]{1,6}\.(?:type|fill|send_?keys|set_?value|press_?sequentially)"
+    r"\([ ]?(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')"
+)
+"""A value that a test types into a field, as in `get("#password").type("…")`."""
+_MASK = re.compile(r"::add-mask::(?P<it>[^\s\"']{4,})")
+_COOKIE_LINE = re.compile(r"\t(?:TRUE|FALSE)\t/\S*\t(?:TRUE|FALSE)\t\d+\t\S+\t(?P<it>\S{8,})")
 _WIFI = re.compile(r"(?i)(?<!\w)wifi:[^\n]{0,200}?(?<=[:;])p:(?P<it>[^;\n]{3,128});")
 _NETRC = re.compile(
     r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
@@ -105,7 +127,7 @@ _SQL_INSERT = re.compile(
 _SQL_PASSWORD = re.compile(
     r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
 )
-_SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
+_SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
 """The beginning of a line that gives a name a value without `=`."""
 _ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
 
@@ -116,17 +138,19 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
     patterns.append(_OPTION)
     if "(" in line or "||" in line or "??" in line or " or " in line:
         patterns.append(_OTHERWISE)
-    if "," in line:
+    if "," in line or '" "' in line or "' '" in line:
         patterns.append(_CALL_ARGUMENT)
     if "value" in low or "content" in low or "default" in low:
         patterns.append(_ATTRIBUTE)
         yield from _find_in_inputs(line)
     end = 0
-    for core in _NAME_CORE.finditer(low if len(low) == len(line) else line) if _VALUE_MARK.search(line) else ():
-        if core.start() < end:
+    matches = _NAME_CORE.finditer(low if len(low) == len(line) else line) if _VALUE_MARK.search(line) else ()
+    cores = [(match.start(), match.start() + match[0].rfind(" ") + 1) for match in matches]
+    for start, _ in cores:
+        if start < end:
             continue
         for pattern in patterns:
-            match = pattern.match(line, core.start())
+            match = pattern.match(line, start)
             finding = _named_finding(line, match) if match else None
             if finding:
                 yield finding
@@ -134,7 +158,7 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
                 break
     yield from _find_in_elements(line)
     if _DIGIT.search(line):
-        yield from _find_in_sentences(line, low)
+        yield from _find_in_sentences(line, low, sorted({start for core in cores for start in core}))
     if "pass" in low or "auth" in low or "pw" in low:
         yield from plausible_matches(_NETRC, line, "secret", "netrc")
     yield from _find_by_place(line, low)
@@ -154,6 +178,18 @@ def _find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
         yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
     if "mnemonic" in low or "phrase" in low:
         yield from plausible_matches(_SEED_PHRASE, line, "secret", "seed-phrase")
+    if "default(" in low:
+        matches = (match for match in _DEFAULT.finditer(line) if name_strength(match["user"]) >= NameStrength.STRONG)
+        yield from (SecretMatch(match.start("it") + 1, match.end("it") - 1, "secret", "default") for match in matches)
+    if ")." in line:
+        yield from plausible_matches(_FIELD_CALL, line, "secret", "field")
+    if "::add-mask" in low:
+        yield from plausible_matches(_MASK, line, "secret", "mask")
+    if "\t" in line:
+        yield from plausible_matches(_COOKIE_LINE, line, "secret", "cookie")
+    for match in _LABEL.finditer(line) if ": " in line and _DIGIT.search(line) else ():
+        if has_mixed_characters(match["it"]) and _is_sentence_value(match["it"].replace("(", "")):
+            yield SecretMatch(*match.span("it"), "secret", "label")
     if "wifi:" in low:
         yield from plausible_matches(_WIFI, line, "secret", "wifi")
 
@@ -174,12 +210,14 @@ def _find_in_inputs(line: str) -> Iterator[SecretMatch]:
             yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
 
 
-def _find_in_sentences(line: str, low: str) -> Iterator[SecretMatch]:
+def _find_in_sentences(line: str, low: str, name_starts: Iterable[int]) -> Iterator[SecretMatch]:
     """Yield the passwords and keys that a sentence with a digit gives away. Without one, they look like its words."""
-    for match in _SENTENCE.finditer(line):
+    for match in filter(None, (_SENTENCE.match(line, start) for start in name_starts)):
         value = match["it"].rstrip(".,;:!?)")
         is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
-        if match["name"].lower() == "key" and not _KEY_OWNER.search(line, max(0, match.start() - 16), match.start()):
+        if match["name"].lower() in ("key", *FOREIGN_KEYS) and not _KEY_OWNER.search(
+            line, max(0, match.start() - 16), match.start()
+        ):
             is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
         if is_mixed and _is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
@@ -236,6 +274,9 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     is_option = name.startswith("-") or "--" in name or line[name_start - 1 : name_start] == "/"
     is_option = is_option or bool(_SETTING_COMMAND.search(line, max(0, name_start - 16), name_start))
     if match.re is _OTHERWISE or (match.re is _OPTION and not is_option):
+        setter = _SETTER.match(name) if match["sep"].startswith("(") and group != "bare" else None
+        if setter and name_strength(setter["noun"]) is NameStrength.PASSWORD and plausible_secret(value):
+            return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
         is_password = name_strength(name) >= NameStrength.STRONG and looks_like_password(value)
         is_argument = match.re is _OPTION or group != "bare"
         return (
@@ -266,9 +307,15 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
         or (is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT))),
         whole_line=whole_line,
     )
-    if match["sep"] == "," and (group == "bare" or (name_strength(value) and re.fullmatch(r"[A-Za-z_-]+\d?", value))):
+    if match.re is _CALL_ARGUMENT and (
+        group == "bare" or (name_strength(value) and re.fullmatch(r"[A-Za-z_-]+\d?", value))
+    ):
         return None  # an expression, or another name
-    is_list = match["sep"] == "," and value.replace("_", "").isalpha() and not re.search(r"define\([ ]?[\"']\Z", before)
+    is_list = (
+        match.re is _CALL_ARGUMENT
+        and value.replace("_", "").isalpha()
+        and not re.search(r"define\([ ]?[\"']\Z", before)
+    )
     if not is_secret or is_list:
         return None
     return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
@@ -310,6 +357,9 @@ _BLOCK_SCALAR = re.compile(
 _MANIFEST_DATA = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\n(?P<items>(?:(?P=indent)[ \t]+[^\s:#]+:[ \t]*\S+[ \t]*(?:\n|\Z))+)"  # noqa: E501
 )
+_FORM_PART = re.compile(
+    r"form-data; name=\"(?P<name>[\w.-]{2,60})\"(?:\r?\n[\w-]+:[^\n]*)?\r?\n\r?\n(?P<it>[^\r\n]{4,400})"
+)
 _IDENTIFIER_TEXT = re.compile(r"[^\W\d]+(?:[ .,:'-]+[^\W\d]+)*[.!?:]?")
 _MAX_HEAD = 400
 _COLUMN_NAME = re.compile(r"[ ]*\"?\w[\w .#-]{0,60}\"?[ ]*")
@@ -325,6 +375,12 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
         yield from _find_in_manifests(text)
     if "</" in text:
         yield from _find_in_cells(text)
+    for match in _FORM_PART.finditer(text) if "form-data; name=" in text else ():
+        strength = name_strength(match["name"])
+        if strength and is_secret_value(
+            match["it"], match["name"], strength, quoted=True, certain=True, whole_line=True
+        ):
+            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
     if "alue" not in text and "efault" not in text:
         return
     for match in _VALUE_LINE.finditer(text):
@@ -365,8 +421,11 @@ def _find_in_cells(text: str) -> Iterator[SecretMatch]:
 
 
 def _find_in_tables(text: str) -> Iterator[SecretMatch]:
-    for _, value, start in table_cells(text, lambda name: name_strength(name) >= NameStrength.STRONG):
-        if looks_like_password(value):
+    for name, value, start in table_cells(text, lambda name: name_strength(name) >= NameStrength.WEAK):
+        strength = name_strength(name)
+        is_word = strength is NameStrength.PASSWORD and len(value) >= 6 and bool(re.search(r"[^\W\d_]", value))
+        is_secret = looks_like_password(value) or (is_word and bool(_DIGIT.search(value)) and " " not in value)
+        if looks_random(value, 16) if strength is NameStrength.WEAK else is_secret and plausible_secret(value):
             yield SecretMatch(start, start + len(value), "secret", "table")
 
 

@@ -23,9 +23,11 @@ class SecretMatch(NamedTuple):
     """The rule that recognized it."""
 
 
-def plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
+def plausible_matches(
+    pattern: re.Pattern[str], line: str, kind: str, rule: str, start_at: int = 0
+) -> Iterator[SecretMatch]:
     """Yield the values that a pattern finds in its named group, without their quotes, if they can be secrets."""
-    for match in pattern.finditer(line):
+    for match in pattern.finditer(line, start_at):
         group = next(name for name in match.re.groupindex if match[name] is not None and name != "user")
         start, end = match.span(group)
         if match[group][0] in "\"'":
@@ -105,6 +107,8 @@ class Command(NamedTuple):
     hints: tuple[str, ...]
     """Patterns for these words in lower-case text, which begin with a fixed character."""
     pattern: re.Pattern[str]
+    next_option: re.Pattern[str] | None
+    """The same option again, after a match."""
 
     @classmethod
     def make(cls, names: str, rest: str, option: str, argument: str) -> Command:
@@ -117,7 +121,19 @@ class Command(NamedTuple):
         ]
         heads = "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names.split())
         pattern = rf"(?<![\w.-])(?:{heads}){end}{rest}[^\n]{{0,400}}?[ \t](?:{option}){argument}"
-        return cls(tuple(words), tuple(hints), re.compile(pattern))
+        repeats = option.startswith(("-", "(?:-"))
+        next_option = re.compile(rf"[^\n]{{0,200}}?[ \t](?:{option}){argument}") if repeats else None
+        return cls(tuple(words), tuple(hints), re.compile(pattern), next_option)
+
+    def find(self, line: str) -> Iterator[SecretMatch]:
+        """Yield the secrets that follow the options of this command in a line."""
+        rule = f"command {self.words[0]}"
+        for finding in plausible_matches(self.pattern, line, "secret", rule):
+            yield finding
+            at = finding.end
+            while self.next_option and (match := self.next_option.match(line, at)):
+                yield from plausible_matches(self.next_option, line[: match.end()], "secret", rule, at)
+                at = match.end()
 
 
 _USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
@@ -165,6 +181,7 @@ COMMANDS = tuple(
         ("gh", " secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
         ("aws", " configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
         ("oathtool", "", r"(?:-b|--base32)[ ]", _ARGUMENT),
+        ("schtasks", "", r"/rp[ ]", _ARGUMENT),
         ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
         ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
         ("sqlplus exp expdp imp impdp rman tnsping", "", r"(?:\w+=)?[\"']?\w+/(?=[^\s\"']+@)", r"(?P<it>[^\s\"'/]+(?=@))"),  # noqa: E501
@@ -202,7 +219,7 @@ LOGIN_CALL = re.compile(
     r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
     r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
-    r"|PlainAuth[(][^,\n]{0,40},[^,\n]{1,80}|\.login[(][ ]?[\w.]*(?:user(?:_?name)?|e?mail|account|sender|login))"
+    r"|mysql_real_connect[(][^,\n]{1,60},[ ]?[^,\n]{1,80},[ ]?[^,\n]{1,80}|PlainAuth[(][^,\n]{0,40},[^,\n]{1,80}|\.login[(][ ]?[\w.]*(?:user(?:_?name)?|e?mail|account|sender|login))"
     r",[ ]?(?:Some\()?(?P<it>\"[^\"\n]+\"|'[^'\n]+')"
 )
 """A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""

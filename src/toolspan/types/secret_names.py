@@ -24,406 +24,98 @@ class NameStrength(IntEnum):
     """The same, and the value may be an ordinary word."""
 
 
-_PASSWORDS = frozenset(
-    [
-        "password",
-        "passwords",
-        "passwd",
-        "pwd",
-        "pass",
-        "pw",
-        "passphrase",
-        "passcode",
-        "passwort",
-        "kennwort",
-        "contraseña",
-        "senha",
-        "passe",
-        "wachtwoord",
-        "lösenord",
-        "salasana",
-        "parola",
-        "hasło",
-        "пароль",
-        "密码",
-        "密碼",
-        "パスワード",
-        "비밀번호",
-        "psk",
-        "requirepass",
-        "masterauth",
-    ]
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FOREIGN_PASSWORDS = _words(
+    """
+    passwort kennwort passwörter losungswort mdp motdepasse passe contraseña contraseñas contrasena contrasenya senha
+    palavrapasse wachtwoord wachtwoorden lösenord losenord passord adgangskode kodeord salasana parola parolă hasło haslo
+    heslo jelszó jelszo lozinka geslo slaptažodis parool şifre sifre пароль пароля парола лозинка κωδικός סיסמה
+    密码 密碼 口令 パスワード 暗証番号 비밀번호 암호
+    """
 )
-_STRONG = frozenset(
-    [
-        "secret",
-        "secrets",
-        "credential",
-        "credentials",
-        "creds",
-        "apikey",
-        "authtoken",
-        "accesstoken",
-        "privatekey",
-        "secretkey",
-        "accesskey",
-        "jwt",
-        "mnemonic",
-        "phrase",
-        "authkey",
-        "clientsecret",
-        "apitoken",
-        "apisecret",
-        "webhooksecret",
-    ]
+FOREIGN_SECRETS = _words(
+    """
+    geheimnis secreto secreta segredo segreto secrète sekret tajne секрет zugangsdaten anmeldedaten identifiants
+    credenciales credenciais credenziali inloggegevens учетные 密钥 密鑰 秘密 clave
+    """
 )
-_NUMERIC = frozenset(["pin", "otp", "cvv", "cvc"])
-_WEAK = frozenset(
-    "token key auth sig sign signature totp pat salt seed session sessionid sessid csrf xsrf bearer".split()  # noqa: SIM905
+FOREIGN_KEYS = _words(
+    """
+    schlüssel schluessel clé clef chave chiave sleutel nyckel nøkkel nøgle avain klucz klíč kulcs anahtar ключ ключа
+    キー 키 jeton токен 令牌 トークン 토큰
+    """
 )
-_TOKEN_OWNERS = frozenset(
-    [
-        "api",
-        "auth",
-        "access",
-        "refresh",
-        "bearer",
-        "bot",
-        "id",
-        "personal",
-        "github",
-        "gitlab",
-        "npm",
-        "slack",
-        "session",
-        "security",
-        "deploy",
-        "app",
-        "service",
-        "user",
-        "csrf",
-        "xsrf",
-        "admin",
-        "jwt",
-        "oauth",
-        "oauth2",
-        "webhook",
-        "registry",
-        "pypi",
-        "hf",
-        "vault",
-        "upload",
-        "publish",
-        "device",
-        "push",
-        "client",
-        "sas",
-        "identity",
-    ]
+FOREIGN_PHRASES = (
+    "mot de passe", "code secret", "parola d'ordine", "palavra-passe", "palavra passe", "kata sandi", "mật khẩu",
+    "parola chiave", "código secreto", "codigo secreto", "كلمة المرور", "jeton d'accès", "clave de acceso", "clave de api",
+    "clé d'api", "clé api", "api-schlüssel", "chave de api",
+)  # fmt: skip
+"""Names of several words; their last words need not be names."""
+_PASSWORDS = FOREIGN_PASSWORDS | _words(
+    "password passwords passwd pwd pass pw passphrase passcode psk requirepass masterauth userpass"
 )
-_KEY_OWNERS = frozenset(
-    [
-        "api",
-        "access",
-        "secret",
-        "private",
-        "account",
-        "storage",
-        "signing",
-        "encryption",
-        "encrypt",
-        "master",
-        "shared",
-        "license",
-        "licence",
-        "service",
-        "deploy",
-        "auth",
-        "subscription",
-        "consumer",
-        "admin",
-        "hmac",
-        "jwt",
-        "webhook",
-        "app",
-        "integration",
-        "instrumentation",
-        "session",
-        "root",
-    ]
+_STRONG = FOREIGN_SECRETS | _words(
+    """
+    secret secrets credential credentials creds apikey authtoken accesstoken privatekey secretkey accesskey jwt
+    mnemonic phrase authkey clientsecret apitoken apisecret webhooksecret
+    """
 )
-_SUFFIXES = frozenset(
-    [
-        "prod",
-        "production",
-        "dev",
-        "development",
-        "test",
-        "testing",
-        "staging",
-        "stage",
-        "live",
-        "old",
-        "new",
-        "value",
-        "raw",
-        "text",
-        "plain",
-        "base64",
-        "b64",
-        "base",
-        "hash",
-        "hashed",
-        "encrypted",
-        "default",
-        "string",
-        "header",
-        "main",
-        "primary",
-        "secondary",
-        "backup",
-        "local",
-        "web",
-        "db",
-        "rw",
-        "ro",
-    ]
+_NUMERIC = _words("pin otp cvv cvc")
+_WEAK = FOREIGN_KEYS | _words(
+    """
+    token key auth sig sign signature totp pat salt seed session sessionid sessid sid csrf xsrf bearer
+    """
 )
-_OTHER_NOUNS = frozenset(
-    [
-        "count",
-        "counts",
-        "changed",
-        "created",
-        "updated",
-        "modified",
-        "used",
-        "date",
-        "time",
-        "limit",
-        "limits",
-        "budget",
-        "type",
-        "types",
-        "name",
-        "names",
-        "id",
-        "ids",
-        "file",
-        "files",
-        "path",
-        "paths",
-        "url",
-        "uri",
-        "endpoint",
-        "len",
-        "length",
-        "size",
-        "expiry",
-        "expires",
-        "expiration",
-        "ttl",
-        "at",
-        "field",
-        "fields",
-        "policy",
-        "format",
-        "prompt",
-        "required",
-        "usage",
-        "env",
-        "var",
-        "kind",
-        "prefix",
-        "suffix",
-        "pattern",
-        "ratio",
-        "rate",
-        "price",
-        "cost",
-        "index",
-        "max",
-        "min",
-        "input",
-        "output",
-        "error",
-        "errors",
-        "handler",
-        "provider",
-        "manager",
-        "store",
-        "class",
-        "func",
-        "function",
-        "version",
-        "scheme",
-        "method",
-        "mode",
-        "status",
-        "state",
-        "valid",
-        "invalid",
-        "regex",
-        "reset",
-        "change",
-        "hint",
-        "label",
-        "title",
-        "placeholder",
-        "description",
-        "help",
-        "message",
-        "column",
-        "row",
-        "page",
-        "link",
-        "button",
-        "form",
-        "view",
-        "model",
-        "host",
-        "port",
-        "user",
-        "username",
-        "email",
-        "ring",
-        "chain",
-        "map",
-        "set",
-        "list",
-        "dict",
-        "array",
-        "code",
-        "rotation",
-        "strength",
-        "algorithm",
-        "location",
-        "source",
-        "target",
-        "event",
-        "events",
-        "action",
-        "number",
-        "total",
-        "by",
-        "of",
-        "is",
-        "order",
-        "sort",
-        "word",
-        "words",
-        "group",
-        "groups",
-        "check",
-        "checks",
-        "rule",
-        "rules",
-        "test_",
-        "manager",
-        "helper",
-        "helpers",
-        "util",
-        "utils",
-        "option",
-        "options",
-        "dir",
-        "folder",
-        "binding",
-        "bindings",
-        "press",
-        "down",
-        "up",
-        "board",
-        "store",
-        "vault",
-        "service",
-        "section",
-        "ref",
-        "refs",
-        "arn",
-        "alias",
-    ]
+_TOKEN_OWNERS = _words(
+    """
+    api auth access refresh bearer bot id personal github gitlab npm slack session security deploy app service user
+    csrf xsrf admin jwt oauth oauth2 webhook registry pypi hf vault upload publish device push client sas identity
+    """
 )
-_VERBS = frozenset(
-    ["set", "get", "check", "validate", "verify", "hash", "reset", "make", "update", "generate", "needs"]
+_KEY_OWNERS = _words(
+    """
+    api access secret private account storage signing encryption encrypt master shared license licence service
+    deploy auth subscription consumer admin hmac jwt webhook app integration instrumentation session root
+    """
+)
+_SUFFIXES = _words(
+    """
+    prod production dev development test testing staging stage live old new value raw text plain base64 b64 base
+    hash hashed encrypted default string header main primary secondary backup local web db rw ro
+    """
+)
+_OTHER_NOUNS = _words(
+    """
+    count counts changed created updated modified used date time limit limits budget type types name names id ids
+    file files path paths url uri endpoint len length size expiry expires expiration ttl at field fields policy
+    format prompt required usage env var kind prefix suffix pattern ratio rate price cost index max min input output
+    error errors handler provider manager store class func function version scheme method mode status state valid
+    invalid regex reset change hint label title placeholder description help message column row page link button
+    form view model host port user username email ring chain map set list dict array code rotation strength
+    algorithm location source target event events action number total by of is order sort word words group groups
+    check checks rule rules helper helpers util utils option options dir folder binding bindings press down up board
+    vault service section ref refs arn alias
+    """
+)
+_VERBS = _words(
+    """
+    set get check validate verify hash reset make update generate needs
+    """
 )
 _STRONG_ENDING = re.compile(
     r"(?:password|passwd|apikey|secret|passphrase|(?<!by)(?<!com)(?<!tres)(?<!sur)(?<!over)(?<!under)pass|[a-z]pwd|[a-z]sess(?:ion)?id)\Z"
 )
 _NAME_WORDS = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
-_GENERIC_VALUE_WORDS = frozenset(
-    [
-        "none",
-        "null",
-        "nil",
-        "undefined",
-        "true",
-        "false",
-        "yes",
-        "no",
-        "str",
-        "string",
-        "int",
-        "integer",
-        "number",
-        "bool",
-        "boolean",
-        "bytes",
-        "any",
-        "object",
-        "optional",
-        "required",
-        "secret",
-        "secrets",
-        "password",
-        "passwd",
-        "token",
-        "tokens",
-        "key",
-        "keys",
-        "redacted",
-        "removed",
-        "hidden",
-        "masked",
-        "empty",
-        "unset",
-        "env",
-        "example",
-        "placeholder",
-        "todo",
-        "tbd",
-        "value",
-        "text",
-        "type",
-        "self",
-        "cls",
-        "this",
-        "default",
-        "auto",
-        "enabled",
-        "disabled",
-        "on",
-        "off",
-        "new",
-        "old",
-        "missing",
-        "bearer",
-        "basic",
-        "digest",
-        "header",
-        "cookie",
-        "query",
-        "oauth",
-        "oauth2",
-        "jwt",
-        "hash",
-        "plain",
-        "credential",
-        "credentials",
-        "auth",
-        "pass",
-        "changed",
-    ]
+_GENERIC_VALUE_WORDS = _words(
+    """
+    none null nil undefined true false yes no str string int integer number bool boolean bytes any object optional
+    required secret secrets password passwd token tokens key keys redacted removed hidden masked empty unset env
+    example placeholder todo tbd value text type self cls this default auto enabled disabled on off new old missing
+    bearer basic digest header cookie query oauth oauth2 jwt hash plain credential credentials auth pass changed
+    """
 )
 _PLACEHOLDER_VALUE = re.compile(
     r"""(?ix)\A(?:
@@ -444,6 +136,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 @lru_cache(maxsize=8192)
 def name_strength(name: str) -> NameStrength:
     """Return how surely a name such as `dbPassword` or `API_KEY_2` announces a secret."""
+    if name.lower() in FOREIGN_PHRASES:
+        return NameStrength.STRONG
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
@@ -519,6 +213,11 @@ def looks_like_password(value: str) -> bool:
     )
 
 
+def has_mixed_characters(value: str) -> bool:
+    """Return whether a value has characters of at least three kinds: lower and upper case, digits, symbols."""
+    return sum(bool(re.search(kind, value)) for kind in (r"[a-z]", r"[A-Z]", r"\d", r"[^\w./:-]")) >= 3
+
+
 def _is_mixed_case(value: str) -> bool:
     """Return whether letters change their case as often as in random text, unlike in the names of a program."""
     changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(value))
@@ -574,7 +273,9 @@ def is_secret_value(
     if strength == NameStrength.WEAK:
         if re.search(r"[{}();]|,\w+:" if not quoted else r"\|", value) or _FILE_NAME.search(value):
             return False
-        if "session" in name.lower() and not (len(value) >= 32 and re.search("[a-z][A-Z]|[A-Z][a-z]", value)):
+        if re.search(r"(?i)(?:session(?:_?id)?|sid)\Z", name) and not (
+            len(value) >= 32 and re.search("[a-z][A-Z]|[A-Z][a-z]", value)
+        ):
             return False  # most are ids that give access to nothing
         is_literal = certain and "token" in name.lower() and len(value) >= 8 and not _IDENTIFIER.match(value)
         return looks_random(value) or is_literal
@@ -593,6 +294,8 @@ def is_secret_value(
 
 def _is_secret_text(value: str, strength: NameStrength, *, quoted: bool) -> bool:
     if " " in value.strip():
+        if quoted and re.fullmatch(r"[\w.@-]{2,40} ?[/:] ?(?=\S*\d)\S{6,64}", value):
+            return True  # a user and a password
         if quoted and any(len(word) >= 24 and looks_random(word) for word in value.split()):
             return True
         return quoted and strength == NameStrength.PASSWORD and len(value.split()) <= 4 and not value.endswith(".")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec import json as fast
 
-from toolspan.types.named_secrets import find_named, find_named_values
+from toolspan.types.named_secrets import FOREIGN_NAMES, find_named, find_named_values
 from toolspan.types.secret_forms import (
     CLIENT_CALL,
     COMMANDS,
@@ -138,6 +138,10 @@ _URL_PARAMETER = re.compile(
 )
 
 
+_REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|[Ll]ocation:|path[=:])[ ]?[\"']?/\S*\Z")
+"""The beginning of an address without a host, in a request or a log."""
+
+
 _CLOUD_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{40}(?![\w+/=.-])")
 _LONG_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{42,86}={1,2}(?![\w+/=])")
 _PREFIXED_SECRET = re.compile(
@@ -149,24 +153,20 @@ _LONG_CONTEXT = re.compile(r"(?i)azure|fernet|cipher|crypt|account|storage|secre
 
 _BARE_HINT = re.compile(r"[a-z0-9+/]{30}")
 _WEBHOOK_HINTS = ("webhook", "hook.", "hooks.", "api.telegram", "chat.googleapis", "maker.ifttt", "logic.azure")
-_URL_HINT = re.compile(
-    "|".join(
-        (
-            ":/",
-            r":[^\s:@/]{6,64}@",
-            ":oci8?:",
-            ":thin:",
-            r":[\d*]{1,5}:[\w*-]+:[\w*-]+:",
-            *map(re.escape, _WEBHOOK_HINTS),
-        )
-    )
+_URL_HINTS = (
+    ":/", r":[^\s:@/]{6,64}@", ":oci8?:", ":thin:", r":[\d*]{1,5}:[\w*-]+:[\w*-]+:",
+    r"\?(?:code|key|sig|token|auth|session)=", *map(re.escape, _WEBHOOK_HINTS),
+)  # fmt: skip
+_URL_HINT = join_hints(_URL_HINTS)
+_NAME_HINTS = (
+    *r"pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt seed\b".split(),
+    *r"sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b".split(),
+    *r"_session\b \+@[a-z] verification one-time 2fa mfa wifi: ::add-mask sandi khẩu المرور".split(),
+    *(name for name in FOREIGN_NAMES if " " not in name),
 )
-_NAME_HINT = re.compile(
-    r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
-    r"|salt|seed\b|sessid|csrf\b|xsrf\b|senha|wachtwoord|lösenord|salasana|parola|hasło|пароль|密码|密碼|パスワード|비밀번호|pat\b|psk\b|masterauth|bindpw|rootpw"
-    r"|passe\b|identified|login|setuser|sign\b|sessionid|_session\b|\+@[a-z]|verification|one-time|2fa|mfa|wifi:"
-)
-_HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
+_NAME_HINT = join_hints(_NAME_HINTS)
+_HEADER_HINTS = "authorization", "cookie", "bearer", "basic"
+_HEADER_HINT = join_hints(_HEADER_HINTS)
 
 
 def short_hints() -> list[str]:
@@ -176,7 +176,7 @@ def short_hints() -> list[str]:
     """
     parts = [hint for command in COMMANDS for hint in command.hints]
     parts += (LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS)
-    parts += (part for pattern in (_NAME_HINT, _URL_HINT, _HEADER_HINT) for part in pattern.pattern.split("|"))
+    parts += (*_NAME_HINTS, *_URL_HINTS, *_HEADER_HINTS)
     return parts + [re.escape(keyword) for keyword, rules in _rules_by_keyword() if any(map(_is_named_rule, rules))]
 
 
@@ -303,7 +303,7 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMa
         yield from _find_logins(line)
     if secrets & SecretHint.COMMAND:
         for command in dict.fromkeys([command for word, command in _commands_by_word() if word in low]):
-            yield from plausible_matches(command.pattern, line, "secret", f"command {command.words[0]}")
+            yield from command.find(line)
     if secrets & SecretHint.BARE:
         yield from _find_bare_secrets(line)
 
@@ -392,7 +392,7 @@ def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
             SecretMatch(*match.span("it"), "secret", "url-parameter")
             for match in _URL_PARAMETER.finditer(line)
             if plausible_secret(match["it"])
-            and "://" in line[: match.start()]
+            and ("://" in line[: match.start()] or _REQUEST.search(line, 0, match.start()))
             and (re.search(r"\d", match["it"]) or len(match["it"]) >= 12 or not _VAGUE_PARAMETER.match(match[0]))
         )
 
