@@ -11,31 +11,33 @@ from collections.abc import Callable, Iterable, Iterator
 from toolspan.types.secret_forms import SecretMatch, join_hints, plausible_matches
 from toolspan.types.secret_names import (
     FOREIGN_KEYS,
-    FOREIGN_PASSWORDS,
-    FOREIGN_PHRASES,
-    FOREIGN_SECRETS,
+    FOREIGN_NAMES,
+    PASSWORD_WORD,
     NameStrength,
-    has_mixed_characters,
+    is_certain_secret,
     is_secret_value,
+    is_sentence_value,
     looks_like_password,
     looks_random,
     name_strength,
     plausible_secret,
 )
+from toolspan.types.secret_places import find_by_place
 
 _QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
 _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
 _ENTITY = r"&(?:quot|apos|#34|#39);(?P<entity>[^&\n]*)&"
 _BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
 _VALUE = rf"(?:(?:[NbBu](?=[\"']))?(?:{_NESTED}|{_QUOTED})|{_ENTITY}|{_BARE})"
-FOREIGN_NAMES = (*FOREIGN_PHRASES, *sorted(FOREIGN_PASSWORDS | FOREIGN_SECRETS | FOREIGN_KEYS, key=lambda w: -len(w)))
 _CORES = (  # perf: each begins with a letter, so that a search skips the places with others
-    *FOREIGN_NAMES, "passw(?:or)?d", "passphrase", "passcode", "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)", r"pat(?=\W)", "requirepass", "masterauth",
+    *FOREIGN_NAMES, "passw(?:or)?d", "passphrase", "passcode", "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)",
+    r"pat(?=\W)", "requirepass", "masterauth", "security answer", "secret answer", "recovery key", "paper_?key",
     r"unseal key \d+", "secret access key", "secret phrase", "secret", "security token", "credential", "creds",
     "api key", "access key", "account key", "private key", "encryption key", "license key",
     "auth token", "access token", "api token", "refresh token", "bearer token", "bot token",
     "token", "key", "auth", "jwt", "mnemonic", "seed phrase", "recovery phrase",
-    "signature", r"salt(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", "sid(?=[\"'=])", r"csrf(?=\W)", r"xsrf(?=\W)",
+    "signature", r"salt(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", "sid(?=[\"'=])",
+    r"csrf(?=\W)", r"xsrf(?=\W)",
     "session(?=[\"' =])", "bearer(?=[=:])", r"otp(?=\W)", "totp", r"pin(?=\W)", "cvv", "cvc",
 )  # fmt: skip
 _CORE = "|".join(_CORES)
@@ -51,6 +53,17 @@ _OTHERWISE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|[\"'\])]{{0,3}}[ ]?(?:\|\||\?\?|or)[ ]){_VALUE}"  # noqa: E501
 )
 """A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
+_MARKUP = r"(?:</?\w[^<>\n]{0,60}>|[*_`\"'|:=!()\[{→—–]|\\[\"'])"
+_LOOSE = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>(?:[ \t]{{0,4}}{_MARKUP}){{1,8}}[ \t]{{0,4}}|[ ](?:\d[ ])?)"
+    r"(?:(?:\$\((?:echo|printf)[ ]|[A-Za-z_][\w.]{0,40}\()[^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"
+)
+"""A value after a name with any markup, comparison or call between them, which must look like a secret by itself."""
+_ITEM = re.compile(r"[ \t]*,[ \t]*[\"'`]?(?P<it>[^\s\"'`<>|&,)\]]+)[\"'`]?")
+"""The next item of a list."""
+_COMMENTED = re.compile(
+    r"(?i)[\"'](?P<it>[^\s\"']{12,})[\"'][;,)\]}]{0,3}[ \t]{0,8}(?:#|//|--)[ \t]?(?:[\w-]{1,12}[ ]){0,3}(?P<name>[\w-]{2,40})[ .]{0,2}\Z"
+)
 _SETTER = re.compile(r"(?:[\w.]*\.)?(?:set|with|use|change|update)_?(?P<noun>\w+)\Z")
 """A function that takes a password as its only argument, such as `setPassword`."""
 _NAME_CORE = join_hints(_CORES)
@@ -60,7 +73,7 @@ _VALUE_MARK = re.compile(r"[\d:=>\"'(-]| or |setenv|CONFIG|config|ENV")
 _SENTENCE = re.compile(
     r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|pwd?|pin|secret|token|key|credentials?"
     rf"|{'|'.join(FOREIGN_NAMES)})"
-    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of|at|on|in|to)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|(?:will|should|must)[ ]be|=|:|→|->|—|–|to|ist|lautet|est|es|é|è|to|is|jest|är|er)[ \t]{1,2}[\"'`]?"  # noqa: E501
+    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of|at|on|in|to)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|are|reads|(?:(?:has|have)[ ]been[ ])?(?:set|changed|reset|updated)[ ]to|(?:will|should|must)[ ]be|=|:|→|->|—|–|to|ist|lautet|est|es|é|è|to|is|jest|är|er)[ \t]{1,2}[\"'`]?"  # noqa: E501
     r"|[\"'`]))(?P<it>[^\s\"'`<>]{4,})"
 )
 _PASSWORD_AFTER = re.compile(
@@ -73,41 +86,6 @@ _PASSWORD_BEFORE = re.compile(
     r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are|for))?:?[ ][\w.@-]{2,40}[ ]?[/:][ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
 )
 _KEY_OWNER = re.compile(r"(?i)\b(?:api|wi-?fi|wlan|wpa|access|secret|encryption|licen[cs]e|master|recovery)[ _-]\Z")
-_PASSWORD_WORD = re.compile(
-    r"(?i)(?:sha|md|base|utf|aes|rfc|pbkdf|http|oauth|argon|v|step|test|field|column|line|option|page)[_-]?\d"
-)
-_ONE_TIME_CODE = re.compile(
-    r"(?i)(?<![\w-])(?:(?:one-time|verification|2fa|mfa|otp)[ ](?:pass)?(?:code|word)|pin)[ ]?(?:is(?:t)?|est|es|:|=)[ ]{1,2}(?P<it>\d{4,8})(?![\w-]|\.\d)"  # noqa: E501
-)
-_REDIS_PASSWORD = re.compile(
-    r"(?:(?i:redis-cli)[ ][^\n|;&]{0,200}?(?:AUTH|auth)|\d>[ ](?:AUTH|auth))[ ](?:[\w-]+[ ](?=[^\s|;&]))?[\"']?(?P<it>[^\s\"'|;&\\]{3,128})"  # noqa: E501
-    r"|(?:^|\\n|[\"'])AUTH[ ](?:[\w-]{1,64}[ ])?[\"']?(?=[^\s\"'\\]{0,128}\d)(?P<line>[^\s\"'\\]{4,128})(?=[\"'\\\s]|$)"
-    r"|(?:(?i:ACL[ ]SETUSER)[ ]|^user[ ](?=\S+[ ](?:on|off)[ ]))[^\n]{0,200}?[ ][\"']?>(?P<rule>[^\s\"'\\]{3,128})"
-)
-_PROCESS_SUBSTITUTION = re.compile(
-    r"(?i)(?:pass|secret|token|key)[\w-]{0,40}(?:[ ]-\w)?[ =]<\((?:echo|printf)[ ]+(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?"  # noqa: E501
-    r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"');|&`]+)"
-)
-_SEED_PHRASE = re.compile(
-    r"(?i)(?:mnemonic|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=)[ ]?"
-    r"\\*[\"']?(?P<it>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])"
-)
-_LABEL = re.compile(
-    rf"(?i)(?<![\w-])(?:passw(?:or)?d|passphrase|passcode|pin|pw|{'|'.join(sorted(FOREIGN_PASSWORDS))})[ ][^\n:=\"'`(){{}}]{{2,60}}:[ ]"
-    r"[\"'`]?(?P<it>[^\s\"'`]{6,64})[\"'`]?\s*\Z"
-)
-"""A password at the end of a line, as in "A temporary password is generated for root@localhost: …"."""
-_DEFAULT = re.compile(
-    r"(?P<user>[\w.-]{2,60})[\"']?[ ]?[:=][^\n]{0,120}?\|[ ]?default\([ ]?(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')"
-)
-_FIELD_CALL = re.compile(
-    r"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token)[\w-]{0,20}[\"'\])]{1,6}\.(?:type|fill|send_?keys|set_?value|press_?sequentially)"
-    r"\([ ]?(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')"
-)
-"""A value that a test types into a field, as in `get("#password").type("…")`."""
-_MASK = re.compile(r"::add-mask::(?P<it>[^\s\"']{4,})")
-_COOKIE_LINE = re.compile(r"\t(?:TRUE|FALSE)\t/\S*\t(?:TRUE|FALSE)\t\d+\t\S+\t(?P<it>\S{8,})")
-_WIFI = re.compile(r"(?i)(?<!\w)wifi:[^\n]{0,200}?(?<=[:;])p:(?P<it>[^;\n]{3,128});")
 _NETRC = re.compile(
     r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
     r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"
@@ -156,42 +134,52 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
                 yield finding
                 end = finding.end
                 break
+        else:
+            for finding in _find_loose(line, start):
+                yield finding
+                end = finding.end
+    for match in _COMMENTED.finditer(line) if cores else ():
+        if (strength := name_strength(match["name"])) and is_certain_secret(match["it"], strength):
+            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
     yield from _find_in_elements(line)
     if _DIGIT.search(line):
         yield from _find_in_sentences(line, low, sorted({start for core in cores for start in core}))
     if "pass" in low or "auth" in low or "pw" in low:
         yield from plausible_matches(_NETRC, line, "secret", "netrc")
-    yield from _find_by_place(line, low)
+    yield from find_by_place(line, low)
     if "insert" in low:
         yield from _find_in_inserts(line)
     if "password" in low or "identified" in low:
         yield from plausible_matches(_SQL_PASSWORD, line, "secret", "sql-password")
 
 
-def _find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
-    """Yield the secrets that a command or a format expects at a place without a name."""
-    if "pin" in low or "code" in low or "word" in low:
-        yield from plausible_matches(_ONE_TIME_CODE, line, "secret", "code")
-    if "auth" in low or "setuser" in low or "+@" in low:
-        yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
-    if "<(" in line:
-        yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
-    if "mnemonic" in low or "phrase" in low:
-        yield from plausible_matches(_SEED_PHRASE, line, "secret", "seed-phrase")
-    if "default(" in low:
-        matches = (match for match in _DEFAULT.finditer(line) if name_strength(match["user"]) >= NameStrength.STRONG)
-        yield from (SecretMatch(match.start("it") + 1, match.end("it") - 1, "secret", "default") for match in matches)
-    if ")." in line:
-        yield from plausible_matches(_FIELD_CALL, line, "secret", "field")
-    if "::add-mask" in low:
-        yield from plausible_matches(_MASK, line, "secret", "mask")
-    if "\t" in line:
-        yield from plausible_matches(_COOKIE_LINE, line, "secret", "cookie")
-    for match in _LABEL.finditer(line) if ": " in line and _DIGIT.search(line) else ():
-        if has_mixed_characters(match["it"]) and _is_sentence_value(match["it"].replace("(", "")):
-            yield SecretMatch(*match.span("it"), "secret", "label")
-    if "wifi:" in low:
-        yield from plausible_matches(_WIFI, line, "secret", "wifi")
+def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
+    """Yield the values after the name at `start` that look like secrets by themselves, whatever is between them."""
+    match = _LOOSE.match(line, start)
+    if match is None:
+        return
+    name = re.search(r"[\w.-]{0,60}\Z", line[max(0, start - 60) : match.end("tail")])
+    strength = name_strength(name[0].lstrip("-.")) if name else NameStrength.NONE
+    if strength is NameStrength.NONE and re.search(r"(?i)(?:token|key)s\Z", line[start : match.end("tail")]):
+        strength = NameStrength.WEAK
+    separator = match["sep"].strip(" 0123456789")
+    is_sentence = not separator and bool(line[match.end("bare") :].strip(" \t\"'`.;"))
+    if is_sentence and strength is NameStrength.PASSWORD:
+        strength = NameStrength.STRONG
+    is_call = match["sep"].startswith("(") or match.end("sep") < match.start("quote")
+    is_expression = (is_call or "==" in separator or "!=" in separator) and not (
+        match["quote"] or '"' in separator or "'" in separator
+    )
+    if is_expression or (line[start : match.end("tail")].lower() == "pass" and line[start - 1 : start] == " "):
+        return
+    is_list = "[" in separator or "{" in separator or bool(re.search(r"[=:][ ]?\(", match["sep"]))
+    rule = f"name {name[0] if name else ''}"[:60]
+    while strength and match:
+        group = match.lastgroup or "bare"
+        value = match[group].rstrip(".,;:!?")
+        if is_certain_secret(value, strength):
+            yield SecretMatch(match.start(group), match.start(group) + len(value), "secret", rule)
+        match = _ITEM.match(line, match.end() + line.startswith(('"', "'", "`"), match.end()))
 
 
 def _find_in_elements(line: str) -> Iterator[SecretMatch]:
@@ -219,14 +207,14 @@ def _find_in_sentences(line: str, low: str, name_starts: Iterable[int]) -> Itera
             line, max(0, match.start() - 16), match.start()
         ):
             is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
-        if is_mixed and _is_sentence_value(value):
+        if is_mixed and is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
     for pattern in (_PASSWORD_BEFORE, _PASSWORD_AFTER) if " as " in low else (_PASSWORD_BEFORE,):
         for match in pattern.finditer(line):
             group = match.lastgroup or "it"
             value = match[group].rstrip(".,;:!?)")
             is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
-            if is_mixed and len(value) >= 6 and _is_sentence_value(value) and not _PASSWORD_WORD.match(value):
+            if is_mixed and len(value) >= 6 and is_sentence_value(value) and not PASSWORD_WORD.match(value):
                 yield SecretMatch(match.start(group), match.start(group) + len(value), "secret", "sentence")
 
 
@@ -240,10 +228,6 @@ def _find_in_inserts(line: str) -> Iterator[SecretMatch]:
                 yield SecretMatch(
                     match.start("values") + value.start(1), match.start("values") + value.end(1), "secret", "sql"
                 )
-
-
-def _is_sentence_value(value: str) -> bool:
-    return plausible_secret(value) and not re.search(r"[()\[\]{}=/]|\d(?:st|nd|rd|th)\b|^\d+[a-z]{1,2}$", value)
 
 
 def _value_group(match: re.Match[str]) -> str:
@@ -357,6 +341,15 @@ _BLOCK_SCALAR = re.compile(
 _MANIFEST_DATA = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\n(?P<items>(?:(?P=indent)[ \t]+[^\s:#]+:[ \t]*\S+[ \t]*(?:\n|\Z))+)"  # noqa: E501
 )
+_LINES_AFTER = re.compile(
+    r"<auth-user-pass>\r?\n[^\n]{1,80}\n(?P<it>[^\s<>]{4,128})(?=\r?\n</auth)"
+    r"|(?im:^[>*# ]{0,4}(?:passw(?:or)?d|passphrase|api key|token|secret)\b[^\n]{0,20}\n\s*```\w*\n)(?P<code>[^\s<>]{6,128})(?=\s*\n```)"
+)
+_CHILDREN = re.compile(
+    r"(?P<name>(?:pass|pwd|secret|token|credential|key)\w{0,40})\\*[\"']?:[ \t]*[\[{]?[ \t]*\n(?=(?P<indent>[ \t]+)\S)"
+    r"(?P<lines>(?:(?P=indent)[^\n]*(?:\n|\Z))+)"
+)
+_CHILD = re.compile(r"(?m)^[ \t]*(?:- |[\"']?[\w.-]+[\"']?:[ \t]*)?[\"']?(?P<it>[^\s\"'#{}\[\]]{6,})[\"']?,?[ \t]*$")
 _FORM_PART = re.compile(
     r"form-data; name=\"(?P<name>[\w.-]{2,60})\"(?:\r?\n[\w-]+:[^\n]*)?\r?\n\r?\n(?P<it>[^\r\n]{4,400})"
 )
@@ -373,6 +366,16 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
     if "\n" in text:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
+        for match in _CHILDREN.finditer(text):
+            strength = name_strength(match["name"]) or NameStrength.WEAK
+            for child in _CHILD.finditer(match["lines"]):
+                if is_certain_secret(child["it"], strength):
+                    start = match.start("lines") + child.start("it")
+                    yield SecretMatch(start, start + len(child["it"]), "secret", f"name {match['name']}"[:60])
+        for match in _LINES_AFTER.finditer(text):
+            group = match.lastgroup or "it"
+            if is_certain_secret(match[group], NameStrength.PASSWORD):
+                yield SecretMatch(*match.span(group), "secret", "lines")
     if "</" in text:
         yield from _find_in_cells(text)
     for match in _FORM_PART.finditer(text) if "form-data; name=" in text else ():

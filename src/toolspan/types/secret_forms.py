@@ -77,7 +77,8 @@ KEY_FORMS = re.compile(
             rf"{_START}EAA[A-Za-z][0-9A-Za-z]{{40,}}|{_START}[MNO][\w-]{{23,25}}\.[\w-]{{6}}\.[\w-]{{27,}}",  # Discord
             r"\$(?:2[abxy]\$\d\d\$[./0-9A-Za-z]{53}|apr1\$[^$\s]{1,8}\$[./0-9A-Za-z]{22}"
             r"|[156y]\$[^\s:\"']{0,40}\$[./0-9A-Za-z]{22,}|argon2id?\$[^\s\"']{20,})",  # password hashes
-            r"pbkdf2_sha\d+\$\d+\$[^\s\"']{20,}|\{SSHA(?:256|512)?\}[\w+/=]{20,}",
+            rf"{_START}sntry[su]_[\w+/=]{{40,}}",
+            r"pbkdf2_sha\d+\$\d+\$[^\s\"']{20,}|\{S?SHA(?:256|512)?\}[\w+/=]{20,}",
         )
     )
 )
@@ -89,8 +90,8 @@ KEY_FORM_HINT = join_hints(
         "5[1-9a-z]{50}(?![0-9a-z])", "k[1-9a-z]{51}(?![0-9a-z])", "l[1-9a-z]{51}(?![0-9a-z])",
         "live_[0-9a-z]{24}", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
         "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
-        r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{ssha",
-        r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
+        r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{s?sha",
+        "sntry[su]_", r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
         r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
         "ccip(?:at|rj)_", "figd_", "ntn_", "cfpat-", "sq[apu]_", "rnd_", "pcsk_", "jina_", "e2b_", "sgp_", "waka_", "nfp_",  # noqa: E501
         "re_", "napi_", "rpa_", "csk-", "fc-[0-9a-f]{32}", "sb_secret_", "hcaik_", "lip_", "sk_[0-9a-f]{32}", r"sl\.(?:u\.)?[a-z0-9]", "oy2[a-z0-9]{43}", "gaaaaa", "iqojb3jpz2lu",  # noqa: E501
@@ -181,6 +182,12 @@ COMMANDS = tuple(
         ("gh", " secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
         ("aws", " configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
         ("oathtool", "", r"(?:-b|--base32)[ ]", _ARGUMENT),
+        ("snmp-server", "", r"community[ ](?:\d[ ])?", _ARGUMENT),
+        ("radius-server tacacs-server", "", r"key[ ](?:\d[ ])?", _ARGUMENT),
+        ("basicauth basic_auth", "", r"(?:/\S*[ ])?[\w.-]+[ ](?=\S*\d)", _ARGUMENT),
+        ("bw", " unlock", "", _ARGUMENT),
+        ("sp_addlogin sp_password", "", r"N?'[^'\n]+',[ ]?(?=N?')", r"N?(?P<it>'[^'\n]+')"),
+        ("ATTACH attach", "", r"(?:KEY|key)[ ]", r"(?P<it>'[^'\n]+')"),
         ("schtasks", "", r"/rp[ ]", _ARGUMENT),
         ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
         ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
@@ -215,7 +222,7 @@ USER_PAIR = re.compile(r"(?<!\S)--user[ =][\"']?[\w.@-]{1,64}:(?=[^\s\"']*[^\s\d
 TOKEN_OPTION = re.compile(r"(?<!\S)-t[ ][\"']?(?P<it>[0-9A-Za-z_-]{20,128})(?![\w.:/-])")
 LOGIN_OPTIONS_HINT = r"-(?:p|pass)(?<![\w-]-p)(?<![\w-]-pass)(?![\w-])"
 LOGIN_CALL = re.compile(
-    r"(?i)(?:(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|network_?credentials?"
+    r"(?i)(?:(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|(?:\w{0,20}_?)?credentials?(?:\.\w{1,20})?"
     r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
     r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
@@ -224,12 +231,12 @@ LOGIN_CALL = re.compile(
 )
 """A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""
 CLIENT_CALL = re.compile(
-    r"(?i)\b\w*(?:init|client|configure|search|connect|sdk|api)[(][ ]?(?:(?:\"\w{1,40}\"|'\w{1,40}'),[ ]?)?[\"'](?P<it>[0-9A-Za-z_-]{24,128})[\"'][ ]?[,)]"  # noqa: E501
+    r"(?i)\b\w*(?:init|client|configure|search|connect|sdk|api)[(][ ]?(?:(?:\"[\w.:/-]{1,80}\"|'[\w.:/-]{1,80}'),[ ]?)?[\"'](?P<it>[0-9A-Za-z_-]{24,128})[\"'][ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that makes the client of a service, as in `Rollbar.init("…")`."""
 LOGIN_COMMAND = re.compile(
     r"(?i)(?<!\S)[\w-]+[ ](?:auth[ ])?login[ ](?P<it>[0-9A-Za-z._-]{20,})(?!\S)"
-    r"|(?<!\S)[A-Za-z]?\d+[ ](?-i:LOGIN)[ ]\S+[ ](?P<imap>\S{4,})"
+    r"|(?:(?<!\S)[A-Za-z]?\d+[ ](?-i:LOGIN)|imap:?[ ]login)[ ]\S+[ ](?P<imap>\S{4,})"
 )
 """A key or password after `login`, as in `wandb login …` or in IMAP."""
 _LITERAL = r"(?!.(?:[a-z]{2,3}-?\d{1,3}|utf-?8|eyJ)\b)(?:\"[^\"\n]{4,}?\"|'[^'\n]{4,}?')"

@@ -54,13 +54,14 @@ FOREIGN_PHRASES = (
     "clé d'api", "clé api", "api-schlüssel", "chave de api",
 )  # fmt: skip
 """Names of several words; their last words need not be names."""
+FOREIGN_NAMES = (*FOREIGN_PHRASES, *sorted(FOREIGN_PASSWORDS | FOREIGN_SECRETS | FOREIGN_KEYS, key=len, reverse=True))
 _PASSWORDS = FOREIGN_PASSWORDS | _words(
     "password passwords passwd pwd pass pw passphrase passcode psk requirepass masterauth userpass"
 )
 _STRONG = FOREIGN_SECRETS | _words(
     """
     secret secrets credential credentials creds apikey authtoken accesstoken privatekey secretkey accesskey jwt
-    mnemonic phrase authkey clientsecret apitoken apisecret webhooksecret
+    mnemonic phrase answer paperkey authkey clientsecret apitoken apisecret webhooksecret
     """
 )
 _NUMERIC = _words("pin otp cvv cvc")
@@ -130,6 +131,10 @@ _CODE = re.compile(
 )
 _IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
 _FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub|md)\Z")
+PASSWORD_WORD = re.compile(
+    r"(?i)(?:sha|md|base|utf|aes|rfc|pbkdf|http|oauth|argon|v|step|test|field|column|line|option|page)[_-]?\d"
+)
+"""A word with a number that is the name of a method or a part of a document, not a password."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 
 
@@ -213,6 +218,26 @@ def looks_like_password(value: str) -> bool:
     )
 
 
+def is_sentence_value(value: str) -> bool:
+    """Return whether a word of a sentence can be a password, not code or an ordinal."""
+    return plausible_secret(value) and not re.search(r"[()\[\]{}=/]|\d(?:st|nd|rd|th)\b|^\d+[a-z]{1,2}$", value)
+
+
+def is_certain_secret(value: str, strength: NameStrength) -> bool:
+    """Return whether a value looks so much like a secret that any place near its name is enough."""
+    if not plausible_secret(value) or _FILE_NAME.search(value) or "://" in value or _DATE.match(value):
+        return False
+    if re.search(r"(?:Key|Token|Secret|Password|Credential|Type|Error|Exception)s?\Z", value):
+        return False  # a type
+    if strength is NameStrength.WEAK:
+        return looks_random(value, 16) and not re.search(r"[(){}\[\];]", value)
+    if looks_like_password(value) or (looks_random(value, 10) and not re.search(r"[(){}\[\]=]", value)):
+        return True
+    is_word = 6 <= len(value) <= 64 and bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
+    is_other = PASSWORD_WORD.match(value) or re.search(r"[<>,;|/\\]|^\W", value)
+    return strength is NameStrength.PASSWORD and is_word and is_sentence_value(value) and not is_other
+
+
 def has_mixed_characters(value: str) -> bool:
     """Return whether a value has characters of at least three kinds: lower and upper case, digits, symbols."""
     return sum(bool(re.search(kind, value)) for kind in (r"[a-z]", r"[A-Z]", r"\d", r"[^\w./:-]")) >= 3
@@ -283,7 +308,7 @@ def is_secret_value(
         return value.isdigit() and 3 <= len(value) <= 8
     words = [word.lower() for word in _NAME_WORDS.findall(value)]
     if not _IDENTIFIER.match(value):
-        return _is_secret_text(value, strength, quoted=quoted)
+        return _is_secret_text(value, name, strength, quoted=quoted)
     if set(words) & (_PASSWORDS | _STRONG | _WEAK | {"keys", "tokens"}) or (" " in value and len(words) > 3):
         return strength == NameStrength.PASSWORD and certain and len(words) > 1
     if quoted:
@@ -292,13 +317,14 @@ def is_secret_value(
     return certain or (strength == NameStrength.PASSWORD and whole_line and not is_type and "." not in value)
 
 
-def _is_secret_text(value: str, strength: NameStrength, *, quoted: bool) -> bool:
+def _is_secret_text(value: str, name: str, strength: NameStrength, *, quoted: bool) -> bool:
     if " " in value.strip():
         if quoted and re.fullmatch(r"[\w.@-]{2,40} ?[/:] ?(?=\S*\d)\S{6,64}", value):
             return True  # a user and a password
         if quoted and any(len(word) >= 24 and looks_random(word) for word in value.split()):
             return True
-        return quoted and strength == NameStrength.PASSWORD and len(value.split()) <= 4 and not value.endswith(".")
+        is_short = len(value.split()) <= 4 or bool(re.search(r"(?i)phrase\Z", name) and len(value.split()) <= 24)
+        return quoted and strength == NameStrength.PASSWORD and is_short and not value.endswith(".")
     if not any(char.isdigit() for char in value):
         is_text = not quoted or re.fullmatch(r"[\w./:\\-]*", value)
         return not is_text or (strength == NameStrength.PASSWORD and bool(re.search(r"[^\w./\\:-]", value)))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec import json as fast
 
-from toolspan.types.named_secrets import FOREIGN_NAMES, find_named, find_named_values
+from toolspan.types.named_secrets import find_named, find_named_values
 from toolspan.types.secret_forms import (
     CLIENT_CALL,
     COMMANDS,
@@ -38,7 +38,7 @@ from toolspan.types.secret_forms import (
     join_hints,
     plausible_matches,
 )
-from toolspan.types.secret_names import looks_like_password, looks_random, plausible_secret
+from toolspan.types.secret_names import FOREIGN_NAMES, looks_like_password, looks_random, plausible_secret
 
 
 class KeyRule(Struct, frozen=True):
@@ -161,7 +161,7 @@ _URL_HINT = join_hints(_URL_HINTS)
 _NAME_HINTS = (
     *r"pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt seed\b".split(),
     *r"sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b".split(),
-    *r"_session\b \+@[a-z] verification one-time 2fa mfa wifi: ::add-mask sandi khẩu المرور".split(),
+    *r"_session\b \+@[a-z] verification one-time 2fa mfa wifi: ::add-mask recovery backup scratch \]:\d+ answer sandi khẩu المرور".split(),
     *(name for name in FOREIGN_NAMES if " " not in name),
 )
 _NAME_HINT = join_hints(_NAME_HINTS)

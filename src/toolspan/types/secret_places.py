@@ -1,0 +1,101 @@
+"""Secrets that a command, a document or a sentence has at a place without a name of their own.
+
+`named_secrets.py` finds the values that follow a name. Start at `find_by_place`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolspan.types.secret_forms import SecretMatch, plausible_matches
+from toolspan.types.secret_names import (
+    FOREIGN_PASSWORDS,
+    NameStrength,
+    has_mixed_characters,
+    is_certain_secret,
+    is_sentence_value,
+    name_strength,
+)
+
+_DIGIT = re.compile(r"\d")
+_ONE_TIME_CODE = re.compile(
+    r"(?i)(?<![\w-])(?:(?:one-time|verification|2fa|mfa|otp)[ ](?:pass)?(?:code|word)|pin(?:[ -]?code)?|passcode)[ ]?(?:is(?:t)?|est|es|was|:|=|(?=[ ]\d))[ ]{1,2}(?P<it>\d{4,8})(?![\w-]|\.\d)"  # noqa: E501
+)
+_REDIS_PASSWORD = re.compile(
+    r"(?:(?i:redis-cli)[ ][^\n|;&]{0,200}?(?:AUTH|auth)|\d>[ ](?:AUTH|auth))[ ](?:[\w-]+[ ](?=[^\s|;&]))?[\"']?(?P<it>[^\s\"'|;&\\]{3,128})"  # noqa: E501
+    r"|(?:^|\\n|[\"'])AUTH[ ](?:[\w-]{1,64}[ ])?[\"']?(?=[^\s\"'\\]{0,128}\d)(?P<line>[^\s\"'\\]{4,128})(?=[\"'\\\s]|$)"
+    r"|(?:(?i:ACL[ ]SETUSER)[ ]|^user[ ](?=\S+[ ](?:on|off)[ ]))[^\n]{0,200}?[ ][\"']?>(?P<rule>[^\s\"'\\]{3,128})"
+)
+_PROCESS_SUBSTITUTION = re.compile(
+    r"(?i)(?:pass|secret|token|key)[\w-]{0,40}(?:[ ]-\w)?[ =]<\((?:echo|printf)[ ]+(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?"  # noqa: E501
+    r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"');|&`]+)"
+)
+_SEED_PHRASE = re.compile(
+    r"(?i)(?:mnemonic|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=)[ ]?"
+    r"\\*[\"']?(?P<it>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])"
+)
+_LABEL = re.compile(
+    rf"(?i)(?<![\w-])(?:passw(?:or)?d|passphrase|passcode|pin|pw|{'|'.join(sorted(FOREIGN_PASSWORDS))})[ ][^\n:=\"'`(){{}}]{{2,60}}:[ ]"
+    r"[\"'`]?(?P<it>[^\s\"'`]{6,64})[\"'`]?\s*\Z"
+)
+"""A password at the end of a line, as in "A temporary password is generated for root@localhost: …"."""
+_DEFAULT = re.compile(
+    r"(?P<user>[\w.-]{2,60})[\"']?[ ]?[:=][^\n]{0,120}?\|[ ]?default\([ ]?(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')"
+)
+_FIELD_CALL = re.compile(
+    r"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token)[\w-]{0,20}[\"'\])]{1,6}\.(?:type|fill|send_?keys|set_?value|press_?sequentially)"
+    r"\([ ]?(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')"
+)
+"""A value that a test types into a field, as in `get("#password").type("…")`."""
+_MASK = re.compile(r"::add-mask::(?P<it>[^\s\"']{4,})")
+_COOKIE_LINE = re.compile(r"\t(?:TRUE|FALSE)\t/\S*\t(?:TRUE|FALSE)\t\d+\t\S+\t(?P<it>\S{8,})")
+_WIFI = re.compile(r"(?i)(?<!\w)wifi:[^\n]{0,200}?(?<=[:;])p:(?P<it>[^;\n]{3,128});")
+_RECOVERY_CODES = re.compile(
+    r"(?i)(?:recovery|backup|scratch|rescue)[ _-]?codes?\W{1,6}(?P<it>(?:[0-9a-z]{4,10}(?:-[0-9a-z]{4,10}){0,3}(?:[ ,]{1,2}|\Z)){1,20})"
+)
+_REGISTRY_VALUE = re.compile(
+    r"(?i)(?<!\w)/v[ ][\"']?(?P<user>[\w.-]{2,60})[\"']?[ ][^\n]{0,60}?/d[ ](?P<it>\"[^\"\n]+\"|[^\s\"]+)"
+)
+_SENT = re.compile(
+    r"(?i)expect[ ][^\n]{0,60}?pass[^\n]{0,80}?send[ ](?:--[ ])?[\"'](?P<it>[^\"'\n]{4,}?)(?:\\[rn])*[\"']"
+)
+_RELAY_LOGIN = re.compile(r"^\[?[\w.-]+\]?(?::\d+)?[ \t]+[\w.@+-]{1,64}:(?=[^\s:]*\d)(?P<it>[^\s:/]{6,64})[ \t]*\Z")
+
+
+def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
+    """Yield the secrets that a command or a format expects at a place without a name."""
+    if "pin" in low or "code" in low or "word" in low:
+        yield from plausible_matches(_ONE_TIME_CODE, line, "secret", "code")
+    if "auth" in low or "setuser" in low or "+@" in low:
+        yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
+    if "<(" in line:
+        yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
+    if "mnemonic" in low or "phrase" in low:
+        yield from plausible_matches(_SEED_PHRASE, line, "secret", "seed-phrase")
+    if "default(" in low:
+        matches = (match for match in _DEFAULT.finditer(line) if name_strength(match["user"]) >= NameStrength.STRONG)
+        yield from (SecretMatch(match.start("it") + 1, match.end("it") - 1, "secret", "default") for match in matches)
+    if ")." in line:
+        yield from plausible_matches(_FIELD_CALL, line, "secret", "field")
+    if "::add-mask" in low:
+        yield from plausible_matches(_MASK, line, "secret", "mask")
+    if "\t" in line:
+        yield from plausible_matches(_COOKIE_LINE, line, "secret", "cookie")
+    for match in _LABEL.finditer(line) if ": " in line and _DIGIT.search(line) else ():
+        if has_mixed_characters(match["it"]) and is_sentence_value(match["it"].replace("(", "")):
+            yield SecretMatch(*match.span("it"), "secret", "label")
+    if "wifi:" in low:
+        yield from plausible_matches(_WIFI, line, "secret", "wifi")
+    if "codes" in low or "code:" in low:
+        matches = (match for match in _RECOVERY_CODES.finditer(line) if _DIGIT.search(match["it"]))
+        yield from (
+            SecretMatch(match.start("it"), match.start("it") + len(match["it"].rstrip()), "secret", "codes")
+            for match in matches
+        )
+    if "/v " in low and "/d " in low:
+        for match in _REGISTRY_VALUE.finditer(line):
+            if (strength := name_strength(match["user"])) and is_certain_secret(match["it"].strip('"'), strength):
+                yield SecretMatch(*match.span("it"), "secret", f"name {match['user']}")
+    if "expect" in low:
+        yield from plausible_matches(_SENT, line, "secret", "expect")
