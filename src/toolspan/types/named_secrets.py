@@ -36,7 +36,7 @@ _CORES = (  # perf: each begins with a letter, so that a search skips the places
     "api key", "access key", "account key", "private key", "encryption key", "license key",
     "auth token", "access token", "api token", "refresh token", "bearer token", "bot token",
     "token", "key", "auth", "jwt", "mnemonic", "seed phrase", "recovery phrase",
-    "signature", r"salt(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", "sid(?=[\"'=])",
+    "signature", r"salt(?=\W)", r"pepper(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", "sid(?=[\"'=])",
     r"csrf(?=\W)", r"xsrf(?=\W)",
     "session(?=[\"' =])", "bearer(?=[=:])", r"otp(?=\W)", "totp", r"pin(?=\W)", "cvv", "cvc",
 )  # fmt: skip
@@ -53,10 +53,10 @@ _OTHERWISE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|[\"'\])]{{0,3}}[ ]?(?:\|\||\?\?|or)[ ]){_VALUE}"  # noqa: E501
 )
 """A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
-_MARKUP = r"(?:</?\w[^<>\n]{0,60}>|[*_`\"'|:=!()\[{→—–]|\\[\"'])"
+_MARKUP = r"(?:!!\w+|:[ ]?[A-Za-z][\w.\[\]| ]{0,30}=(?!=)|</?\w[^<>\n]{0,60}>|[*_`\"'|:=>!()\[{→—–]|\\[\"'])"
 _LOOSE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>(?:[ \t]{{0,4}}{_MARKUP}){{1,8}}[ \t]{{0,4}}|[ ](?:\d[ ])?)"
-    r"(?:(?:\$\((?:echo|printf)[ ]|[A-Za-z_][\w.]{0,40}\()[^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"
+    r"(?:(?P<echo>\$\((?:echo|printf)[ ])|[A-Za-z_][\w.]{0,40}\([^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"
 )
 """A value after a name with any markup, comparison or call between them, which must look like a secret by itself."""
 _ITEM = re.compile(r"[ \t]*,[ \t]*[\"'`]?(?P<it>[^\s\"'`<>|&,)\]]+)[\"'`]?")
@@ -73,11 +73,11 @@ _VALUE_MARK = re.compile(r"[\d:=>\"'(-]| or |setenv|CONFIG|config|ENV")
 _SENTENCE = re.compile(
     r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|pwd?|pin|secret|token|key|credentials?"
     rf"|{'|'.join(FOREIGN_NAMES)})"
-    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of|at|on|in|to)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ])?)?(?:is(?: now)?|was|are|reads|(?:(?:has|have)[ ]been[ ])?(?:set|changed|reset|updated)[ ]to|(?:will|should|must)[ ]be|=|:|→|->|—|–|to|ist|lautet|est|es|é|è|to|is|jest|är|er)[ \t]{1,2}[\"'`]?"  # noqa: E501
+    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of|at|on|in|to|del?|für|pour|da|di|van)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ]){0,2})?(?:is(?: now)?|(?:was|is|got)[ ](?:set|changed|reset|updated)[ ]to|was|are|reads|(?:(?:has|have)[ ]been[ ])?(?:set|changed|reset|updated)[ ]to|(?:will|should|must)[ ]be|=|:|→|->|—|–|to|ist|lautet|est|es|é|è|to|is|jest|är|er)[ \t]{1,2}[\"'`]?"  # noqa: E501
     r"|[\"'`]))(?P<it>[^\s\"'`<>]{4,})"
 )
 _PASSWORD_AFTER = re.compile(
-    r"(?i)(?<!\S)[\"'`]?(?P<it>[^\s\"'`<>]{6,64})[\"'`]?[ ]as[ ](?:(?:the|my|your|its|his|her|our|a|new|temporary|default|root|admin)[ ]){0,2}"  # noqa: E501
+    r"(?i)(?<!\S)[\"'`]?(?P<it>[^\s\"'`<>]{6,64})[\"'`]?[ ](?:as|is)[ ](?:(?:the|my|your|its|his|her|our|a|new|temporary|default|root|admin)[ ]){0,2}"  # noqa: E501
     r"(?:passw(?:or)?d|passphrase|passcode|secret|api[ ]key|token)(?!\w)"
 )
 _PASSWORD_BEFORE = re.compile(
@@ -88,11 +88,11 @@ _PASSWORD_BEFORE = re.compile(
 _KEY_OWNER = re.compile(r"(?i)\b(?:api|wi-?fi|wlan|wpa|access|secret|encryption|licen[cs]e|master|recovery)[ _-]\Z")
 _NETRC = re.compile(
     r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
-    r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"
+    r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+(?:--\w+[ ])?[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"
 )
 _ATTRIBUTE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
-    rf"\b(?:value|content|default)\\*[\"']?[ ]?(?P<sep>[=:])[ ]?{_VALUE}"
+    rf"(?:\b|Parameter)(?:value|content|default)\\*[\"']?[ ]?(?P<sep>[=:])[ ]?{_VALUE}"
 )
 _VALUE_FIRST = re.compile(
     r"(?i)\bvalue=\\*[\"'](?P<it>[^\"'<>\n\\]{4,400})\\*[\"'][^<>\n]{0,120}?[ ](?:name|id|type(?==\\*[\"']password))=\\*[\"'](?P<name>[\w.-]{2,60})\\*[\"']"  # noqa: E501
@@ -103,7 +103,8 @@ _SQL_INSERT = re.compile(
     r"(?i)\binsert[ ]into[ ][^()\n]{1,80}\((?P<columns>[^()\n]{1,400})\)[ ]*values[ ]*\((?P<values>[^\n]{1,800})"
 )
 _SQL_PASSWORD = re.compile(
-    r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
+    r"(?i)(?:identified[ ]by|user[ ]\w+[ ]using)[ ](?P<bare>\"[^\"\n]{3,}\"|(?=[^\s;]*\d)[^\s;'\"]{4,64})(?=[\s;]|\Z)"
+    r"|(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
 )
 _SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
 """The beginning of a line that gives a name a value without `=`."""
@@ -133,6 +134,8 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
             if finding:
                 yield finding
                 end = finding.end
+                if line[finding.start] == "[" or line[finding.start - 1] in "[(":
+                    yield from _find_loose(line, start)
                 break
         else:
             for finding in _find_loose(line, start):
@@ -166,7 +169,7 @@ def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
     is_sentence = not separator and bool(line[match.end("bare") :].strip(" \t\"'`.;"))
     if is_sentence and strength is NameStrength.PASSWORD:
         strength = NameStrength.STRONG
-    is_call = match["sep"].startswith("(") or match.end("sep") < match.start("quote")
+    is_call = match["sep"].startswith("(") or (match.end("sep") < match.start("quote") and not match["echo"])
     is_expression = (is_call or "==" in separator or "!=" in separator) and not (
         match["quote"] or '"' in separator or "'" in separator
     )
@@ -209,7 +212,7 @@ def _find_in_sentences(line: str, low: str, name_starts: Iterable[int]) -> Itera
             is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
         if is_mixed and is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
-    for pattern in (_PASSWORD_BEFORE, _PASSWORD_AFTER) if " as " in low else (_PASSWORD_BEFORE,):
+    for pattern in (_PASSWORD_BEFORE, _PASSWORD_AFTER) if " as " in low or " is " in low else (_PASSWORD_BEFORE,):
         for match in pattern.finditer(line):
             group = match.lastgroup or "it"
             value = match[group].rstrip(".,;:!?)")
@@ -261,7 +264,10 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
         setter = _SETTER.match(name) if match["sep"].startswith("(") and group != "bare" else None
         if setter and name_strength(setter["noun"]) is NameStrength.PASSWORD and plausible_secret(value):
             return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
-        is_password = name_strength(name) >= NameStrength.STRONG and looks_like_password(value)
+        strength = name_strength(name)
+        is_password = strength >= NameStrength.STRONG and (
+            looks_like_password(value) or (group != "bare" and is_certain_secret(value, strength))
+        )
         is_argument = match.re is _OPTION or group != "bare"
         return (
             SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])

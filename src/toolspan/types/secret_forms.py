@@ -226,6 +226,7 @@ LOGIN_CALL = re.compile(
     r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
     r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
+    r"|(?:create_?(?:super_?)?user|add_?user|wifi\.begin|credentials::new)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*')(?:\.\w+\(\))?(?:,[ ]?(?:\"[^\"\n]*@[^\"\n]*\"|'[^'\n]*@[^'\n]*'))?"
     r"|mysql_real_connect[(][^,\n]{1,60},[ ]?[^,\n]{1,80},[ ]?[^,\n]{1,80}|PlainAuth[(][^,\n]{0,40},[^,\n]{1,80}|\.login[(][ ]?[\w.]*(?:user(?:_?name)?|e?mail|account|sender|login))"
     r",[ ]?(?:Some\()?(?P<it>\"[^\"\n]+\"|'[^'\n]+')"
 )
@@ -243,11 +244,13 @@ _LITERAL = r"(?!.(?:[a-z]{2,3}-?\d{1,3}|utf-?8|eyJ)\b)(?:\"[^\"\n]{4,}?\"|'[^'\n
 SIGNING_CALL = re.compile(
     r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
     rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
+    rf"|(?:bcrypt\.\w{{0,12}}(?:hash|compare)\w{{0,12}}[(]b?|plain_?text[(]|secret_?str[(]|\w\.(?:en|de)crypt[(][\w.]{{1,40}},[ ]?)(?P<plain>{_LITERAL})[ ]?[,)]"
+    rf"|(?P<chars>{_LITERAL})\.toCharArray\(\)"
     rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""
 LOGIN_CALL_HINTS = (
     "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential", r"jwt\.", r"jsonwebtoken\.", r"jws\.",
-    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac", "_(?:en|de)crypt", r"init\(", r"client\(", r"search\(", r"sdk\(", r"api\(", "--user", r"-t(?<![\w-]-t)(?![\w-])",  # noqa: E501
+    "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac", "_(?:en|de)crypt", r"\.(?:en|de)crypt", r"bcrypt\.", r"plain_?text\(", r"secret_?str\(", r"wifi\.", r"user\(", "tochararray", r"init\(", r"client\(", r"search\(", r"sdk\(", r"api\(", "--user", r"-t(?<![\w-]-t)(?![\w-])",  # noqa: E501
     r"configure\(",
 )  # fmt: skip

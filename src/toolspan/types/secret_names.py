@@ -67,7 +67,7 @@ _STRONG = FOREIGN_SECRETS | _words(
 _NUMERIC = _words("pin otp cvv cvc")
 _WEAK = FOREIGN_KEYS | _words(
     """
-    token key auth sig sign signature totp pat salt seed session sessionid sessid sid csrf xsrf bearer
+    token key auth sig sign signature totp pat salt pepper seed session sessionid sessid sid csrf xsrf bearer
     """
 )
 _TOKEN_OWNERS = _words(
@@ -146,7 +146,7 @@ def name_strength(name: str) -> NameStrength:
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
-    is_function = len(words) > 1 and words[-2] in _VERBS and not name.isupper()
+    is_function = len(words) > 1 and words[-2] in _VERBS and words[-1] != "salt" and not name.isupper()
     if not words or words[-1] in _OTHER_NOUNS or is_function:
         return NameStrength.NONE
     last, owner = words[-1], words[-2] if len(words) > 1 else ""
@@ -307,7 +307,7 @@ def is_secret_value(
     if name.lower().endswith(tuple(_NUMERIC)):
         return value.isdigit() and 3 <= len(value) <= 8
     words = [word.lower() for word in _NAME_WORDS.findall(value)]
-    if not _IDENTIFIER.match(value):
+    if not _IDENTIFIER.match(value) or re.fullmatch("[a-z]{4}(?: [a-z]{4}){3}", value):
         return _is_secret_text(value, name, strength, quoted=quoted)
     if set(words) & (_PASSWORDS | _STRONG | _WEAK | {"keys", "tokens"}) or (" " in value and len(words) > 3):
         return strength == NameStrength.PASSWORD and certain and len(words) > 1
@@ -319,7 +319,7 @@ def is_secret_value(
 
 def _is_secret_text(value: str, name: str, strength: NameStrength, *, quoted: bool) -> bool:
     if " " in value.strip():
-        if quoted and re.fullmatch(r"[\w.@-]{2,40} ?[/:] ?(?=\S*\d)\S{6,64}", value):
+        if quoted and re.fullmatch(r"[a-z]{4}(?: [a-z]{4}){3}|[\w.@-]{2,40} ?[/:] ?(?=\S*\d)\S{6,64}", value):
             return True  # a user and a password
         if quoted and any(len(word) >= 24 and looks_random(word) for word in value.split()):
             return True

@@ -28,11 +28,11 @@ _REDIS_PASSWORD = re.compile(
     r"|(?:(?i:ACL[ ]SETUSER)[ ]|^user[ ](?=\S+[ ](?:on|off)[ ]))[^\n]{0,200}?[ ][\"']?>(?P<rule>[^\s\"'\\]{3,128})"
 )
 _PROCESS_SUBSTITUTION = re.compile(
-    r"(?i)(?:pass|secret|token|key)[\w-]{0,40}(?:[ ]-\w)?[ =]<\((?:echo|printf)[ ]+(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?"  # noqa: E501
+    r"(?i)(?:pass|secret|token|key)[\w-]{0,40}(?:[ ][^\n<>|;&]{1,60}?)?[ =]<\((?:echo|printf)[ ]+(?:-\w+[ ]+)?(?:[\"']?%s[\\n]*[\"']?[ ]+)?"  # noqa: E501
     r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"');|&`]+)"
 )
 _SEED_PHRASE = re.compile(
-    r"(?i)(?:mnemonic|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=)[ ]?"
+    r"(?i)(?:mnemonic|paper[ _-]?key|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=|[ ])[ ]?"
     r"\\*[\"']?(?P<it>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])"
 )
 _LABEL = re.compile(
@@ -71,7 +71,7 @@ def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
         yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
     if "<(" in line:
         yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
-    if "mnemonic" in low or "phrase" in low:
+    if "mnemonic" in low or "phrase" in low or "paper" in low:
         yield from plausible_matches(_SEED_PHRASE, line, "secret", "seed-phrase")
     if "default(" in low:
         matches = (match for match in _DEFAULT.finditer(line) if name_strength(match["user"]) >= NameStrength.STRONG)
@@ -97,5 +97,7 @@ def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
         for match in _REGISTRY_VALUE.finditer(line):
             if (strength := name_strength(match["user"])) and is_certain_secret(match["it"].strip('"'), strength):
                 yield SecretMatch(*match.span("it"), "secret", f"name {match['user']}")
+    if "]:" in line or " " in line or "\t" in line:
+        yield from plausible_matches(_RELAY_LOGIN, line, "secret", "relay")
     if "expect" in low:
         yield from plausible_matches(_SENT, line, "secret", "expect")

@@ -38,7 +38,14 @@ from toolspan.types.secret_forms import (
     join_hints,
     plausible_matches,
 )
-from toolspan.types.secret_names import FOREIGN_NAMES, looks_like_password, looks_random, plausible_secret
+from toolspan.types.secret_names import (
+    FOREIGN_NAMES,
+    NameStrength,
+    is_certain_secret,
+    looks_like_password,
+    looks_random,
+    plausible_secret,
+)
 
 
 class KeyRule(Struct, frozen=True):
@@ -119,7 +126,7 @@ _PLAIN_LOGIN = re.compile(
 )
 _HERE_STRING = re.compile(r"<<<[ ]*[\"']?(?P<it>[^\s\"'|;&$]{6,128})")
 _HERE_STRING_READER = re.compile(
-    r"(?i)(?<!\w)(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|login|secrets?|pass(?:word|phrase)\w*|auth|token)(?!\w)"
+    r"(?i)(?<!\w)(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|login|secrets?|pass(?:word|phrase)?\w*|auth|token)(?!\w)"
 )
 _DATABASE_CLIENT = re.compile(r"(?<![\w-])(?:mysql|mariadb)[\w-]*[ ]")
 """A program whose `-p` takes a password only without a space."""
@@ -159,7 +166,7 @@ _URL_HINTS = (
 )  # fmt: skip
 _URL_HINT = join_hints(_URL_HINTS)
 _NAME_HINTS = (
-    *r"pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt seed\b".split(),
+    *r"pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt pepper seed\b".split(),
     *r"sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b".split(),
     *r"_session\b \+@[a-z] verification one-time 2fa mfa wifi: ::add-mask recovery backup scratch \]:\d+ answer sandi khẩu المرور".split(),
     *(name for name in FOREIGN_NAMES if " " not in name),
@@ -329,7 +336,7 @@ def _find_logins(line: str) -> Iterator[SecretMatch]:
         yield from _find_in_options(line)
     for match in LOGIN_COMMAND.finditer(line) if "login " in line.lower() else ():
         group = "it" if match["it"] else "imap"
-        if looks_random(match[group]) or (group == "imap" and looks_like_password(match[group])):
+        if looks_random(match[group]) or (group == "imap" and is_certain_secret(match[group], NameStrength.PASSWORD)):
             yield SecretMatch(*match.span(group), "secret", "login-command")
     if "(" in line:
         for match in CLIENT_CALL.finditer(line):
