@@ -162,7 +162,7 @@ FORM_HINTS = (  # perf: each pattern begins with one character or class, which m
     (PersonalHint.PLACE, re.compile(r"°")),
     (PersonalHint.PLACE, re.compile(r"/@-?\d")),
     (PersonalHint.FIELD, re.compile(r"\.\d{3,}°?,")),
-    (PersonalHint.FIELD, re.compile(r"\d(?<![\w.:/+-]\d)(?:\d{6,15}|\d-\d\d-\d\d)(?![\w.:/-])")),
+    (PersonalHint.FIELD, re.compile(r"\d(?<![\w.:/+-]\d)(?:\d{9,10}|\d-\d\d-\d\d)(?![\w.:/-])")),
     (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)(?:[1-79]|[1-7]\d{1,3})(?!\S)")),
     (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)[1-9]\d{0,3}[-/.]\d")),
     (PersonalHint.NUMBER, re.compile(r"756\.\d{4}\.\d{4}")),

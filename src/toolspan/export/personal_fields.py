@@ -104,7 +104,8 @@ _LABELS = {
     _ID: """
         ssn, sin, tin, itin, ein, nir, vin, imei, imsi, iccid, meid, pesel, bsn, curp, nif, nie, dni, cpf,
         cnpj, cuit, cuil, rut, nric, hkid, snils, tfn, nino, mrn, egn, cnp, oib, jmbg, aadhaar, aadhar,
-        abn, acn, gstin, siret, siren, kvk, orgnr, cif, nip, regon, tax file number, iban, personnummer, fødselsnummer, henkilötunnus, codice fiscale, partita iva, ahv, ust id, ust
+        abn, acn, gstin, siret, siren, kvk, orgnr, cif, nip, regon, tax file number,
+        iban, personnummer, fødselsnummer, henkilötunnus, codice fiscale, partita iva, ahv, ust id, ust
         idnr, steuer id, steuernummer, tax id, tax payer id, tax identification, tax number, vat number, vat
         id, vat no, vat reg, ni number, social security, social insurance, national id, national identity,
         national insurance, medical record, health card, health insurance, medicare, medicaid, nhs, sécurité

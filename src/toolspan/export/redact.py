@@ -19,6 +19,17 @@ from msgspec.structs import replace
 from toolspan.export.personal_data import FIELD_HINTS, FORM_HINTS, PersonalHint, find_personal_data, personal_hints
 from toolspan.export.personal_fields import find_personal_value, has_personal_values
 from toolspan.export.records import CallRecord, ExportRecord
+from toolspan.export.user_names import (
+    GENERIC_USER_NAMES,
+    HOME_FOLDER,
+    HOME_HINTS,
+    RAW_HOME_FOLDERS,
+    USER_FIELD,
+    USER_HINT,
+    USER_HINTS,
+    is_home_folder,
+    stands_alone,
+)
 from toolspan.types.named_secrets import find_named_values, table_cells
 from toolspan.types.secret_forms import SecretMatch, join_hints
 from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
@@ -40,50 +51,11 @@ NOTICE = (
     "Redacted: secrets and personal data that were recognized are replaced by placeholders such as [key-1]. "
     "Recognition is best effort; a person should read this through before it is shared."
 )
-_NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
-HOME_FOLDER = re.compile(
-    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
-    r"|\\{1,8}[Uu]sers\\{1,8}"
-    rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
-    r"|(?<![\w-])(?:[A-Za-z]-)?-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
-)
-_USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short form of a home folder
-    r"(?:^|(?<=[\s\"]))[-bcdlps][r-][w-][-xsStT](?:[r-][w-][-xsStT]){2}[.+@]?[ ]+\d+[ ]+(?P<owner>[A-Za-z_][\w.-]{1,31})(?=[ ]+\S+[ ]+\d)"  # noqa: E501
-    r"|\b[gu]id=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
-    r"|(?<![\w$.?&-])(?:(?:SUDO_)?USER|LOGNAME|USERNAME)=(?P<env>[A-Za-z_][\w.-]{2,31})(?![\w.(/$-])"
-    r"|(?<![\w-])(?:sudo[ ]-u|ssh[ ]-l|su[ ]-)[ ](?P<switch>[A-Za-z_][\w.-]{1,31})(?![\w./:@-])"
-    r"|(?:^|(?<=[\s\"'=:(]))~(?P<tilde>[a-z_][a-z0-9_-]{2,31})(?=/)"
-)
-_ROOT = re.compile(
-    r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|Volumes|data|private|Data))\Z"
-)
-"""What stands before a home folder: nothing, `a` in a diff, a drive or a parent; not a part of another path or URL."""
-_RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
-_RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
-    re.compile(rb"/home\\?/+" + _RAW_NAME),
-    re.compile(rb"/Users\\?/+" + _RAW_NAME),
-    re.compile(rb":/users\\?/+" + _RAW_NAME),
-    re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"),
-    re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})"),
-)
 _FIXED_VALUE_FIELDS = frozenset(
     {"kind", "dialect", "state", "error_kind", "branch", "wait_certainty", "phase", "type",
      "outcome", "voice", "part", "redacted"}
 )  # fmt: skip
 """Fields whose values come from this program, not from a transcript."""
-_GENERIC_USER_NAMES = frozenset(
-    {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
-     "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",
-     "deploy", "dev", "developer", "docker", "ec2", "ec2-user", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",  # noqa: E501
-     "home", "jenkins", "linux", "local", "localhost", "me", "name", "nobody", "node", "nonroot", "postgres", "project",
-     "projects", "public", "root", "runner", "sandbox", "server", "service", "shared", "student", "test", "ubuntu",
-     "user", "username", "users", "wheel", "staff", "www-data", "nginx", "mysql", "redis", "daemon", "bin", "sys", "adm",  # noqa: E501
-     "mail", "messagebus", "polkitd", "rabbitmq", "mongodb", "elasticsearch", "apache", "httpd", "games", "man", "lp",
-     "crontab", "ssh", "sudo", "tty", "disk", "shadow", "audio", "video", "plugdev", "utmp", "input", "kvm", "render",
-     "systemd-network", "systemd-resolve", "systemd-journal", "pi", "alice", "bob", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",  # noqa: E501
-     "yourusername"}
-)  # fmt: skip
-"""User names that do not identify a person. They are replaced only in paths."""
 _PLACEHOLDER = re.compile(
     r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id|address)-\d{1,9}\]?"
 )
@@ -97,22 +69,7 @@ _PLAIN_ID = re.compile(
 
 perf: they are always new, so remembering words does not help.
 """
-_SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
-_HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
-_USER_HINTS = (
-    "gid=",
-    "uid=",
-    "user=",
-    "logname=",
-    "username=",
-    "~[a-z_]",
-    "sudo\\b",
-    "ssh\\b",
-    "su\\b",
-    "r[w-][xst-][r-]",
-)
-_USER_HINT = join_hints(_USER_HINTS)
 _EDGES = "\"'`*[],.;!?}"
 """Characters around a word that no rule needs, so that `word`, `"word"` and `word.` are judged once."""
 _MAX_KNOWN_WORDS = 200_000
@@ -194,9 +151,9 @@ class SecretRedactor:
         """Collect the user names in the home folders that occur in `lines`. These names are replaced everywhere."""
         raw: set[bytes] = set()
         for line in lines:
-            for pattern in _RAW_HOME_FOLDERS:
+            for pattern in RAW_HOME_FOLDERS:
                 for match in pattern.finditer(line):
-                    if match[1] not in raw and _is_home_folder(
+                    if match[1] not in raw and is_home_folder(
                         match[0], line[max(0, match.start() - 20) : match.start()]
                     ):
                         raw.add(match[1])
@@ -318,13 +275,13 @@ class SecretRedactor:
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
             if not _PLACEHOLDER.fullmatch(match[group]) and (
                 group != "unix"
-                or _is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
+                or is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
             ):
                 self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
-        for match in _USER_FIELD.finditer(line) if has_user else ():
+        for match in USER_FIELD.finditer(line) if has_user else ():
             group = match.lastgroup or ""
-            if match[group].lower() not in _GENERIC_USER_NAMES and not match[group].startswith("_"):
+            if match[group].lower() not in GENERIC_USER_NAMES and not match[group].startswith("_"):
                 yield SecretMatch(*match.span(group), "user", "user-field")
         if has_home or has_user or has_name:
             low = line.lower() if len(line.lower()) == len(line) else line
@@ -404,7 +361,7 @@ class SecretRedactor:
             encoded = re.sub(r"[^0-9a-z]", "-", name)  # as in the folder names of Claude Code
             self._name_placeholders.setdefault(encoded, placeholder)
         new |= {re.sub(r"[^0-9a-z]", "-", name) for name in new}
-        hints = {name.replace("-", " ").split()[0] for name in new if _stands_alone(name)}
+        hints = {name.replace("-", " ").split()[0] for name in new if stands_alone(name)}
         self._known_texts.clear()
         hints -= self._name_hints
         self._name_hints |= hints
@@ -501,13 +458,6 @@ def _line_around(text: str, place: int) -> str:
     return text[start : place + _CONTEXT_CHARS].partition("\n")[0]
 
 
-def _is_home_folder(path: bytes, before: bytes) -> bool:
-    """Return whether a path such as `/home/mira` begins a path, and its name is not that of a file."""
-    if path.startswith((b"%2F", b"Users", b":")):
-        return True
-    return bool(_ROOT.search(before.decode("utf-8", "replace"))) and not _SOURCE_FILE.search(path)
-
-
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
     """Yield the places of blocks of lines, so that each of their words can be searched for in its block."""
     start = 0
@@ -538,7 +488,7 @@ def _word_hints(word: str, low: str, forms: int, *, has_name: bool) -> _WordHint
         hints_in(word),
         personal_hints(word, low, forms),
         has_home="home" in low or "users" in low,
-        has_user=bool(_USER_HINT.search(low)),
+        has_user=bool(USER_HINT.search(low)),
         has_name=has_name,
     )
     return hints if any(hints.secrets) or any(hints[1:]) else None
@@ -546,11 +496,6 @@ def _word_hints(word: str, low: str, forms: int, *, has_name: bool) -> _WordHint
 
 def _is_random_text(value: object) -> bool:
     return isinstance(value, str) and looks_random(value) and len(value) < 512
-
-
-def _stands_alone(name: str) -> bool:
-    """Return whether a name is replaced everywhere, not only in paths."""
-    return len(name) >= 3 and name not in _GENERIC_USER_NAMES and bool(name.replace("-", " ").strip())
 
 
 def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
@@ -561,14 +506,14 @@ def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
 @lru_cache(maxsize=1024)
 def _name_pattern(name: str) -> re.Pattern[str]:
     word = re.escape(name)
-    if _stands_alone(name):
+    if stands_alone(name):
         return re.compile(rf"{word}(?![^\W_])(?:(?<![^\W_]{word})|(?<=\\[nrt]{word}))")
     return re.compile(rf"{word}(?![^\W_])(?:(?<=-home-{word})|(?<=-users-{word}))")
 
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    return join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS, *_USER_HINTS))
+    return join_hints((*short_hints(), *FIELD_HINTS, *HOME_HINTS, *USER_HINTS))
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from toolspan.types.secret_forms import SecretMatch, join_hints, plausible_matches
+from toolspan.types.secret_forms import SecretMatch, join_hints
 from toolspan.types.secret_names import (
     FOREIGN_KEYS,
     FOREIGN_NAMES,
@@ -55,14 +55,14 @@ _OTHERWISE = re.compile(
 """A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
 _MARKUP = r"(?:!!\w+|:[ ]?[A-Za-z][\w.\[\]| ]{0,30}=(?!=)|</?\w[^<>\n]{0,60}>|[*_`\"'|:=>!()\[{→—–]|\\[\"'])"
 _LOOSE = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>(?:[ \t]{{0,4}}{_MARKUP}){{1,8}}[ \t]{{0,4}}|[ ](?:\d[ ])?)"
-    r"(?:(?P<echo>\$\((?:echo|printf)[ ])|[A-Za-z_][\w.]{0,40}\([^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>(?:[ \t]{{0,4}}{_MARKUP}){{1,8}}[ \t]{{0,4}}|[ ](?:\d[ ])?)"  # noqa: E501
+    r"(?:(?P<echo>\$\((?:echo|printf)[ ])|[A-Za-z_][\w.]{0,40}\([^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"  # noqa: E501
 )
 """A value after a name with any markup, comparison or call between them, which must look like a secret by itself."""
 _ITEM = re.compile(r"[ \t]*,[ \t]*[\"'`]?(?P<it>[^\s\"'`<>|&,)\]]+)[\"'`]?")
 """The next item of a list."""
 _COMMENTED = re.compile(
-    r"(?i)[\"'](?P<it>[^\s\"']{12,})[\"'][;,)\]}]{0,3}[ \t]{0,8}(?:#|//|--)[ \t]?(?:[\w-]{1,12}[ ]){0,3}(?P<name>[\w-]{2,40})[ .]{0,2}\Z"
+    r"(?i)[\"'](?P<it>[^\s\"']{12,})[\"'][;,)\]}]{0,3}[ \t]{0,8}(?:#|//|--)[ \t]?(?:[\w-]{1,12}[ ]){0,3}(?P<name>[\w-]{2,40})[ .]{0,2}\Z"  # noqa: E501
 )
 _SETTER = re.compile(r"(?:[\w.]*\.)?(?:set|with|use|change|update)_?(?P<noun>\w+)\Z")
 """A function that takes a password as its only argument, such as `setPassword`."""
@@ -86,10 +86,6 @@ _PASSWORD_BEFORE = re.compile(
     r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are|for))?:?[ ][\w.@-]{2,40}[ ]?[/:][ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
 )
 _KEY_OWNER = re.compile(r"(?i)\b(?:api|wi-?fi|wlan|wpa|access|secret|encryption|licen[cs]e|master|recovery)[ _-]\Z")
-_NETRC = re.compile(
-    r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
-    r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+(?:--\w+[ ])?[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"
-)
 _ATTRIBUTE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
     rf"(?:\b|Parameter)(?:value|content|default)\\*[\"']?[ ]?(?P<sep>[=:])[ ]?{_VALUE}"
@@ -101,10 +97,6 @@ _ELEMENT = re.compile(r"<(?P<name>[\w:.-]{2,40})(?:[ ][^<>\n]{0,200})?>(?P<it>[^
 _NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
 _SQL_INSERT = re.compile(
     r"(?i)\binsert[ ]into[ ][^()\n]{1,80}\((?P<columns>[^()\n]{1,400})\)[ ]*values[ ]*\((?P<values>[^\n]{1,800})"
-)
-_SQL_PASSWORD = re.compile(
-    r"(?i)(?:identified[ ]by|user[ ]\w+[ ]using)[ ](?P<bare>\"[^\"\n]{3,}\"|(?=[^\s;]*\d)[^\s;'\"]{4,64})(?=[\s;]|\Z)"
-    r"|(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
 )
 _SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
 """The beginning of a line that gives a name a value without `=`."""
@@ -122,38 +114,35 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
     if "value" in low or "content" in low or "default" in low:
         patterns.append(_ATTRIBUTE)
         yield from _find_in_inputs(line)
-    end = 0
     matches = _NAME_CORE.finditer(low if len(low) == len(line) else line) if _VALUE_MARK.search(line) else ()
     cores = [(match.start(), match.start() + match[0].rfind(" ") + 1) for match in matches]
-    for start, _ in cores:
-        if start < end:
-            continue
-        for pattern in patterns:
-            match = pattern.match(line, start)
-            finding = _named_finding(line, match) if match else None
-            if finding:
-                yield finding
-                end = finding.end
-                if line[finding.start] == "[" or line[finding.start - 1] in "[(":
-                    yield from _find_loose(line, start)
-                break
-        else:
-            for finding in _find_loose(line, start):
-                yield finding
-                end = finding.end
+    yield from _find_after_names(line, patterns, [start for start, _ in cores])
     for match in _COMMENTED.finditer(line) if cores else ():
         if (strength := name_strength(match["name"])) and is_certain_secret(match["it"], strength):
             yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
     yield from _find_in_elements(line)
     if _DIGIT.search(line):
         yield from _find_in_sentences(line, low, sorted({start for core in cores for start in core}))
-    if "pass" in low or "auth" in low or "pw" in low:
-        yield from plausible_matches(_NETRC, line, "secret", "netrc")
     yield from find_by_place(line, low)
     if "insert" in low:
         yield from _find_in_inserts(line)
-    if "password" in low or "identified" in low:
-        yield from plausible_matches(_SQL_PASSWORD, line, "secret", "sql-password")
+
+
+def _find_after_names(line: str, patterns: list[re.Pattern[str]], starts: list[int]) -> Iterator[SecretMatch]:
+    """Yield the values of the names at these places."""
+    end = 0
+    for start in starts:
+        if start < end:
+            continue
+        matches = filter(None, (pattern.match(line, start) for pattern in patterns))
+        finding = next(filter(None, (_named_finding(line, match) for match in matches)), None)
+        if finding:
+            yield finding
+            end = finding.end
+        if not finding or line[finding.start] == "[" or line[finding.start - 1] in "[(":
+            for loose in _find_loose(line, start):
+                yield loose
+                end = loose.end
 
 
 def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
@@ -182,7 +171,7 @@ def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
         value = match[group].rstrip(".,;:!?")
         if is_certain_secret(value, strength):
             yield SecretMatch(match.start(group), match.start(group) + len(value), "secret", rule)
-        match = _ITEM.match(line, match.end() + line.startswith(('"', "'", "`"), match.end()))
+        match = _ITEM.match(line, match.end() + line.startswith(('"', "'", "`"), match.end())) if is_list else None
 
 
 def _find_in_elements(line: str) -> Iterator[SecretMatch]:
@@ -261,19 +250,8 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     is_option = name.startswith("-") or "--" in name or line[name_start - 1 : name_start] == "/"
     is_option = is_option or bool(_SETTING_COMMAND.search(line, max(0, name_start - 16), name_start))
     if match.re is _OTHERWISE or (match.re is _OPTION and not is_option):
-        setter = _SETTER.match(name) if match["sep"].startswith("(") and group != "bare" else None
-        if setter and name_strength(setter["noun"]) is NameStrength.PASSWORD and plausible_secret(value):
-            return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
-        strength = name_strength(name)
-        is_password = strength >= NameStrength.STRONG and (
-            looks_like_password(value) or (group != "bare" and is_certain_secret(value, strength))
-        )
-        is_argument = match.re is _OPTION or group != "bare"
-        return (
-            SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
-            if is_password and is_argument
-            else None
-        )
+        is_secret = _is_argument(value, name, match, quoted=group != "bare")
+        return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60]) if is_secret else None
     name = name.rpartition("--")[2].lstrip("-.")
     strength = name_strength(name)
     if match.re is _OPTION and name.lower().endswith("token"):
@@ -309,6 +287,16 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     if not is_secret or is_list:
         return None
     return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
+
+
+def _is_argument(value: str, name: str, match: re.Match[str], *, quoted: bool) -> bool:
+    """Return whether a value without `=` after its name is a secret: an argument or an alternative."""
+    setter = _SETTER.match(name) if match["sep"].startswith("(") and quoted else None
+    if setter and name_strength(setter["noun"]) is NameStrength.PASSWORD and plausible_secret(value):
+        return True
+    strength = name_strength(name)
+    is_secret = looks_like_password(value) or (quoted and is_certain_secret(value, strength))
+    return strength >= NameStrength.STRONG and is_secret and (match.re is _OPTION or quoted)
 
 
 def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> bool:
@@ -349,7 +337,7 @@ _MANIFEST_DATA = re.compile(
 )
 _LINES_AFTER = re.compile(
     r"<auth-user-pass>\r?\n[^\n]{1,80}\n(?P<it>[^\s<>]{4,128})(?=\r?\n</auth)"
-    r"|(?im:^[>*# ]{0,4}(?:passw(?:or)?d|passphrase|api key|token|secret)\b[^\n]{0,20}\n\s*```\w*\n)(?P<code>[^\s<>]{6,128})(?=\s*\n```)"
+    r"|(?im:^[>*# ]{0,4}(?:passw(?:or)?d|passphrase|api key|token|secret)\b[^\n]{0,20}\n\s*```\w*\n)(?P<code>[^\s<>]{6,128})(?=\s*\n```)"  # noqa: E501
 )
 _CHILDREN = re.compile(
     r"(?P<name>(?:pass|pwd|secret|token|credential|key)\w{0,40})\\*[\"']?:[ \t]*[\[{]?[ \t]*\n(?=(?P<indent>[ \t]+)\S)"
@@ -372,24 +360,9 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
     if "\n" in text:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
-        for match in _CHILDREN.finditer(text):
-            strength = name_strength(match["name"]) or NameStrength.WEAK
-            for child in _CHILD.finditer(match["lines"]):
-                if is_certain_secret(child["it"], strength):
-                    start = match.start("lines") + child.start("it")
-                    yield SecretMatch(start, start + len(child["it"]), "secret", f"name {match['name']}"[:60])
-        for match in _LINES_AFTER.finditer(text):
-            group = match.lastgroup or "it"
-            if is_certain_secret(match[group], NameStrength.PASSWORD):
-                yield SecretMatch(*match.span(group), "secret", "lines")
+        yield from _find_in_children(text)
     if "</" in text:
         yield from _find_in_cells(text)
-    for match in _FORM_PART.finditer(text) if "form-data; name=" in text else ():
-        strength = name_strength(match["name"])
-        if strength and is_secret_value(
-            match["it"], match["name"], strength, quoted=True, certain=True, whole_line=True
-        ):
-            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
     if "alue" not in text and "efault" not in text:
         return
     for match in _VALUE_LINE.finditer(text):
@@ -403,6 +376,24 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
                     yield SecretMatch(*match.span("it"), "secret", f"name {name['name']}"[:60])
             if name or not line.strip(" \t{}[],-"):
                 break
+
+
+def _find_in_children(text: str) -> Iterator[SecretMatch]:
+    """Yield the items below a name, and the values in the lines after one."""
+    for match in _CHILDREN.finditer(text):
+        strength = name_strength(match["name"]) or NameStrength.WEAK
+        for child in _CHILD.finditer(match["lines"]):
+            if is_certain_secret(child["it"], strength):
+                start = match.start("lines") + child.start("it")
+                yield SecretMatch(start, start + len(child["it"]), "secret", f"name {match['name']}"[:60])
+    for match in _LINES_AFTER.finditer(text) if "```" in text or "<auth-user-pass>" in text else ():
+        group = match.lastgroup or "it"
+        if is_certain_secret(match[group], NameStrength.PASSWORD):
+            yield SecretMatch(*match.span(group), "secret", "lines")
+    for match in _FORM_PART.finditer(text) if "form-data; name=" in text else ():
+        name, strength = match["name"], name_strength(match["name"])
+        if strength and is_secret_value(match["it"], name, strength, quoted=True, certain=True, whole_line=True):
+            yield SecretMatch(*match.span("it"), "secret", f"name {name}")
 
 
 def _find_in_manifests(text: str) -> Iterator[SecretMatch]:

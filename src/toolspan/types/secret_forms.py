@@ -91,7 +91,7 @@ KEY_FORM_HINT = join_hints(
         "live_[0-9a-z]{24}", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
         "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
         r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{s?sha",
-        "sntry[su]_", r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
+        "sntry[su]_", r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",  # noqa: E501
         r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
         "ccip(?:at|rj)_", "figd_", "ntn_", "cfpat-", "sq[apu]_", "rnd_", "pcsk_", "jina_", "e2b_", "sgp_", "waka_", "nfp_",  # noqa: E501
         "re_", "napi_", "rpa_", "csk-", "fc-[0-9a-f]{32}", "sb_secret_", "hcaik_", "lip_", "sk_[0-9a-f]{32}", r"sl\.(?:u\.)?[a-z0-9]", "oy2[a-z0-9]{43}", "gaaaaa", "iqojb3jpz2lu",  # noqa: E501
@@ -226,8 +226,8 @@ LOGIN_CALL = re.compile(
     r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
     r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
-    r"|(?:create_?(?:super_?)?user|add_?user|wifi\.begin|credentials::new)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*')(?:\.\w+\(\))?(?:,[ ]?(?:\"[^\"\n]*@[^\"\n]*\"|'[^'\n]*@[^'\n]*'))?"
-    r"|mysql_real_connect[(][^,\n]{1,60},[ ]?[^,\n]{1,80},[ ]?[^,\n]{1,80}|PlainAuth[(][^,\n]{0,40},[^,\n]{1,80}|\.login[(][ ]?[\w.]*(?:user(?:_?name)?|e?mail|account|sender|login))"
+    r"|(?:create_?(?:super_?)?user|add_?user|wifi\.begin|credentials::new)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*')(?:\.\w+\(\))?(?:,[ ]?(?:\"[^\"\n]*@[^\"\n]*\"|'[^'\n]*@[^'\n]*'))?"  # noqa: E501
+    r"|mysql_real_connect[(][^,\n]{1,60},[ ]?[^,\n]{1,80},[ ]?[^,\n]{1,80}|PlainAuth[(][^,\n]{0,40},[^,\n]{1,80}|\.login[(][ ]?[\w.]*(?:user(?:_?name)?|e?mail|account|sender|login))"  # noqa: E501
     r",[ ]?(?:Some\()?(?P<it>\"[^\"\n]+\"|'[^'\n]+')"
 )
 """A user and a password as arguments of a function, as in `auth=("mira", "…")` or `new PDO(dsn, "mira", "…")`."""
@@ -244,7 +244,7 @@ _LITERAL = r"(?!.(?:[a-z]{2,3}-?\d{1,3}|utf-?8|eyJ)\b)(?:\"[^\"\n]{4,}?\"|'[^'\n
 SIGNING_CALL = re.compile(
     r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
     rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
-    rf"|(?:bcrypt\.\w{{0,12}}(?:hash|compare)\w{{0,12}}[(]b?|plain_?text[(]|secret_?str[(]|\w\.(?:en|de)crypt[(][\w.]{{1,40}},[ ]?)(?P<plain>{_LITERAL})[ ]?[,)]"
+    rf"|(?:bcrypt\.\w{{0,12}}(?:hash|compare)\w{{0,12}}[(]b?|plain_?text[(]|secret_?str[(]|\w\.(?:en|de)crypt[(][\w.]{{1,40}},[ ]?)(?P<plain>{_LITERAL})[ ]?[,)]"  # noqa: E501
     rf"|(?P<chars>{_LITERAL})\.toCharArray\(\)"
     rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )

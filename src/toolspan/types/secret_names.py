@@ -24,25 +24,26 @@ class NameStrength(IntEnum):
     """The same, and the value may be an ordinary word."""
 
 
-def _words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
+    """Return the words of a table."""
     return frozenset(text.split())
 
 
-FOREIGN_PASSWORDS = _words(
+FOREIGN_PASSWORDS = split_words(
     """
     passwort kennwort passwörter losungswort mdp motdepasse passe contraseña contraseñas contrasena contrasenya senha
-    palavrapasse wachtwoord wachtwoorden lösenord losenord passord adgangskode kodeord salasana parola parolă hasło haslo
-    heslo jelszó jelszo lozinka geslo slaptažodis parool şifre sifre пароль пароля парола лозинка κωδικός סיסמה
+    palavrapasse wachtwoord wachtwoorden lösenord losenord passord adgangskode kodeord salasana parola parolă
+    hasło haslo heslo jelszó jelszo lozinka geslo slaptažodis parool şifre sifre пароль пароля парола лозинка κωδικός סיסמה
     密码 密碼 口令 パスワード 暗証番号 비밀번호 암호
-    """
+    """  # noqa: E501
 )
-FOREIGN_SECRETS = _words(
+FOREIGN_SECRETS = split_words(
     """
     geheimnis secreto secreta segredo segreto secrète sekret tajne секрет zugangsdaten anmeldedaten identifiants
     credenciales credenciais credenziali inloggegevens учетные 密钥 密鑰 秘密 clave
     """
 )
-FOREIGN_KEYS = _words(
+FOREIGN_KEYS = split_words(
     """
     schlüssel schluessel clé clef chave chiave sleutel nyckel nøkkel nøgle avain klucz klíč kulcs anahtar ключ ключа
     キー 키 jeton токен 令牌 トークン 토큰
@@ -50,45 +51,45 @@ FOREIGN_KEYS = _words(
 )
 FOREIGN_PHRASES = (
     "mot de passe", "code secret", "parola d'ordine", "palavra-passe", "palavra passe", "kata sandi", "mật khẩu",
-    "parola chiave", "código secreto", "codigo secreto", "كلمة المرور", "jeton d'accès", "clave de acceso", "clave de api",
-    "clé d'api", "clé api", "api-schlüssel", "chave de api",
+    "parola chiave", "código secreto", "codigo secreto", "كلمة المرور", "jeton d'accès", "clave de acceso",
+    "clave de api", "clé d'api", "clé api", "api-schlüssel", "chave de api",
 )  # fmt: skip
 """Names of several words; their last words need not be names."""
 FOREIGN_NAMES = (*FOREIGN_PHRASES, *sorted(FOREIGN_PASSWORDS | FOREIGN_SECRETS | FOREIGN_KEYS, key=len, reverse=True))
-_PASSWORDS = FOREIGN_PASSWORDS | _words(
+_PASSWORDS = FOREIGN_PASSWORDS | split_words(
     "password passwords passwd pwd pass pw passphrase passcode psk requirepass masterauth userpass"
 )
-_STRONG = FOREIGN_SECRETS | _words(
+_STRONG = FOREIGN_SECRETS | split_words(
     """
     secret secrets credential credentials creds apikey authtoken accesstoken privatekey secretkey accesskey jwt
     mnemonic phrase answer paperkey authkey clientsecret apitoken apisecret webhooksecret
     """
 )
-_NUMERIC = _words("pin otp cvv cvc")
-_WEAK = FOREIGN_KEYS | _words(
+_NUMERIC = split_words("pin otp cvv cvc")
+_WEAK = FOREIGN_KEYS | split_words(
     """
     token key auth sig sign signature totp pat salt pepper seed session sessionid sessid sid csrf xsrf bearer
     """
 )
-_TOKEN_OWNERS = _words(
+_TOKEN_OWNERS = split_words(
     """
     api auth access refresh bearer bot id personal github gitlab npm slack session security deploy app service user
     csrf xsrf admin jwt oauth oauth2 webhook registry pypi hf vault upload publish device push client sas identity
     """
 )
-_KEY_OWNERS = _words(
+_KEY_OWNERS = split_words(
     """
     api access secret private account storage signing encryption encrypt master shared license licence service
     deploy auth subscription consumer admin hmac jwt webhook app integration instrumentation session root
     """
 )
-_SUFFIXES = _words(
+_SUFFIXES = split_words(
     """
     prod production dev development test testing staging stage live old new value raw text plain base64 b64 base
     hash hashed encrypted default string header main primary secondary backup local web db rw ro
     """
 )
-_OTHER_NOUNS = _words(
+_OTHER_NOUNS = split_words(
     """
     count counts changed created updated modified used date time limit limits budget type types name names id ids
     file files path paths url uri endpoint len length size expiry expires expiration ttl at field fields policy
@@ -101,7 +102,7 @@ _OTHER_NOUNS = _words(
     vault service section ref refs arn alias
     """
 )
-_VERBS = _words(
+_VERBS = split_words(
     """
     set get check validate verify hash reset make update generate needs
     """
@@ -110,7 +111,7 @@ _STRONG_ENDING = re.compile(
     r"(?:password|passwd|apikey|secret|passphrase|(?<!by)(?<!com)(?<!tres)(?<!sur)(?<!over)(?<!under)pass|[a-z]pwd|[a-z]sess(?:ion)?id)\Z"
 )
 _NAME_WORDS = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
-_GENERIC_VALUE_WORDS = _words(
+_GENERIC_VALUE_WORDS = split_words(
     """
     none null nil undefined true false yes no str string int integer number bool boolean bytes any object optional
     required secret secrets password passwd token tokens key keys redacted removed hidden masked empty unset env
@@ -141,14 +142,12 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 @lru_cache(maxsize=8192)
 def name_strength(name: str) -> NameStrength:
     """Return how surely a name such as `dbPassword` or `API_KEY_2` announces a secret."""
-    if name.lower() in FOREIGN_PHRASES:
-        return NameStrength.STRONG
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
     is_function = len(words) > 1 and words[-2] in _VERBS and words[-1] != "salt" and not name.isupper()
     if not words or words[-1] in _OTHER_NOUNS or is_function:
-        return NameStrength.NONE
+        return NameStrength.STRONG if name.lower() in FOREIGN_PHRASES else NameStrength.NONE
     last, owner = words[-1], words[-2] if len(words) > 1 else ""
     is_constant = name.isupper()
     if last in _PASSWORDS:
@@ -157,7 +156,7 @@ def name_strength(name: str) -> NameStrength:
             if last not in ("pass", "pw") or not owner or owner not in ("by", "first", "second")
             else NameStrength.NONE
         )
-    if last in _STRONG or _STRONG_ENDING.search(last):
+    if last in _STRONG or _STRONG_ENDING.search(last) or name.lower() in FOREIGN_PHRASES:
         return NameStrength.STRONG
     if last in _NUMERIC:
         return NameStrength.STRONG if len(words) == 1 or is_constant else NameStrength.NONE

@@ -32,11 +32,11 @@ _PROCESS_SUBSTITUTION = re.compile(
     r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"');|&`]+)"
 )
 _SEED_PHRASE = re.compile(
-    r"(?i)(?:mnemonic|paper[ _-]?key|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=|[ ])[ ]?"
+    r"(?i)(?:mnemonic|paper[ _-]?key|(?:seed|recovery|secret|backup)[ _-]?(?:phrase|words))\w{0,20}\\*[\"']?[ ]?(?:is|:|=|[ ])[ ]?"  # noqa: E501
     r"\\*[\"']?(?P<it>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])"
 )
 _LABEL = re.compile(
-    rf"(?i)(?<![\w-])(?:passw(?:or)?d|passphrase|passcode|pin|pw|{'|'.join(sorted(FOREIGN_PASSWORDS))})[ ][^\n:=\"'`(){{}}]{{2,60}}:[ ]"
+    rf"(?i)(?<![\w-])(?:passw(?:or)?d|passphrase|passcode|pin|pw|{'|'.join(sorted(FOREIGN_PASSWORDS))})[ ][^\n:=\"'`(){{}}]{{2,60}}:[ ]"  # noqa: E501
     r"[\"'`]?(?P<it>[^\s\"'`]{6,64})[\"'`]?\s*\Z"
 )
 """A password at the end of a line, as in "A temporary password is generated for root@localhost: …"."""
@@ -52,7 +52,7 @@ _MASK = re.compile(r"::add-mask::(?P<it>[^\s\"']{4,})")
 _COOKIE_LINE = re.compile(r"\t(?:TRUE|FALSE)\t/\S*\t(?:TRUE|FALSE)\t\d+\t\S+\t(?P<it>\S{8,})")
 _WIFI = re.compile(r"(?i)(?<!\w)wifi:[^\n]{0,200}?(?<=[:;])p:(?P<it>[^;\n]{3,128});")
 _RECOVERY_CODES = re.compile(
-    r"(?i)(?:recovery|backup|scratch|rescue)[ _-]?codes?\W{1,6}(?P<it>(?:[0-9a-z]{4,10}(?:-[0-9a-z]{4,10}){0,3}(?:[ ,]{1,2}|\Z)){1,20})"
+    r"(?i)(?:recovery|backup|scratch|rescue)[ _-]?codes?\W{1,6}(?P<it>(?:[0-9a-z]{4,10}(?:-[0-9a-z]{4,10}){0,3}(?:[ ,]{1,2}|\Z)){1,20})"  # noqa: E501
 )
 _REGISTRY_VALUE = re.compile(
     r"(?i)(?<!\w)/v[ ][\"']?(?P<user>[\w.-]{2,60})[\"']?[ ][^\n]{0,60}?/d[ ](?P<it>\"[^\"\n]+\"|[^\s\"]+)"
@@ -61,43 +61,45 @@ _SENT = re.compile(
     r"(?i)expect[ ][^\n]{0,60}?pass[^\n]{0,80}?send[ ](?:--[ ])?[\"'](?P<it>[^\"'\n]{4,}?)(?:\\[rn])*[\"']"
 )
 _RELAY_LOGIN = re.compile(r"^\[?[\w.-]+\]?(?::\d+)?[ \t]+[\w.@+-]{1,64}:(?=[^\s:]*\d)(?P<it>[^\s:/]{6,64})[ \t]*\Z")
+_NETRC = re.compile(
+    r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)"
+    r"|^[ \t]*(?:password|requirepass|masterauth|bindpw|rootpw)[ \t]+(?:--\w+[ ])?[\"']?(?=\D*\d)(?P<line>[^\s\"']{4,})[\"']?[ \t]*$"  # noqa: E501
+)
+_SQL_PASSWORD = re.compile(
+    r"(?i)(?:identified[ ]by|user[ ]\w+[ ]using)[ ](?P<bare>\"[^\"\n]{3,}\"|(?=[^\s;]*\d)[^\s;'\"]{4,64})(?=[\s;]|\Z)"
+    r"|(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
+)
+_PLACES = (
+    (("pass", "auth", "pw"), _NETRC, "netrc"),
+    (("password", "identified", " using "), _SQL_PASSWORD, "sql-password"),
+    (("pin", "code", "word"), _ONE_TIME_CODE, "code"),
+    (("auth", "setuser", "+@"), _REDIS_PASSWORD, "redis"),
+    (("<(",), _PROCESS_SUBSTITUTION, "process-substitution"),
+    (("mnemonic", "phrase", "paper"), _SEED_PHRASE, "seed-phrase"),
+    ((").",), _FIELD_CALL, "field"),
+    (("::add-mask",), _MASK, "mask"),
+    (("\t",), _COOKIE_LINE, "cookie"),
+    (("]:",), _RELAY_LOGIN, "relay"),
+    (("expect",), _SENT, "expect"),
+    (("wifi:",), _WIFI, "wifi"),
+)
+"""Parts of lower-case lines in which a pattern is tried, the pattern and the name of its rule."""
 
 
 def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
     """Yield the secrets that a command or a format expects at a place without a name."""
-    if "pin" in low or "code" in low or "word" in low:
-        yield from plausible_matches(_ONE_TIME_CODE, line, "secret", "code")
-    if "auth" in low or "setuser" in low or "+@" in low:
-        yield from plausible_matches(_REDIS_PASSWORD, line, "secret", "redis")
-    if "<(" in line:
-        yield from plausible_matches(_PROCESS_SUBSTITUTION, line, "secret", "process-substitution")
-    if "mnemonic" in low or "phrase" in low or "paper" in low:
-        yield from plausible_matches(_SEED_PHRASE, line, "secret", "seed-phrase")
-    if "default(" in low:
-        matches = (match for match in _DEFAULT.finditer(line) if name_strength(match["user"]) >= NameStrength.STRONG)
-        yield from (SecretMatch(match.start("it") + 1, match.end("it") - 1, "secret", "default") for match in matches)
-    if ")." in line:
-        yield from plausible_matches(_FIELD_CALL, line, "secret", "field")
-    if "::add-mask" in low:
-        yield from plausible_matches(_MASK, line, "secret", "mask")
-    if "\t" in line:
-        yield from plausible_matches(_COOKIE_LINE, line, "secret", "cookie")
+    for parts, pattern, rule in _PLACES:
+        if any(part in low for part in parts):
+            yield from plausible_matches(pattern, line, "secret", rule)
+    for match in _DEFAULT.finditer(line) if "default(" in low else ():
+        if name_strength(match["user"]) >= NameStrength.STRONG:
+            yield SecretMatch(match.start("it") + 1, match.end("it") - 1, "secret", "default")
     for match in _LABEL.finditer(line) if ": " in line and _DIGIT.search(line) else ():
         if has_mixed_characters(match["it"]) and is_sentence_value(match["it"].replace("(", "")):
             yield SecretMatch(*match.span("it"), "secret", "label")
-    if "wifi:" in low:
-        yield from plausible_matches(_WIFI, line, "secret", "wifi")
-    if "codes" in low or "code:" in low:
-        matches = (match for match in _RECOVERY_CODES.finditer(line) if _DIGIT.search(match["it"]))
-        yield from (
-            SecretMatch(match.start("it"), match.start("it") + len(match["it"].rstrip()), "secret", "codes")
-            for match in matches
-        )
-    if "/v " in low and "/d " in low:
-        for match in _REGISTRY_VALUE.finditer(line):
-            if (strength := name_strength(match["user"])) and is_certain_secret(match["it"].strip('"'), strength):
-                yield SecretMatch(*match.span("it"), "secret", f"name {match['user']}")
-    if "]:" in line or " " in line or "\t" in line:
-        yield from plausible_matches(_RELAY_LOGIN, line, "secret", "relay")
-    if "expect" in low:
-        yield from plausible_matches(_SENT, line, "secret", "expect")
+    for match in _RECOVERY_CODES.finditer(line) if "code" in low else ():
+        if _DIGIT.search(match["it"]):
+            yield SecretMatch(match.start("it"), match.start("it") + len(match["it"].rstrip()), "secret", "codes")
+    for match in _REGISTRY_VALUE.finditer(line) if "/v " in low and "/d " in low else ():
+        if (strength := name_strength(match["user"])) and is_certain_secret(match["it"].strip('"'), strength):
+            yield SecretMatch(*match.span("it"), "secret", f"name {match['user']}")

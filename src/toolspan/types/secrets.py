@@ -45,6 +45,7 @@ from toolspan.types.secret_names import (
     looks_like_password,
     looks_random,
     plausible_secret,
+    split_words,
 )
 
 
@@ -166,9 +167,13 @@ _URL_HINTS = (
 )  # fmt: skip
 _URL_HINT = join_hints(_URL_HINTS)
 _NAME_HINTS = (
-    *r"pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt pepper seed\b".split(),
-    *r"sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b".split(),
-    *r"_session\b \+@[a-z] verification one-time 2fa mfa wifi: ::add-mask recovery backup scratch \]:\d+ answer sandi khẩu المرور".split(),
+    *split_words(
+        r"""
+        pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt pepper
+        seed\b sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b
+        _session\b \+@[a-z] verification one-time 2fa mfa wifi: sandi khẩu المرور ::add-mask recovery \]:\d answer
+        """  # noqa: E501
+    ),
     *(name for name in FOREIGN_NAMES if " " not in name),
 )
 _NAME_HINT = join_hints(_NAME_HINTS)

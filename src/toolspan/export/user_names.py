@@ -1,0 +1,77 @@
+"""Names of users: in home folders, in the fields of `ls -l` and `id`, and wherever they occur again.
+
+Start at `HOME_FOLDER` and `USER_FIELD`; `redact.py` replaces what they match.
+"""
+
+from __future__ import annotations
+
+import re
+
+from toolspan.types.secret_forms import join_hints
+
+_NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
+HOME_FOLDER = re.compile(
+    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
+    r"|\\{1,8}[Uu]sers\\{1,8}"
+    rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
+    r"|(?<![\w-])(?:[A-Za-z]-)?-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
+)
+USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short form of a home folder
+    r"(?:^|(?<=[\s\"]))[-bcdlps][r-][w-][-xsStT](?:[r-][w-][-xsStT]){2}[.+@]?[ ]+\d+[ ]+(?P<owner>[A-Za-z_][\w.-]{1,31})(?=[ ]+\S+[ ]+\d)"  # noqa: E501
+    r"|\b[gu]id=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
+    r"|(?<![\w$.?&-])(?:(?:SUDO_)?USER|LOGNAME|USERNAME)=(?P<env>[A-Za-z_][\w.-]{2,31})(?![\w.(/$-])"
+    r"|(?<![\w-])(?:sudo[ ]-u|ssh[ ]-l|su[ ]-)[ ](?P<switch>[A-Za-z_][\w.-]{1,31})(?![\w./:@-])"
+    r"|(?:^|(?<=[\s\"'=:(]))~(?P<tilde>[a-z_][a-z0-9_-]{2,31})(?=/)"
+)
+_ROOT = re.compile(
+    r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|Volumes|data|private|Data))\Z"
+)
+"""What stands before a home folder: nothing, `a` in a diff, a drive or a parent; not a part of another path or URL."""
+_RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
+RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
+    re.compile(rb"/home\\?/+" + _RAW_NAME),
+    re.compile(rb"/Users\\?/+" + _RAW_NAME),
+    re.compile(rb":/users\\?/+" + _RAW_NAME),
+    re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"),
+    re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})"),
+)
+GENERIC_USER_NAMES = frozenset(
+    {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
+     "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",
+     "deploy", "dev", "developer", "docker", "ec2", "ec2-user", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",  # noqa: E501
+     "home", "jenkins", "linux", "local", "localhost", "me", "name", "nobody", "node", "nonroot", "postgres", "project",
+     "projects", "public", "root", "runner", "sandbox", "server", "service", "shared", "student", "test", "ubuntu",
+     "user", "username", "users", "wheel", "staff", "www-data", "nginx", "mysql", "redis", "daemon", "bin", "sys", "adm",  # noqa: E501
+     "mail", "messagebus", "polkitd", "rabbitmq", "mongodb", "elasticsearch", "apache", "httpd", "games", "man", "lp",
+     "crontab", "ssh", "sudo", "tty", "disk", "shadow", "audio", "video", "plugdev", "utmp", "input", "kvm", "render",
+     "systemd-network", "systemd-resolve", "systemd-journal", "pi", "alice", "bob", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",  # noqa: E501
+     "yourusername"}
+)  # fmt: skip
+"""User names that do not identify a person. They are replaced only in paths."""
+_SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
+HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
+USER_HINTS = (
+    "gid=",
+    "uid=",
+    "user=",
+    "logname=",
+    "username=",
+    "~[a-z_]",
+    "sudo\\b",
+    "ssh\\b",
+    "su\\b",
+    "r[w-][xst-][r-]",
+)
+USER_HINT = join_hints(USER_HINTS)
+
+
+def is_home_folder(path: bytes, before: bytes) -> bool:
+    """Return whether a path such as `/home/mira` begins a path, and its name is not that of a file."""
+    if path.startswith((b"%2F", b"Users", b":")):
+        return True
+    return bool(_ROOT.search(before.decode("utf-8", "replace"))) and not _SOURCE_FILE.search(path)
+
+
+def stands_alone(name: str) -> bool:
+    """Return whether a name is replaced everywhere, not only in paths."""
+    return len(name) >= 3 and name not in GENERIC_USER_NAMES and bool(name.replace("-", " ").strip())
