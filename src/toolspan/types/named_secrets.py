@@ -166,7 +166,7 @@ def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
         return
     is_list = "[" in separator or "{" in separator or bool(re.search(r"[=:][ ]?\(", match["sep"]))
     rule = f"name {name[0] if name else ''}"[:60]
-    while strength and match:
+    while strength and match is not None:
         group = match.lastgroup or "bare"
         value = match[group].rstrip(".,;:!?")
         if is_certain_secret(value, strength):
@@ -276,7 +276,8 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
         whole_line=whole_line,
     )
     if match.re is _CALL_ARGUMENT and (
-        group == "bare" or (name_strength(value) and re.fullmatch(r"[A-Za-z_-]+\d?", value))
+        group == "bare"
+        or (name_strength(value) and re.fullmatch(r"[A-Za-z_-]+\d?|\w+(?:Key|Token|Credential)s?", value))
     ):
         return None  # an expression, or another name
     is_list = (
