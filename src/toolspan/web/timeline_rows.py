@@ -18,7 +18,6 @@ from toolspan.analysis.timing import (
     CallPhases,
     HookTimings,
     phases_among,
-    slice_time,
 )
 from toolspan.export.json import escape_control_chars, one_line
 from toolspan.export.session_export import LaneAllocator
@@ -39,7 +38,7 @@ from toolspan.reading.timeline import (
 )
 from toolspan.types.session import Message, RequestUsage, Tokens
 from toolspan.types.span import Hook, Notification, Span, parse_timestamp, to_epoch_ms
-from toolspan.web.timeline_threads import BLOCK_SIZE, Block, BlockState, Entry, Table, Thread
+from toolspan.web.timeline_threads import BLOCK_SIZE, Block, BlockState, Entry, Table, Thread, TimeSlices
 
 CALL, MESSAGE, AGENT = range(3)
 """The kinds of rows in `order`, which has `3 * index + kind`."""
@@ -100,7 +99,7 @@ class TimelineRows:
         self._base: int | None = None
         self._text_chars = 0
         self._order: list[int] = []
-        self._slices: list[tuple[int, int, int]] = []
+        self._slices = TimeSlices(self._name)
         self._last_line: dict[str, tuple[int, int]] = {}
 
     # What the page gets
@@ -120,7 +119,7 @@ class TimelineRows:
             "calls": self._calls.columns,
             "messages": self._messages.columns,
             "requests": self._requests.columns,
-            "slices": self._slices,
+            "slices": self._slices.rows,
         }
 
     def changes_since(self, version: str) -> dict[str, object] | None:
@@ -142,7 +141,7 @@ class TimelineRows:
             "calls": self._calls.select(set().union(*(change.calls for change in changes))),
             "messages": self._messages.select(set().union(*(change.messages for change in changes))),
             "requests": self._requests.select(set().union(*(change.requests for change in changes))),
-            "slices": {"keep": slices_keep, "add": self._slices[slices_keep:]},
+            "slices": {"keep": slices_keep, "add": self._slices.rows[slices_keep:]},
         }
 
     @property
@@ -187,12 +186,12 @@ class TimelineRows:
             self._add_growth(growth)
         self._note_timings(timings)
         main = self._threads[0]
-        slices_keep = len(self._slices)
+        slices_keep = len(self._slices.rows)
         for thread in self._threads:
             thread.append_added()
             first, earliest = self._build_dirty(thread)
             if thread is main and first is not None:
-                slices_keep = self._update_slices(main, first, earliest)
+                slices_keep = self._slices.update(main, first, earliest, self._base or 0)
         for growth in growths:
             self._add_requests(growth)
         self._order = self._assemble()
@@ -440,36 +439,6 @@ class TimelineRows:
         fields = {field: getattr(after, field) - getattr(before, field) for field in Tokens.__struct_fields__}
         self.tokens += Tokens(**fields)
 
-    # Time
-
-    def _update_slices(self, main: Thread, first: int, earliest: int | None) -> int:
-        """Split the main agent's time again from where it may have changed; return how many slices are as before.
-
-        `first` is the first block that was built again, and `earliest` the earliest time in any of these.
-        """
-        cut, first_needed = (None, 0) if earliest is None else _find_cut(main, first, earliest)
-        base, slices = self._base or 0, self._slices
-        before = list(slices) if cut is None else slices[bisect_right(slices, cut - base, key=lambda part: part[1]) :]
-        unchanged = len(slices) - len(before)
-        kept = slices[:unchanged]
-        if before and cut is not None and before[0][0] < cut - base:
-            kept.append((before[0][0], cut - base, before[0][2]))
-        blocks = main.blocks[first_needed:]
-        marks = sorted((mark for block in blocks for mark in block.marks()), key=lambda mark: mark[0])
-        if cut is not None:
-            marks = [(cut, None), *(mark for mark in marks if mark[0] >= cut)]
-        intervals = [part for block in blocks for phases in block.phases for part in phases.intervals]
-        for part in slice_time(intervals, marks):
-            start, end, name = part.start - base, part.end - base, self._name(part.part)
-            if kept and kept[-1][1:] == (start, name):
-                start = kept.pop()[0]
-            kept.append((start, end, name))
-        self._slices = kept
-        return next(
-            (n for n in range(max(unchanged - 1, 0), min(len(slices), len(kept))) if slices[n] != kept[n]),
-            min(len(slices), len(kept)),
-        )
-
     # Agents and order
 
     def _assemble(self) -> list[int]:
@@ -564,20 +533,6 @@ class TimelineRows:
                 "lanes": min(max(len(thread.states[-1].free_from), 1), _MAX_LANES),
             })  # fmt: skip
         return agents
-
-
-def _find_cut(main: Thread, first: int, earliest: int) -> tuple[int | None, int]:
-    """Return a time before which nothing has changed, and the first block that is needed to split the rest.
-
-    The part of a gap is decided by the message that ends it, so the time is that of a message or a request.
-    """
-    for n in range(first - 1, -1, -1):
-        times = [at for at, part in main.blocks[n].marks() if part is not None and at <= earliest]
-        if times:
-            cut = max(times)
-            ends = (block.times[1] if block.times else cut for block in main.blocks[:first])
-            return cut, next((k for k, end in enumerate(accumulate(ends, max)) if end > cut), first)
-    return None, 0
 
 
 def _first_time(growths: Iterable[FileGrowth]) -> int | None:

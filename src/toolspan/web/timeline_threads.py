@@ -1,17 +1,19 @@
-"""The parts of a timeline that grows: tables of rows, and the conversations of agents in blocks of entries.
+"""The parts of a timeline that grows: tables of rows, the conversations of agents in blocks of entries, and time slices.
 
 An entry is a message or the calls of one batch. Entries are only appended, so that a change concerns few blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from toolspan.analysis.timing import CallPhases, TimeMark, call_marks, message_mark
+from toolspan.analysis.timing import CallPhases, TimeMark, call_marks, message_mark, slice_time
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
 from toolspan.reading.timeline import EARLIEST_TIME
@@ -193,3 +195,52 @@ class Thread:
     def end(self) -> int | None:
         """The latest time of an entry."""
         return max((block.end for block in self.blocks if block.end is not None), default=None)
+
+
+class TimeSlices:
+    """The slices of the main agent's time, which is split again only from where it may have changed."""
+
+    def __init__(self, index_of: Callable[[str | None], int]) -> None:
+        """Name the parts by `index_of`."""
+        self._index_of = index_of
+        self.rows: list[tuple[int, int, int]] = []
+        """Start, end and part of each slice, the times in milliseconds after the base."""
+
+    def update(self, main: Thread, first: int, earliest: int | None, base: int) -> int:
+        """Split the time again from where it may have changed; return how many slices are as before.
+
+        `first` is the first block that was built again, and `earliest` the earliest time in any of these.
+        """
+        cut, first_needed = (None, 0) if earliest is None else _find_cut(main, first, earliest)
+        before = self.rows
+        unchanged = 0 if cut is None else bisect_right(before, cut - base, key=lambda row: row[1])
+        rows = before[:unchanged]
+        if cut is not None and unchanged < len(before) and before[unchanged][0] < cut - base:
+            rows.append((before[unchanged][0], cut - base, before[unchanged][2]))
+        blocks = main.blocks[first_needed:]
+        marks = sorted((mark for block in blocks for mark in block.marks()), key=lambda mark: mark[0])
+        if cut is not None:
+            marks = [(cut, None), *(mark for mark in marks if mark[0] >= cut)]
+        intervals = [part for block in blocks for phases in block.phases for part in phases.intervals]
+        for part in slice_time(intervals, marks):
+            start, end, name = part.start - base, part.end - base, self._index_of(part.part)
+            if rows and rows[-1][1:] == (start, name):
+                start = rows.pop()[0]
+            rows.append((start, end, name))
+        self.rows = rows
+        size = min(len(before), len(rows))
+        return next((n for n in range(max(unchanged - 1, 0), size) if before[n] != rows[n]), size)
+
+
+def _find_cut(main: Thread, first: int, earliest: int) -> tuple[int | None, int]:
+    """Return a time before which nothing has changed, and the first block that is needed to split the rest.
+
+    The part of a gap is decided by the message that ends it, so the time is that of a message or a request.
+    """
+    for n in range(first - 1, -1, -1):
+        times = [at for at, part in main.blocks[n].marks() if part is not None and at <= earliest]
+        if times:
+            cut = max(times)
+            ends = (block.times[1] if block.times else cut for block in main.blocks[:first])
+            return cut, next((k for k, end in enumerate(accumulate(ends, max)) if end > cut), first)
+    return None, 0
