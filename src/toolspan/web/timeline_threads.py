@@ -1,4 +1,4 @@
-"""The parts of a timeline that grows: tables of rows, the conversations of agents in blocks of entries, and time slices.
+"""The parts of a timeline that grows: tables of rows, conversations of agents in blocks of entries, and time slices.
 
 An entry is a message or the calls of one batch. Entries are only appended, so that a change concerns few blocks.
 """
