@@ -45,15 +45,29 @@ export function buildModel(data, old = null, changed = null) {
     requested: c.at[n], end: c.end[n], took: c.took[n], lane: c.lane[n], target: c.target[n], error: names[c.error[n]], message: c.message[n],
     batch: names[c.batch[n]], branch: BRANCHES[c.branch[n]], flags: c.flags[n], exit: c.exit[n], file: names[c.file[n]], requestLine: c.request_line[n],
     resultLine: c.result_line[n], until: c.until[n], hooks: c.hooks[n], session: names[c.session[n]], phases: c.phases[n],
+    index: -1, depth: 0, together: 0, request: null,
   }));
   const m = data.messages;
   const messages = build("messages", m.text.length, (n) => ({
     kind: "message", n, key: `m${n}`, text: m.text[n], agent: m.agent[n], voice: names[m.voice[n]], at: m.at[n], branch: BRANCHES[m.branch[n]],
-    opens: Boolean(m.opens[n]), file: names[m.file[n]], line: m.line[n], part: m.part[n], chars: m.chars[n],
+    opens: Boolean(m.opens[n]), file: names[m.file[n]], line: m.line[n], part: m.part[n], chars: m.chars[n], index: -1, depth: 0,
   }));
-  const inTime = requests.toSorted((one, other) => one.at - other.at || one.agent - other.agent);
-  setDerived(calls, { request: requestsOfCalls(inTime, calls, order), together: countTogether(calls), depth: calls.map(({ agent }) => agents[agent].depth) });
-  setDerived(messages, { depth: messages.map(({ agent }) => agents[agent].depth) });
+  const isSorted = requests.every((request, n) => !n || requests[n - 1].at <= request.at);
+  const inTime = isSorted ? requests : requests.toSorted((one, other) => one.at - other.at || one.agent - other.agent);
+  const [requestOf, together] = [requestsOfCalls(inTime, calls, order), countTogether(calls)];
+  // Fields that depend on other rows. A row that is shown already is replaced if one of them changes.
+  for (let n = 0; n < calls.length; n += 1) {
+    const [call, { depth }] = [calls[n], agents[calls[n].agent]];
+    if (call.request === requestOf[n] && call.together === together[n] && call.depth === depth) continue;
+    const target = call.index < 0 ? call : (calls[n] = { ...call });
+    target.request = requestOf[n];
+    target.together = together[n];
+    target.depth = depth;
+  }
+  for (let n = 0; n < messages.length; n += 1) {
+    const { depth } = agents[messages[n].agent];
+    if (messages[n].depth !== depth) messages[n] = { ...messages[n], depth };
+  }
   const lists = [calls, messages, agents];
   const rows = order.map((code, index) => {
     const row = lists[code % 3][Math.floor(code / 3)];
@@ -63,30 +77,22 @@ export function buildModel(data, old = null, changed = null) {
   agents.forEach((agent) => { agent.above = agent.parent === null ? (agent.n ? 0 : null) : calls[agent.parent].agent; });
   const agentOrder = [agents[0], ...rows.filter(({ kind }) => kind === "agent")]; // as listed: parents first
   let [from, to] = [Infinity, -Infinity];
+  const extend = (time) => { if (typeof time === "number") { if (time < from) from = time; if (time > to) to = time; } };
   for (const row of rows) {
-    for (const time of [row.at, row.end, row.until]) {
-      if (typeof time === "number") { from = Math.min(from, time); to = Math.max(to, time); }
-    }
+    extend(row.at);
+    extend(row.end);
+    extend(row.until);
   }
   if (from > to) [from, to] = [0, 0];
+  const phases = [];
+  for (const call of calls) if (call.phases) for (const [start, end, phase] of call.phases) phases.push({ call, start, end, phase });
   return {
     session: data.session, meanings: data.meanings, base, rows, calls, messages, agents, agentOrder, requests: inTime, tables: { calls, messages, requests }, from, to,
     slices: data.slices.map(([start, end, part]) => ({ start, end, part: names[part] })),
-    phases: calls.flatMap((call) => call.phases?.map(([start, end, phase]) => ({ call, start, end, phase })) ?? []),
+    phases,
     peak: requests.reduce((most, { context }) => Math.max(most, context), 0),
     window: contextWindow(data.session.dialect, requests),
   };
-}
-
-// Set fields that depend on other rows. A row that is shown already is replaced if one of them changes.
-function setDerived(list, fields) {
-  const entries = Object.entries(fields);
-  for (let n = 0; n < list.length; n += 1) {
-    const row = list[n];
-    if (entries.every(([name, values]) => row[name] === values[n])) continue;
-    const target = row.index === undefined ? row : (list[n] = { ...row });
-    for (const [name, values] of entries) target[name] = values[n];
-  }
 }
 
 // The request of each call, on the first call of each request only.
