@@ -31,6 +31,19 @@ async def test_a_new_task_accepts_other_names_for_its_texts(tmp_path: Path) -> N
     assert [task.get("owner") for task in listed["tasks"]] == ["", None]
 
 
+async def test_unknown_fields_of_a_new_task_are_dropped_only_beside_two_texts(tmp_path: Path) -> None:
+    async with client(tmp_path, "TaskCreate") as session:
+        complete = await session.record("TaskCreate", subject="S", description="d", bogus=1, prompt="p", activeForm=5)
+        blank = await session.text("TaskCreate", subject="S", description=" ", bogus=1)
+        untitled = await session.record("TaskCreate", title="", description="d")
+        agent = await session.text("TaskCreate", description="d", prompt="p")
+
+    assert complete["task"] == {"id": "1", "subject": "S", "description": "d"}
+    assert "An unexpected parameter `bogus` was provided" in blank
+    assert untitled["task"] == {"id": "2", "subject": "d", "description": "d"}
+    assert "An unexpected parameter `prompt` was provided" in agent
+
+
 async def test_the_type_of_free_fields_is_named_as_the_validator_names_it(tmp_path: Path) -> None:
     async with client(tmp_path, "TaskUpdate") as session:
         wrong = await session.text("TaskUpdate", taskId="1", metadata=5)

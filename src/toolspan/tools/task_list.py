@@ -61,9 +61,9 @@ _UPDATE_SCHEMA = object_schema(
 )
 _GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["taskId"])
 _LIST_SCHEMA = object_schema({})
-_CREATE_FIELDS = frozenset({"subject", "description", "activeForm", "metadata"})
 _CREATE_ALIASES = {"subject": ("title", "name"), "description": ("content",)}
-_OTHER_TOOLS_FIELDS = frozenset({"tasks", "todos", "prompt", "subagent_type"})
+_LIST_FIELDS = frozenset({"tasks", "todos"})
+_AGENT_FIELDS = frozenset({"prompt", "subagent_type"})
 """Fields of inputs that are meant for another tool, and are not repaired."""
 _NOT_FOUND = "Task not found"
 _BUSY_MESSAGE = "The task list is being changed by somebody else"
@@ -129,15 +129,26 @@ def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, ob
             given = {"taskId" if key == other else key: item for key, item in given.items()}
     if name in ("TaskCreate", "TaskUpdate") and "active_form" in given and "activeForm" not in given:
         given["activeForm"] = given.pop("active_form")
-    if name != "TaskCreate" or not _OTHER_TOOLS_FIELDS.isdisjoint(given):
+    return _repair_new_task(given) if name == "TaskCreate" else given
+
+
+def _repair_new_task(given: dict[str, object]) -> dict[str, object]:
+    """Fill in the subject and the description of a new task, and drop unknown fields if both are texts."""
+    texts = {key: item for key, item in given.items() if isinstance(item, str) and item.strip()}
+    is_complete = {"subject", "description"} <= texts.keys()
+    if not _LIST_FIELDS.isdisjoint(given) or (not is_complete and not _AGENT_FIELDS.isdisjoint(given)):
         return given
-    for key_name, others in _CREATE_ALIASES.items():
-        texts = [given[key] for key in others if isinstance(given.get(key), str)]
-        if key_name not in given and texts:
-            given[key_name] = texts[0]
-    known = {key: item for key, item in given.items() if key in _CREATE_FIELDS or item is None}
-    words = [known[key] for key in ("subject", "description") if known.get(key)]
-    return {**dict.fromkeys(("subject", "description"), words[0]), **known} if words else raw_input
+    for name, others in _CREATE_ALIASES.items():
+        alias = next((texts[key] for key in others if key in texts), None)
+        if name not in given and alias is not None:
+            texts[name] = alias
+    words = [texts[name] for name in _CREATE_ALIASES if name in texts]
+    if not words or any(name in given and name not in texts for name in _CREATE_ALIASES):
+        return given
+    known = {key: item for key, item in given.items() if key in ("activeForm", "metadata") or item is None}
+    if not isinstance(known.get("activeForm", ""), str):
+        del known["activeForm"]
+    return {**{name: texts.get(name, words[0]) for name in _CREATE_ALIASES}, **known}
 
 
 def _task_store(ctx: ToolContext) -> TaskStore:
