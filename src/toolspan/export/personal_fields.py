@@ -163,7 +163,7 @@ _COMMON_WORDS = frozenset(
     {"first", "last", "full", "given", "family", "middle", "legal", "contact", "billing", "shipping", "home",
      "number", "card", "code", "account", "street", "line", "to", "at", "address", "place", "send", "live", "lives",
      "call", "text", "ring", "next", "point", "post", "policy", "security", "sort", "credit", "of", "me", "on",
-     "us", "no", "id", "nr", "name", "holder", "member", "record", "reg", "group"}
+     "us", "no", "id", "nr", "file", "name", "holder", "member", "record", "reg", "group"}
 )  # fmt: skip
 """Words of labels that are too frequent to look at every line with them."""
 _WORD = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+(?:'s)?")
