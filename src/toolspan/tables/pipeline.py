@@ -12,6 +12,7 @@ neither the engine, nor the number of jobs, nor the order of the files changes a
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,7 +156,11 @@ def write_tables(
     options = ReadOptions(content=content, redactor=redactor)
     with _lock(folder):
         run = _Run(folder, options)
-        run.update(names, listed, lambda: make_engine(engine, jobs=jobs, address=address), progress)
+        gc.freeze()  # perf: exclude the list of objects from collection, which takes a tenth of a second run
+        try:
+            run.update(names, listed, lambda: make_engine(engine, jobs=jobs, address=address), progress)
+        finally:
+            gc.unfreeze()
         return run.report()
 
 
