@@ -72,6 +72,10 @@ class GrowingFile(Follower):
         if reader is None or calls is None or content is None:
             raise SourceError(f"{self.file}: this file cannot be continued")
         rest = self._read_rest()
+        while b"\n" in rest:  # lines that were written in the meantime
+            if self._read_new_lines():
+                return None
+            rest = self._read_rest()
         if json_repair.recover_objects(rest).pieces:  # a whole record, whose newline is not written yet
             return None
         calls.treat_as_complete()

@@ -48,7 +48,7 @@ class Answers:
         self.change = 0
         """The number of changes seen; an answer is valid for one value."""
         self.file_changes = 0
-        """The number of times that files changed; answers may stay valid a little longer."""
+        """The number of file changes seen. `change` follows later if answers take long."""
         self._is_outdated = False
         self._status_changes = 0
         self._address = address
@@ -89,7 +89,7 @@ class Answers:
     async def ask_changes(self, question: Question, version: str) -> Answer:
         """Return what changed since a version of an answer, from a worker that stays for the next such question."""
         key = (
-            (self.change, 0),
+            (self.file_changes, self._status_changes),
             msgspec.structs.replace(question, arguments=(*question.arguments, f"--after={version}")),
         )
         task = self._asked.get(key)
@@ -207,13 +207,13 @@ class Answers:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Let a change that takes long to answer be the last one for a while, so that the machine has rest."""
+        """Wait before the next change, for a multiple of the time that the answers to this one took."""
         while self._asked:
             await asyncio.wait(list(self._asked.values()))
         await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
 
     def sessions_changed_since(self, change: int) -> list[str]:
-        """Return the ids of the sessions that changed after the first `change` of `file_changes`, if remembered."""
+        """Return the ids of the sessions that changed after change number `change`, as far as these are kept."""
         return sorted({name for number, names in self._changed_sessions if number > change for name in names})
 
     def _note_growing(self, paths: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""Workers that stay after an answer, because their next one costs only what is new.
+"""Workers that keep the timeline of a session in memory between requests.
 
-A worker holds the timeline of one session that grows. It is asked for the changes since a version, over the connection
-on which it was started, and ends with that connection. Few are kept, and none for long after its last question.
+A worker is asked for the changes since a version, over the connection on which it was started, and ends with that
+connection. At most two are kept, each for ten minutes after its last request.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ class KeptWorkers:
         if worker is None:
             worker = self._workers[question] = _Worker()
         self._workers.move_to_end(question)
-        while len(self._workers) > _MAX_WORKERS:
-            self._drop(next(iter(self._workers)))
+        idle = [name for name, other in self._workers.items() if other is not worker and not other.lock.locked()]
+        for name in idle[: max(0, len(self._workers) - _MAX_WORKERS)]:
+            self._drop(name, self._workers[name])
         try:
             async with worker.lock:
                 answer = await worker.ask(self._address, question, version)
         except (asyncio.IncompleteReadError, OSError):
-            self._drop(question)
+            self._drop(question, worker)
             return Answer(error="the command ended without an answer", status=500)
         if answer.error is not None:
-            self._drop(question)
+            self._drop(question, worker)
         else:
-            worker.expire_later(lambda: self._drop(question))
+            worker.expire_later(lambda: self._drop(question, worker))
         return answer
 
     def holds(self, question: Question) -> bool:
@@ -60,13 +61,13 @@ class KeptWorkers:
 
     def close(self) -> None:
         """End all workers."""
-        for question in list(self._workers):
-            self._drop(question)
+        for question, worker in list(self._workers.items()):
+            self._drop(question, worker)
 
-    def _drop(self, question: Question) -> None:
-        worker = self._workers.pop(question, None)
-        if worker is not None:
-            worker.close()
+    def _drop(self, question: Question, worker: _Worker) -> None:
+        if self._workers.get(question) is worker:
+            del self._workers[question]
+        worker.close()
 
 
 class _Worker:

@@ -10,6 +10,7 @@ With `after=VERSION`, the answer has only what changed since: new `names`, all `
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -105,6 +106,7 @@ class SessionTimeline:
         self._start_anew(files)
 
     def _start_anew(self, files: Sequence[TranscriptFile] | None = None) -> None:
+        gc.unfreeze()  # the rows read before are freed now
         files = files or _find_files(self._names, self._session)
         self._paths = session_paths(files)
         self._has_copies = sum(file.name.role != "agent" for file in files) > 1

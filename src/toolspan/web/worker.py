@@ -192,14 +192,18 @@ class _GrowingFiles:
             del self._files[path]
 
 
+class _ConnectionClosedError(Exception):
+    """The server closed the connection."""
+
+
 def _answer(connection: socket.socket, request: WorkerRequest) -> None:
-    with connection, contextlib.suppress(OSError):
+    with connection, contextlib.suppress(_ConnectionClosedError):
         try:
             if request.stays:
                 _answer_versions(connection, request.question)
                 return
             answer = run_command(request.question)
-        except OSError:  # the server closed the connection
+        except _ConnectionClosedError:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a command must reach the page
             import traceback
@@ -224,11 +228,14 @@ def _answer_versions(connection: socket.socket, question: Question) -> None:
         (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
         version = _receive(connection, length).decode()
         _send(connection, _collect_answer(run))
-        gc.freeze()  # perf: what is kept is not looked through again
+        gc.freeze()  # perf: exclude the timeline from garbage collection
 
 
 def _send(connection: socket.socket, answer: Answer) -> None:
-    connection.sendall(encode_frame(msgspec.msgpack.encode(_packed(answer))))
+    try:
+        connection.sendall(encode_frame(msgspec.msgpack.encode(_packed(answer))))
+    except OSError as error:
+        raise _ConnectionClosedError from error
 
 
 def _packed(answer: Answer) -> tuple[Sequence[bytes], Sequence[str], str | None, int]:
@@ -258,9 +265,12 @@ FRAME_HEAD = _LENGTH.size
 def _receive(connection: socket.socket, count: int) -> bytes:
     parts = bytearray()
     while len(parts) < count:
-        part = connection.recv(min(count - len(parts), 1 << 20))
+        try:
+            part = connection.recv(min(count - len(parts), 1 << 20))
+        except OSError as error:
+            raise _ConnectionClosedError from error
         if not part:
-            raise OSError("the server closed the connection")
+            raise _ConnectionClosedError
         parts += part
     return bytes(parts)
 

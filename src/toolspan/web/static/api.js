@@ -128,6 +128,7 @@ function subscribe(name, listener, { skipFirst = false } = {}) {
 
 function connect() {
   const events = new EventSource("/api/live");
+  events.addEventListener("open", () => { for (const one of [...streams.changed.listeners]) one(null); }); // some may be missed
   for (const [name, stream] of Object.entries(streams)) {
     events.addEventListener(name, (event) => {
       const data = JSON.parse(event.data);
@@ -142,7 +143,7 @@ function connect() {
 // a transcript. Returns the function that stops it; the connection is closed when the last listener stops.
 export const onLive = (listener, options) => subscribe("sessions", listener, options);
 
-// Call listener(ids) with the ids of the sessions whose files changed, after each change.
+// Call listener(ids) with the ids of the sessions whose files changed, after each change; null if they are not known.
 export const onChanged = (listener) => subscribe("changed", listener);
 
 // Call listener(questions) with the questions that wait for a person, now if known and after each change.

@@ -1,10 +1,12 @@
 // The timeline of a session, kept up to date while it grows: only what changed is asked for and built again.
 import { useEffect, useState } from "../lib.js";
-import { get, onChanged } from "../api.js";
+import { get, onChanged, onLive } from "../api.js";
 import { applyChanges, buildModel } from "./timeline-model.js";
 
 const PAUSE_FACTOR = 3; // after an answer, wait this many times as long as it took
 const MAX_PAUSE = 15_000;
+
+const isRunning = (model) => Boolean(model?.calls.some(({ state }) => state === "running" || state === "pending"));
 
 // A hook: { data, error }, where data is the model of timeline-model.js.
 export function useTimeline(id) {
@@ -36,10 +38,14 @@ export function useTimeline(id) {
     const show = () => { if (stale) loadLater(); };
     setState({ data: undefined, error: null });
     load();
-    const stop = onChanged((ids) => { if ([id, ...(model?.session.session_ids ?? [])].some((name) => ids.includes(name))) loadLater(); });
+    const own = () => [id, ...(model?.session.session_ids ?? [])];
+    const stops = [
+      onChanged((ids) => { if (!ids || own().some((name) => ids.includes(name))) loadLater(); }),
+      onLive((sessions) => { if (sessions.some((row) => own().includes(row.id)) || isRunning(model)) loadLater(); }, { skipFirst: true }),
+    ];
     document.addEventListener("visibilitychange", show);
     return () => {
-      stop();
+      stops.forEach((stop) => stop());
       controller.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", show);
