@@ -205,7 +205,7 @@ def _value_of(text: str) -> _Value | None:
 def label_hints() -> Iterator[str]:
     """Yield patterns for words in lower case, of which one matches in every label.
 
-    Coordinates and the phone numbers of a sentence ("call me at …") are hinted at by their form instead.
+    The forms of coordinates and of phone numbers in sentences ("call me at …") are hints of their own.
     """
     labels = [labels.split(",") for value, labels in _LABELS.items() if value is not _COORDINATES]
     for label in itertools.chain.from_iterable(labels):

@@ -26,7 +26,7 @@ USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short fo
 _ROOT = re.compile(
     r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|Volumes|data|private|Data))\Z"
 )
-"""What stands before a home folder: nothing, `a` in a diff, a drive or a parent; not a part of another path or URL."""
+"""Text that may precede a home folder: nothing, `a` in a diff, a drive letter or a parent folder."""
 _RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
 RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
     re.compile(rb"/home\\?/+" + _RAW_NAME),

@@ -1,7 +1,7 @@
 """Read the files of a session as they grow: after the first reading, only their new bytes.
 
-Calls have the states that `read` and `show` give them. `poll` returns what changed since the last time. A file that
-cannot be continued, such as a compressed one or a document, is read whole; a change of it means a new start.
+Calls have the states that `read` and `show` give them. `poll_growth` returns what changed since the last time.
+Compressed files and single JSON documents are read whole, and again after each change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FileGrowth(Struct, frozen=True, kw_only=True):
 
 
 class GrowingFile(Follower):
-    """A file that grows. Calls without a result count as unanswered, unless their client runs."""
+    """A file that grows. Calls without a result count as unanswered, unless the client is running."""
 
     def __init__(self, path: Path | str, running_evidence: RunningEvidence) -> None:
         super().__init__(path)

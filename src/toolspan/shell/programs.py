@@ -197,9 +197,9 @@ class _ProgramFinder:
         if program.words and not program.name:
             self.uncertainties.append("a command's name is filled in by the shell")
         if program.name in syntax.RESERVED_WORDS:
-            self.uncertainties.append(f"{program.name} stands where a command should")
+            self.uncertainties.append(f"{program.name} is in the place of a command")
         if syntax.RESERVED_START.match(program.text):
-            self.unclear.append("A keyword that a quote continues")
+            self.unclear.append("A keyword before a quote")
         self.programs.append(program)
 
     def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
@@ -300,7 +300,7 @@ class _ProgramFinder:
             builder.values.append(syntax.UNKNOWN_WORD)
             return
         if matched[0][-2] == "+":
-            self.unclear.append("A value that is added to a variable")
+            self.unclear.append("An assignment with +=")
         builder.variables.append(matched[1])
         builder.values.append(self._parse_value(node, self._start(node) + matched.end()))
 

@@ -63,8 +63,9 @@ _GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["ta
 _LIST_SCHEMA = object_schema({})
 _CREATE_ALIASES = {"subject": ("title", "name"), "description": ("content",)}
 _LIST_FIELDS = frozenset({"tasks", "todos"})
+"""Fields for several tasks. Inputs with one of them are not repaired."""
 _AGENT_FIELDS = frozenset({"prompt", "subagent_type"})
-"""Fields of inputs that are meant for another tool, and are not repaired."""
+"""Fields of the tool Agent. Inputs with one of them are repaired only if subject and description are complete."""
 _NOT_FOUND = "Task not found"
 _BUSY_MESSAGE = "The task list is being changed by somebody else"
 _MAX_TRIES = 5

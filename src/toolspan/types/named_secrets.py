@@ -1,4 +1,4 @@
-"""Secrets that the name before them gives away: `DB_PASS=…`, `"password": "…"`, `--token …`, "the password is …".
+"""Secrets recognized by the name before them: `DB_PASS=…`, `"password": "…"`, `--token …`, "the password is …".
 
 `secret_names.py` judges names and values; this module finds both in a line. Start at `find_named`.
 """
@@ -191,7 +191,7 @@ def _find_in_inputs(line: str) -> Iterator[SecretMatch]:
 
 
 def _find_in_sentences(line: str, low: str, name_starts: Iterable[int]) -> Iterator[SecretMatch]:
-    """Yield the passwords and keys that a sentence with a digit gives away. Without one, they look like its words."""
+    """Yield passwords and keys in sentences. Only lines with a digit are searched: other values look like words."""
     for match in filter(None, (_SENTENCE.match(line, start) for start in name_starts)):
         value = match["it"].rstrip(".,;:!?)")
         is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))

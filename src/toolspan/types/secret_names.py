@@ -13,7 +13,7 @@ from functools import lru_cache
 
 
 class NameStrength(IntEnum):
-    """How surely a name announces a secret."""
+    """How likely the value of a name is a secret."""
 
     NONE = 0
     WEAK = 1
@@ -141,7 +141,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 
 @lru_cache(maxsize=8192)
 def name_strength(name: str) -> NameStrength:
-    """Return how surely a name such as `dbPassword` or `API_KEY_2` announces a secret."""
+    """Return how likely the value of a name such as `dbPassword` or `API_KEY_2` is a secret."""
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()

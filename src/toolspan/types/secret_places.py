@@ -1,4 +1,4 @@
-"""Secrets that a command, a document or a sentence has at a place without a name of their own.
+"""Secrets recognized by position instead of by name, such as in `redis-cli AUTH …`, `.netrc` and cookie files.
 
 `named_secrets.py` finds the values that follow a name. Start at `find_by_place`.
 """
@@ -98,8 +98,11 @@ def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
         if has_mixed_characters(match["it"]) and is_sentence_value(match["it"].replace("(", "")):
             yield SecretMatch(*match.span("it"), "secret", "label")
     for match in _RECOVERY_CODES.finditer(line) if "code" in low else ():
-        if _DIGIT.search(match["it"]):
+        codes = match["it"].replace(",", " ").split()
+        if _DIGIT.search(match["it"]) and all(_DIGIT.search(code) or "-" in code for code in codes):
             yield SecretMatch(match.start("it"), match.start("it") + len(match["it"].rstrip()), "secret", "codes")
     for match in _REGISTRY_VALUE.finditer(line) if "/v " in low and "/d " in low else ():
         if (strength := name_strength(match["user"])) and is_certain_secret(match["it"].strip('"'), strength):
-            yield SecretMatch(*match.span("it"), "secret", f"name {match['user']}")
+            start, end = match.span("it")
+            quoted = match["it"][0] == '"'
+            yield SecretMatch(start + quoted, end - quoted, "secret", f"name {match['user']}")

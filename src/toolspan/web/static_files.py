@@ -42,7 +42,7 @@ class VersionedFiles(StaticFiles):
     def find_imports(self, *names: str) -> list[str]:
         """Return modules and all that they import, each once; names that do not exist are left out.
 
-        perf: a browser that knows them from the page does not find them one after another.
+        perf: the page preloads them, so that the browser need not discover imports level by level.
         """
         key = (self._version, *names)
         if key not in self._imports:

@@ -1,8 +1,7 @@
 """The rows of a session's timeline, kept while its files grow.
 
-`TimelineRows.update` takes what is new in the files. It builds again only the rows in blocks of entries that changed,
-and logs which rows differ from before, so that `changes_since` returns these alone. A row keeps its index for good.
-Start at `TimelineRows.update`.
+`TimelineRows.update` takes what is new in the files, rebuilds only the blocks that changed, and logs the changed rows
+for `changes_since`. The index of a row never changes. Start at `TimelineRows.update`.
 """
 
 from __future__ import annotations
@@ -279,7 +278,7 @@ class TimelineRows:
         thread.added.append(entry)
 
     def _note_timings(self, timings: Mapping[str, HookTimings]) -> None:
-        """Build calls again whose times in the hook log are new."""
+        """Rebuild the calls whose times in the hook log changed."""
         if timings is self._timings:
             return
         before, self._timings = self._timings, timings

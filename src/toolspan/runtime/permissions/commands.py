@@ -352,7 +352,7 @@ class _CommandChecker:
         return True
 
     def _note_relative_reads(self, program: Program, words: Sequence[ShellWord]) -> None:
-        if any(not word.text.startswith(("/", "~", "$HOME")) for word in words):
+        if any(not word.text.startswith(("/", "~", "$HOME/")) and word.text != "$HOME" for word in words):
             self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:

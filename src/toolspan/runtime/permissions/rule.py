@@ -88,7 +88,7 @@ def matches_wildcard(text: str, pattern: str) -> bool:
 def matches_command(text: str, pattern: str, *, granting: bool = False) -> bool:
     """Return whether a command matches a pattern. `git *` and `git:*` also match `git`, but not `github`.
 
-    In a rule that allows, `g* *` does not match `git`, and a star before `:*` stands for itself.
+    In a rule that allows, `g* *` does not match `git`, and a `*` before `:*` is literal.
     """
     if not pattern.endswith((":*", " *")):
         return matches_wildcard(text, pattern)

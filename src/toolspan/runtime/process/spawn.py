@@ -64,8 +64,8 @@ class Command:
     bulk: bool = False
     """True for much output that need not arrive line by line: pipes are larger and read less often."""
     has_pid_namespace: bool = False
-    """True if the command's processes have a PID namespace of their own. Its first process carries the tag, has all
-    others as descendants, and no other process can change it, so that one scan finds them at any later time.
+    """True if the command runs in its own PID namespace. All its processes descend from the namespace's first process,
+    which carries the tag, so that a later scan still finds them.
     """
     leave_orphans: bool = True
     """True to let processes that outlive the command run until the supervisor closes. Otherwise `wait`

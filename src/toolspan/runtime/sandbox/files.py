@@ -350,6 +350,8 @@ def _resolve_links(path: str) -> str | None:
         return None
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+    except OSError:  # /proc is not mounted
+        return os.path.realpath(path)
     finally:
         os.close(descriptor)
 
