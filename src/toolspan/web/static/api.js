@@ -128,7 +128,11 @@ function subscribe(name, listener, { skipFirst = false } = {}) {
 
 function connect() {
   const events = new EventSource("/api/live");
-  events.addEventListener("open", () => { for (const one of [...streams.changed.listeners]) one(null); }); // some may be missed
+  let isFirst = true;
+  events.addEventListener("open", () => { // after a break, changes may be missing
+    if (!isFirst) for (const one of [...streams.changed.listeners]) one(null);
+    isFirst = false;
+  });
   for (const [name, stream] of Object.entries(streams)) {
     events.addEventListener(name, (event) => {
       const data = JSON.parse(event.data);
