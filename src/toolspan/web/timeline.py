@@ -106,7 +106,6 @@ class SessionTimeline:
         self._start_anew(files)
 
     def _start_anew(self, files: Sequence[TranscriptFile] | None = None) -> None:
-        gc.unfreeze()  # the rows read before are freed now
         files = files or _find_files(self._names, self._session)
         self._paths = session_paths(files)
         self._has_copies = sum(file.name.role != "agent" for file in files) > 1
@@ -115,6 +114,8 @@ class SessionTimeline:
         self._rows = TimelineRows()
         self._facts: dict[Path, FileFacts] = {}
         self._timings: tuple[object, Mapping[str, HookTimings]] = (None, {})
+        gc.unfreeze()
+        gc.collect()  # frees the rows read before, which the worker has frozen
 
     @property
     def is_running(self) -> bool:
