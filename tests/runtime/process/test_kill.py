@@ -175,6 +175,29 @@ async def test_command_that_forks_forever_is_terminated(script: str, hurry: str)
 
 
 @requirement("process.ends-all")
+async def test_orphan_that_no_scan_sees_is_terminated() -> None:
+    class Blind(ProcFs):
+        """A table that misses all other processes, as a scan misses those that fork and exit faster than it reads."""
+
+        def list_processes(self) -> dict[int, ProcessInfo]:
+            return {}
+
+        def get_process(self, pid: int) -> ProcessInfo | None:
+            return None
+
+    read_end, write_end = os.pipe()
+    command = sh("sleep 1000 & exit 0", pass_fds=(write_end,))
+    child = await start_process(command, ProcessPlatform(Blind(), has_pidfd=True))
+    os.close(write_end)
+    await eventually(lambda: child.exit is not None)
+    await child.terminate(grace=0.2)
+
+    await anyio.wait_readable(read_end)
+    assert os.read(read_end, 1) == b""
+    os.close(read_end)
+
+
+@requirement("process.ends-all")
 async def test_stopped_command_is_terminated() -> None:
     child = await start_process(sh("kill -STOP $$"))
     stopped = psutil.Process(child.pid)

@@ -104,9 +104,12 @@ class ProcessTree:
                 tagged.add(process)
         members = _with_descendants(members | tagged, young)
         self.last_members = {process.identity for process in members}
-        # A foreign process in a group with this number means that our group has ended.
+        # A foreign process in a group with this number means that our group has ended. A process that has ended since
+        # it was listed may be ours: its tags could not be read any more.
         self.orphaned_groups -= {
-            process.group for process in processes if process not in members and not process.is_zombie
+            process.group
+            for process in processes
+            if process.group in self.orphaned_groups and process not in members and is_alive(table, process.identity)
         }
         return sorted(members)
 
@@ -126,9 +129,11 @@ class ProcessTree:
             group_exists = True
         except OSError as error:
             group_exists = not isinstance(error, ProcessLookupError)
-        if group_exists and _is_group_alive(root, table):
-            self.find_members(table)
+        if group_exists:
+            # A process that forks and exits in a loop can escape every scan, so its group is remembered in any case.
             self.orphaned_groups.add(root)
+            if _is_group_alive(root, table):
+                self.find_members(table)
         self.roots.discard(root)
 
     def add_leftovers(self, other: ProcessTree) -> None:
