@@ -114,8 +114,6 @@ class SessionTimeline:
         self._rows = TimelineRows()
         self._facts: dict[Path, FileFacts] = {}
         self._timings: tuple[object, Mapping[str, HookTimings]] = (None, {})
-        gc.unfreeze()
-        gc.collect()  # frees the rows read before, which the worker has frozen
 
     @property
     def is_running(self) -> bool:
@@ -131,6 +129,8 @@ class SessionTimeline:
         """
         if not self._read_growth():  # a file was replaced
             self._start_anew()
+            gc.unfreeze()
+            gc.collect()  # frees the rows read before, which the worker has frozen
             self._read_growth()
         rows, files = self._rows, [self._facts[path] for path in self._paths if path in self._facts]
         session = {
