@@ -31,12 +31,12 @@ run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolsp
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest; COVERAGE=1 also measures coverage)
 	@command -v chromedriver >/dev/null || echo "No browser here: tests in Chromium are skipped (Debian: chromium chromium-driver)."
 	$(if $(COVERAGE),$(MAKE) coverage)
-	$(BIN)/pytest -m "not slow" -n $(JOBS) --dist loadfile $(if $(COVERAGE),$(addprefix --ignore=,$(COVERED))) $(ARGS)
+	$(BIN)/pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(if $(COVERAGE),$(addprefix --ignore=,$(COVERED))) $(ARGS)
 
 coverage: $(SETUP)  ## run the tests of five packages and measure branch coverage; fails below 90 % of a package
 	rm -rf .scratch/coverage
 	mkdir -p .scratch/coverage
-	$(BIN)/coverage run -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(COVERED) $(ARGS)
+	$(BIN)/coverage run -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
 

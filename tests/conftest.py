@@ -25,6 +25,8 @@ settings.register_profile(
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+SLOW_PARTS = ("tables", "sandbox", "web", "crash", "journeys", "reading", "runtime")
+"""Folders whose files take longest. They run first, so that no process waits for another at the end."""
 TEST_LIMIT = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "mutants" else 600
 """Seconds after which a test counts as stuck; far more than any test needs on a busy machine."""
 
@@ -43,6 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "slow: left out of `make test`, run by `make soak`",
     ):
         config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    parts = {part: rank for rank, part in enumerate(SLOW_PARTS)}
+    items.sort(key=lambda item: parts.get(Path(item.nodeid).parts[1], len(parts)))
 
 
 def pytest_collection_finish() -> None:
