@@ -142,7 +142,7 @@ class SessionFacts(Protocol):
 
 
 class ContentCollector(ABC):
-    """A collector of everything that a timeline needs besides calls, fed record by record."""
+    """Collector of the messages and subagent links that a timeline needs besides calls."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -153,11 +153,11 @@ class ContentCollector(ABC):
 
     @abstractmethod
     def add(self, record: Any, place: SourceLocation) -> None:
-        """Add the next record, which the reader has processed already."""
+        """Add the next record, after the reader has processed it."""
 
     @abstractmethod
     def changed_requests(self) -> dict[str, RequestUsage]:
-        """Return the requests to models that are new or changed since the last invocation."""
+        """Return the model requests that are new or changed since the last invocation."""
 
 
 class LiveReader(NamedTuple):

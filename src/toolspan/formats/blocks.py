@@ -192,7 +192,7 @@ Handling = Literal["success", "retry_with_fallback", "read_first", "fail"]
 
 
 class ParsedResult(Struct, frozen=True, kw_only=True):
-    """A parsed result."""
+    """A tool result, with its error kind and the recommended reaction."""
 
     call_id: CallId | None
     is_error: bool
@@ -215,12 +215,13 @@ def parse_result(message: object, *, tool: str | Mapping[str, str] = "") -> tupl
 
     - All blocks are read, and content may be a list of blocks.
     - A success has no error type, even if its text contains the word timeout.
-    - "timed out" is a timeout like "timeout"; an error of several lines is unwrapped like others.
+    - "timed out" is a timeout like "timeout"; a multi-line error is unwrapped like any other.
     - Words inside an error of another known kind do not count: a failed command may print "timeout",
       and a missing file may have it in its name.
 
     As in the reference, only an error in `<tool_use_error>` tags is worth a retry: text without them is the
-    tool's own. A result without error flag is an error if it has these tags, as old clients wrote it.
+    tool's own. A result without an error flag is an error if it has these tags, because old clients wrote errors
+    that way.
     """
     results = []
     for block in _find_blocks(message):

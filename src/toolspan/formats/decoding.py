@@ -77,7 +77,7 @@ def known_keys(client: str) -> dict[str, frozenset[str]]:
 
 
 class TypedDecoder(Generic[T]):
-    """A decoder that turns lines into one Struct type, and encodes views over their original lines."""
+    """Decoder for lines of one Struct type, which also encodes views over their original lines."""
 
     def __init__(self, shape: type[T]) -> None:
         self._shape = shape

@@ -42,7 +42,7 @@ def decode_document(data: bytes) -> Any:
     except RecursionError:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(1) as thread:  # an empty stack: the maximum depth must not depend on the caller
+        with ThreadPoolExecutor(1) as thread:  # an empty stack, so that the depth limit is the same for all callers
             return thread.submit(_decode_slowly, data).result()
 
 
@@ -169,7 +169,7 @@ def is_json(data: bytes) -> bool:
 
 
 def encode_escaped(text: str) -> bytes:
-    """Encode text that was decoded with the bytes that are not UTF-8 escaped."""
+    """Encode text that was decoded with `surrogateescape`."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -206,7 +206,7 @@ _MAX_DEPTH = 100
 
 
 def encode_json(value: object) -> bytes:
-    """Encode a value as JSON, replacing values that JSON cannot express by text or null. Never raises."""
+    """Encode a value as JSON, replacing values that JSON cannot express with text or null. Never raises."""
     try:
         return _ENCODER.encode(value)
     except Exception:  # noqa: BLE001 - tools return arbitrary objects, and their record must be written

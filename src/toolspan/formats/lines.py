@@ -74,7 +74,7 @@ class TranscriptReader(ABC, Generic[T]):
     def find_drift(
         self, view: T, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
     ) -> Iterator[tuple[str, str]]:
-        """Yield a finding code and a detail for each type, field, input or result that is not described yet."""
+        """Yield a finding code and a detail for each type, field, input or result that is not described."""
 
     @property
     def role(self) -> str | None:
@@ -304,7 +304,7 @@ class LineChecker(Generic[T]):
             fields = json_repair.decode_document(line.data)
         except ValueError:
             if line.data and not _is_utf8(line.data):
-                with suppress(*DECODE_ERRORS, ValueError):  # it is read if only a skipped string is not valid UTF-8
+                with suppress(*DECODE_ERRORS, ValueError):  # valid if only skipped strings are not UTF-8
                     decoder.decode(line.data)
                     self.not_utf8_count += 1
                     self._add_finding("invalid_utf8", "", line)

@@ -38,11 +38,11 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
 
 
 _NOTHING_FOUND_CODES = (1, 4, 123)
-"""The exit codes of `grep` and others, and of `jq -e`, if they find nothing, and of `xargs` if it runs one of them."""
+"""Exit codes for "nothing found": of `grep` and similar programs, of `jq -e`, and of `xargs` running one of them."""
 PROCESS_RULE = "process started by"
-"""The evidence that names the command of the process that a call waited for."""
+"""The evidence rule whose text is the command of the process that a call waited for."""
 _SUMMARY_LENGTH = 160
-"""Targets of this length may have been cut."""
+"""The length to which targets are cut; one of this length may be incomplete."""
 
 
 def command_line(call: Call) -> str:
@@ -62,9 +62,9 @@ def command_line(call: Call) -> str:
 
 
 def refine_exit_status(inference: StateInference, call: Call, exit_code: int | None, output: str) -> StateInference:
-    """Tell a search that found nothing, or a condition that is false, from a command that failed.
+    """Distinguish searches without matches and false conditions from failed commands.
 
-    `output` is what the command printed. Old clients did not record the exit code.
+    `output` is the command's output. Old clients did not record the exit code.
     """
     if inference.state != "failed" or inference.kind not in ("command_failed", "unknown") or call.kind != "shell":
         return inference
@@ -133,7 +133,7 @@ class CallPairing(ABC, Generic[B]):
         self._builders: dict[CallId, B] = {}
         self._starters: dict[str, str] = {}
         self.agent_types: dict[str, str] = {}
-        """Types of the subagents that calls asked for, by call id."""
+        """Requested subagent types, by call id."""
         self.message_starters: dict[str, str] = {}
         """Calls that started the subagents whose messages this file contains, by message id."""
         self._branches: Branches | None = None
@@ -153,7 +153,7 @@ class CallPairing(ABC, Generic[B]):
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in request order, and free its memory; the file counts as complete."""
+        """Yield every call in request order, freeing its memory. The file is treated as complete."""
         self._set_branches(branches)
         builders, self._builders = self._builders, {}
         for call_id in list(builders):
@@ -215,11 +215,11 @@ class LiveCallPairing(CallPairing[B]):
         self._changed_ids.add(call_id)
 
     def treat_as_complete(self) -> None:
-        """From now on, infer states as if no line followed: calls without a result are unanswered."""
+        """Infer states as if the file were complete: calls without a result become unanswered."""
         self._is_finished = True
 
     def move_to_branches(self, branches: Branches) -> None:
-        """Use changed branches; every call may have moved."""
+        """Replace the branches; any call may have moved to another one."""
         self._set_branches(branches)
         self._changed_ids.update(self._builders)
 

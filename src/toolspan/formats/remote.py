@@ -1,6 +1,6 @@
 """Transcripts in object storage, at any URL that fsspec understands.
 
-`RemotePath` has the part of pathlib's interface that readers use, so that they need not tell objects from files. The
+`RemotePath` has the part of pathlib's interface that readers use, so that they treat objects and files alike. The
 package of the store is imported when the first object is read. Start at `RemotePath.stat`, `open` and `walk_files`.
 """
 
@@ -39,7 +39,7 @@ _RETRY_DELAYS = (0.1, 0.3, 0.9)
 _RETRYING_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl"})
 """Stores whose packages repeat failed requests themselves, with a back-off."""
 _TIME_KEYS = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
-"""The names that stores give to the time of an object."""
+"""The listing keys that hold an object's modification time, by store."""
 _PERMANENT_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 T = TypeVar("T")
@@ -160,11 +160,11 @@ class RemotePath(_PathType):
 
     @property
     def info(self) -> ObjectInfo:
-        """The properties of the object, requested now unless a listing gave them."""
-        return self._info or self._use(lambda fs: _make_info(fs.info(self._url)))
+        """The object's properties, from a listing or from a request."""
+        return self._info or self._run_with_retries(lambda fs: _make_info(fs.info(self._url)))
 
     def stat(self, **_: object) -> os.stat_result:
-        """Return the size, the time and the type of the object as a file's status."""
+        """Return the object's size, modification time and type as a `stat_result`."""
         info = self.info
         mode = stat.S_IFDIR if info.is_folder else stat.S_IFREG
         return os.stat_result((mode, 0, 0, 1, 0, 0, info.size, 0, info.modified, 0))
@@ -177,7 +177,7 @@ class RemotePath(_PathType):
             return False
 
     def is_dir(self, **_: object) -> bool:
-        """Return whether this is a folder: a bucket, or the beginning of keys."""
+        """Return whether this is a folder: a bucket or a key prefix."""
         try:
             return self.info.is_folder
         except OSError:
@@ -214,7 +214,7 @@ class RemotePath(_PathType):
             length = min(length, self._info.size - offset)
             return self._fetch(offset, length) if length > 0 else b""
         try:
-            data: bytes = self._use(lambda fs: fs.cat_file(self._url, start=offset, end=offset + length))
+            data: bytes = self._run_with_retries(lambda fs: fs.cat_file(self._url, start=offset, end=offset + length))
         except _PERMANENT_ERRORS:
             raise
         except OSError:
@@ -224,7 +224,7 @@ class RemotePath(_PathType):
         return data[:length]
 
     def _fetch(self, offset: int, length: int) -> bytes:
-        """Return exactly the bytes of a range that the object has. Fail if the download is too short."""
+        """Return the bytes of a range inside the object. A shorter download raises OSError."""
 
         def fetch(fs: Any) -> bytes:
             data: bytes = fs.cat_file(self._url, start=offset, end=offset + length)
@@ -232,14 +232,14 @@ class RemotePath(_PathType):
                 raise _TruncatedError(f"the download ended after {offset + len(data):,} of {self.info.size:,} bytes")
             return data[:length]
 
-        return self._use(fetch)
+        return self._run_with_retries(fetch)
 
     # Folders
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
         """Yield the objects and folders directly below this one."""
         base = self._strip()
-        for item in self._use(lambda fs: fs.ls(self._url, detail=True)):
+        for item in self._run_with_retries(lambda fs: fs.ls(self._url, detail=True)):
             name = str(item["name"]).rstrip("/")
             if name != base and name.startswith(base):
                 yield RemotePath(self._url + "/" + name[len(base) :].lstrip("/"), _make_info(item))
@@ -262,7 +262,7 @@ class RemotePath(_PathType):
         bucket, _, prefix = self._url.partition("://")[2].partition("/")
         request: dict[str, str] = {"Bucket": bucket, "Prefix": f"{prefix}/" if prefix else ""}
         while True:
-            page = self._use(lambda fs: fs.call_s3("list_objects_v2", **request))
+            page = self._run_with_retries(lambda fs: fs.call_s3("list_objects_v2", **request))
             for item in page.get("Contents", ()):
                 if not item["Key"].endswith("/"):
                     yield RemotePath(f"{self.scheme}://{bucket}/{item['Key']}", _make_info(item))
@@ -290,12 +290,12 @@ class RemotePath(_PathType):
     # Requests
 
     def _strip(self) -> str:
-        """Return the URL as listings of the store name it."""
+        """Return the URL in the form that the store's listings use."""
         import fsspec
 
         return str(fsspec.core.strip_protocol(self._url)).rstrip("/")
 
-    def _use(self, operation: Callable[[Any], T]) -> T:
+    def _run_with_retries(self, operation: Callable[[Any], T]) -> T:
         """Run an operation on the store, and repeat it after temporary failures."""
         with _translate_errors(self._url):
             fs = _open_store("/".join(self.parts[:1]))
@@ -354,7 +354,7 @@ def _translate_errors(url: str) -> Iterator[None]:
 
 
 def _make_info(item: dict[str, Any]) -> ObjectInfo:
-    """Return the properties in a listing of any store."""
+    """Return the properties in an entry of any store's listing."""
     if item.get("type") == "directory":
         return ObjectInfo(is_folder=True)
     modified: Any = next((item[key] for key in _TIME_KEYS if item.get(key) is not None), None)

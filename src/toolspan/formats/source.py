@@ -28,7 +28,7 @@ COMPRESSED_SUFFIXES = (".zst", ".gz")
 
 
 def to_path(name: Path | str) -> Path:
-    """Return the path with a name, or a `RemotePath` if the name is a URL."""
+    """Convert a name to a path, or to a `RemotePath` if it is a URL."""
     if isinstance(name, str):
         return RemotePath(name) if is_url(name) else Path(name)
     return name
@@ -74,7 +74,7 @@ class FileSource:
             return _ErrorNamingStream(stream, self.path)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range."""
+        """Read a range, opening the file anew."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).read(offset, length)
         with _name_errors(self.path), self.path.open("rb", buffering=0) as stream:
@@ -103,7 +103,7 @@ class ObjectSource(FileSource):
             return _ErrorNamingStream(stream, self.path)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range."""
+        """Read a range, from the bytes read ahead if they contain it."""
         start = offset - self._ahead_offset
         if start >= 0 and start + length <= len(self._ahead):
             return self._ahead[start : start + length]
@@ -139,7 +139,7 @@ class ZstSource(FileSource):
         return stream
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range."""
+        """Read a range, decompressing everything before it."""
         if not is_remote(self.path):
             with self.open(offset) as stream:
                 return _read_exactly(stream, length)
@@ -180,7 +180,7 @@ class BytesSource:
         return stream
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range."""
+        """Return a slice of the bytes."""
         return self.data[offset : offset + length]
 
 
@@ -193,9 +193,9 @@ def source_for_path(path: Path | str) -> Source:
 
 
 def load_source(path: Path | str, limit: int) -> Source:
-    """Return a source whose bytes are in memory if there are at most `limit`, else one that reads them when needed.
+    """Return a source that is held in memory if it has at most `limit` bytes, else one that reads on demand.
 
-    A caller that reads a file several times, and bodies in any order, thus opens and decompresses it once.
+    In memory, a file that is read several times, or in any order, is opened and decompressed only once.
     """
     source = source_for_path(path)
     parts: list[bytes] = []
@@ -264,7 +264,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 class _GzipStream(io.RawIOBase):
-    """A stream that decompresses gzip, and returns the bytes before damage before it raises."""
+    """A gzip stream that returns all bytes before the damage, then raises."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         import gzip

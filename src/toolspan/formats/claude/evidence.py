@@ -56,7 +56,7 @@ class CallEvidence(msgspec.Struct, frozen=True):
 
     outcome: EvidenceOutcome
     explanation: str = ""
-    """What the side files show; empty if there is no evidence."""
+    """A sentence that states the evidence; empty if there is none."""
 
 
 NO_EVIDENCE = CallEvidence("unknown")
@@ -127,7 +127,7 @@ def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None
 
 
 def unfinished_folders(transcript: Path) -> list[Path]:
-    """Return the folders in which calls of this project's recent sessions were writing files when they were killed.
+    """Return the folders to which calls were writing when recent sessions of this project were killed.
 
     Never raises. Only the newest intent logs and their last lines are read.
     """

@@ -1,6 +1,6 @@
 """Pair the calls in a transcript that is still growing, and list running client processes.
 
-The cost of following a file depends only on what is new.
+The cost of an update depends only on the number of new lines.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read the messages between the calls, each with its author.
 
-Calls and results are spans, not messages. No file content raises. Start at `parse_entry_messages`.
+Calls and results are spans, not messages. Malformed content never raises. Start at `parse_entry_messages`.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _decode_first_fit(kinds: Sequence[type[StructuredResult]], data: bytes) -> S
 def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
     """Return the structured result parsed from `text`, for results recorded without one.
 
-    None if the text contains nothing that a type can hold.
+    Return None if no type matches the text.
     """
     tool = _ALIASES.get(tool, tool)
     body = text.strip()

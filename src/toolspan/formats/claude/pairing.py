@@ -226,15 +226,15 @@ def _has_status_line(block: MessageBlock) -> bool:
 
 
 _EXIT_LINE = re.compile(r"\A(?:Error: )?Exit code -?\d+|\AError\Z|\[Exit code: -?\d+\]\Z")
-"""The client's own words in the text of a failed command."""
+"""The exit code line that the client adds to the text of a failed command."""
 _COPIED_REPLIES = 2
-"""The number of replies without any delay that shows that a timestamp is the time of a copy."""
+"""The number of replies without delay from which a timestamp counts as the time of a copy."""
 _SECOND_LENGTH = len("2026-11-02T09:00:00")
 _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
 class SubagentFilter:
-    """A filter for the entries from which `Pairing` learns about subagents: their types, ids and requests."""
+    """Filter for the entries that describe subagents: their types, ids and requests."""
 
     def __init__(self) -> None:
         self._other_calls: set[str | None] = set()
@@ -270,7 +270,7 @@ class SubagentFilter:
 
 
 class CallBuilder(CallBuilderBase, gc=False):
-    """A call in a Claude Code transcript."""
+    """Everything read so far about a call in a Claude Code transcript."""
 
     error_text: str = ""
     agent_id: str | None = None
@@ -284,7 +284,7 @@ class CallBuilder(CallBuilderBase, gc=False):
 
 
 class Pairing(CallPairing[CallBuilder]):
-    """A builder of spans from the calls and results in one transcript."""
+    """The calls in one transcript, paired with their results."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.name)
@@ -298,7 +298,7 @@ class Pairing(CallPairing[CallBuilder]):
         self._warmups = WarmupAgents()
         self._last_user_time: str | None = None
         self._instant_replies: dict[str, int] = {}
-        """By timestamp, or second: the number of replies with the same time as the record they answer."""
+        """The number of replies with the same time as the record they answer, by timestamp or by second."""
         self._previous_call = self._make_unrecorded_call(CallId(""), Entry())
         """The previous call; the next one usually has the same session, agent and message."""
 
@@ -338,9 +338,9 @@ class Pairing(CallPairing[CallBuilder]):
                 self._add_result(block, entry, at)
 
     def _add_instant_reply(self, entry: Entry, time: str) -> None:
-        """Note a reply in the same millisecond as its request: a client that resumed a session copied both.
+        """Count a reply with the same timestamp as its request: a client that resumed a session copied both.
 
-        Only old clients did so, within a second. Other records may have one time by chance, but not twice.
+        Only old clients did this, within one second. In newer versions, a single match may be a coincidence.
         """
         if entry.message is not None and entry.message.model != "<synthetic>":
             if _parse_version(entry.version)[:1] in ((0,), (1,)):
@@ -558,7 +558,7 @@ class Pairing(CallPairing[CallBuilder]):
             return infer_unanswered(call.id, self.side_records)
         if inference.state == "succeeded":
             return inference
-        if builder.is_warmup and inference.rejection:  # the client ended its own request, nobody was asked
+        if builder.is_warmup and inference.rejection:  # the client cancelled its own request without asking
             evidence = (*inference.evidence, Evidence("subagent of the client", WARMUP_PROMPT))
             return StateInference(state="cancelled", kind="cancelled", evidence=evidence)
         refined = refine_inference(

@@ -175,7 +175,7 @@ _TAG = r"(?s)<(task-id|shell-id|tool-use-id|status|summary)>(.*?)</\1>"
 
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
-    """Return the task notifications in `text`. Old clients name a shell, and not the call that started it."""
+    """Return the task notifications in `text`. Old clients record the shell instead of the call that started it."""
     if "-notification>" not in text:
         return []
     all_tags = [dict(re.findall(_TAG, body)) for _, body in re.findall(_NOTICE, text)]
@@ -259,7 +259,7 @@ class MessageBlock(Struct, gc=False):
 
 
 class CacheCreation(Struct, gc=False):
-    """Tokens written to the cache, by the time they are kept."""
+    """Tokens written to the prompt cache, by lifetime."""
 
     ephemeral_1h_input_tokens: int | None = None
 

@@ -371,7 +371,7 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
 
 
 def _time_after(timestamp: object) -> object:
-    """Return a time just after a record's, because older clients resume at the record with the latest time."""
+    """Return a time just after that of a record, because older clients resume at the latest record."""
     time = parse_timestamp(timestamp) if isinstance(timestamp, str) else None
     if time is None:
         return timestamp

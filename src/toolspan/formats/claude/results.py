@@ -227,7 +227,7 @@ class Dimensions(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ImageFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An image in base64."""
+    """A base64-encoded image."""
 
     base64: str = ""
     type: str = ""
@@ -282,7 +282,7 @@ class ReadNotebook(ToolResult, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class PdfFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A PDF in base64."""
+    """A base64-encoded PDF."""
 
     file_path: str = ""
     base64: str = ""

@@ -12,7 +12,7 @@ from toolspan.types.session import RequestUsage, SessionInfo, Tokens, shorten_pr
 
 
 class TokenCounter:
-    """A token counter for messages whose lines repeat their counts."""
+    """Token counter that counts each message once, although its lines repeat the counts."""
 
     def __init__(self) -> None:
         self._models: dict[str, None] = {}
@@ -24,7 +24,7 @@ class TokenCounter:
         self._packed_by_message: dict[str, int] = {}
         """Packed counts by message, to save memory: there are as many messages as calls."""
         self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool, bool]] = {}
-        """Time, model, tokens cached for an hour, whether a subagent made the request, and whether in fast mode."""
+        """Time, model, tokens cached for an hour, subagent flag and fast mode flag."""
         self._raw_total = 0
         self._changed_messages: dict[str, None] | None = None
         """Messages whose counts changed since the last `changed_requests`; None until its first invocation."""
@@ -135,7 +135,7 @@ _TITLE_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
 
 
 class SessionInfoCollector(TokenCounter):
-    """A collector of facts and token counts for one conversation; `calls_only` omits tokens, titles and prompts."""
+    """Facts and token counts collected from one conversation; `calls_only` omits tokens, titles and prompts."""
 
     def __init__(self, *, calls_only: bool = False) -> None:
         super().__init__()

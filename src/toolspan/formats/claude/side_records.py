@@ -39,7 +39,7 @@ _TO_THE_MINUTE = len("2026-01-31T00:00")
 
 
 class SideRecords:
-    """A collector of events about calls, from the lines around them."""
+    """Events about calls, collected from the lines around them."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -191,14 +191,14 @@ def _attachment_text(note: Attachment) -> str | None:
 
 
 class InlineAgents:
-    """An index for finding the call that started a line's subagent."""
+    """Index of the calls that started the subagents in the same file."""
 
     def __init__(self) -> None:
         self._calls_by_prompt: dict[str, CallId] = {}
         self._calls_by_uuid: dict[str, CallId] = {}
 
     def add_prompt(self, call_id: CallId, prompt: object) -> None:
-        """Add the prompt of a call that starts a subagent; the first call with a given prompt is matched."""
+        """Add the prompt of a call that starts a subagent; of several calls with the same prompt, the first is used."""
         if isinstance(prompt, str):
             self._calls_by_prompt.setdefault(prompt.strip(), call_id)
 
@@ -219,7 +219,7 @@ WARMUP_PROMPT = "Warmup"
 
 
 class WarmupAgents:
-    """An index for recognising the lines of subagents whose first prompt is exactly `Warmup`."""
+    """Index of the lines from subagents whose first prompt is exactly `Warmup`."""
 
     def __init__(self) -> None:
         self._warmup_by_agent: dict[str, bool] = {}
@@ -236,7 +236,7 @@ class WarmupAgents:
                 self._uuids.add(entry.uuid)
 
     def contains(self, entry: Entry) -> bool:
-        """Return whether a line belongs to such a subagent."""
+        """Return whether a line belongs to a warmup subagent."""
         if entry.agent_id is not None:
             return self._warmup_by_agent.get(entry.agent_id, False)
         return entry.uuid in self._uuids

@@ -101,7 +101,7 @@ class AgentUsage(Struct, frozen=True, kw_only=True):
 
 
 class AgentToolStats(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The numbers of a subagent's calls, by kind of tool."""
+    """Call counts for a subagent, by kind of tool."""
 
     read_count: int | None = None
     search_count: int | None = None

@@ -38,12 +38,12 @@ _ITEM_TYPES = frozenset({
 _DOCUMENT_START = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(?:session|items)"\s*:\s*[\[{]')
 _LONG_LINE_START = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
 _HEADER_BYTES = 1 << 13
-"""The ids and the folder are in the first bytes of a rollout's first line, before long instructions."""
+"""The number of bytes that contain a rollout's ids and folder, which precede long instructions."""
 _OWNER_IDS = re.compile(rb'"(session_id|parent_thread_id)":"([^"\\]+)"')
 
 
 class CodexFormat(TranscriptFormat):
-    """Codex rollouts, including the JSON documents that its first versions wrote."""
+    """Codex rollouts, including the JSON documents written by its first versions."""
 
     name = "codex"
     input_includes_cache = True
@@ -79,7 +79,7 @@ class CodexFormat(TranscriptFormat):
         return [codex_home() / "sessions", codex_home() / "archived_sessions"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Parse the thread id from a rollout's file name; only its first line shows whether it is a subagent's."""
+        """Parse the thread id from a rollout's file name; only its first line shows whether a subagent wrote it."""
         if not name.startswith("rollout-") or not name.endswith(_SUFFIXES):
             return None
         stem = name.removesuffix(next(suffix for suffix in _SUFFIXES if name.endswith(suffix)))

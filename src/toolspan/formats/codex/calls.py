@@ -46,7 +46,7 @@ def call_arguments(item: RolloutItem) -> bytes:
 
 
 class CallSubject(NamedTuple):
-    """The subject of a call."""
+    """The subject of a call, and the process that it continues."""
 
     summary: str | None = None
     """A command, path, question or URL, shortened."""
@@ -112,7 +112,7 @@ def event_command(raw: Raw) -> str | None:
 
 
 class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
-    """A parsed output."""
+    """The output of a call, parsed with its header."""
 
     text: str = ""
     """The tool's output, without the client's header."""
@@ -176,7 +176,7 @@ _FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
 
 
 def parse_output(raw: Raw) -> CommandOutput:
-    """Parse the output of a call. Of a plain success only the header is parsed; its text is rarely needed."""
+    """Parse the output of a call. For a plain success, only the header is parsed, because the text is rarely needed."""
     quiet = _PLAIN_SUCCESS.match(raw)
     if quiet is not None:
         data = bytes(raw)

@@ -105,7 +105,7 @@ _SCRIPT_TOOLS = frozenset({"exec", "wait"})
 
 
 class RolloutCallBuilder(CallBuilderBase, gc=False):
-    """A call in a rollout."""
+    """Everything read so far about a call in a rollout."""
 
     output_text: str = ""
     """The beginning of the output, from which the error kind is inferred."""
@@ -119,7 +119,7 @@ class RolloutCallBuilder(CallBuilderBase, gc=False):
 
 
 class RolloutPairing(CallPairing[RolloutCallBuilder]):
-    """A builder of spans from the calls and outputs in one rollout."""
+    """The calls in one rollout, paired with their outputs."""
 
     def __init__(self, source: Source, thread: RolloutThread) -> None:
         super().__init__(source.name)

@@ -159,7 +159,7 @@ class RolloutTurns:
 
 
 class RolloutInfoCollector:
-    """A collector of facts and token counts for one conversation.
+    """Facts and token counts collected from one conversation.
 
     A thread reports running totals, and a falling total begins a new count. The key of each step
     consists of the thread and the totals reached, so that its copy in a fork has the same key.

@@ -232,7 +232,7 @@ def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
     ok = item.success if item.success is not None else _SUCCESS_BY_STATUS.get(item.status or "")
     if ok is None and item.exit_code is not None:
         ok = item.exit_code == 0
-    if item.type == "mcp_tool_call_end":  # the result is the server's reply, or the error of calling it
+    if item.type == "mcp_tool_call_end":  # the result is either the server's reply or a connection error
         reply = _decode_or_none(item.result)
         answer, failure = (reply.get("Ok"), reply.get("Err")) if isinstance(reply, dict) else (None, None)
         flagged = isinstance(answer, dict) and bool(answer.get("isError") or answer.get("is_error"))
@@ -280,7 +280,7 @@ def _decode_or_none(raw: Raw) -> Any:
 
 
 def describe_inner_call(item: RolloutItem) -> str:
-    """Describe a call made by a script in one line: tool, subject and outcome."""
+    """Return a one-line description of a call made by a script: tool, subject and outcome."""
     inner = item.done or TurnItem(type=item.type, command=item.command, status=item.status, exit_code=item.exit_code)
     names = [name for name in (inner.server, inner.tool) if name]
     what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type

@@ -105,7 +105,7 @@ class GeminiFormat(TranscriptFormat):
         return narrow_input(tool, data)
 
     def narrow_result(self, tool: str, data: bytes) -> object:
-        """Return the result that the client displayed as its own type."""
+        """Return the displayed result as a type chosen by its shape."""
         from toolspan.formats.gemini.tools import narrow_display
 
         return narrow_display(data)

@@ -182,7 +182,7 @@ class GeminiReader(TranscriptReader[GeminiRecord]):
         return self._history.branches()
 
     def messages(self) -> Iterator[Message]:
-        """Reread the file and yield each message once, as in its last record."""
+        """Reread the file and yield the latest version of each message."""
         latest: dict[str, tuple[GeminiRecord, SourceLocation]] = {}
         for record, place in self.records():
             for message in iter_messages(record):
@@ -244,7 +244,7 @@ class _ChatHistory:
 
 
 class GeminiInfoCollector:
-    """A collector of facts and token counts for one conversation."""
+    """Facts and token counts collected from one conversation."""
 
     def __init__(self, parent: str | None, *, calls_only: bool) -> None:
         self._parent = parent
@@ -336,7 +336,7 @@ class GeminiInfoCollector:
 
 
 class GeminiCallBuilder(CallBuilderBase, gc=False):
-    """A call in a chat."""
+    """Everything read so far about a call in a chat."""
 
     message: str | None = None
 
@@ -404,7 +404,7 @@ class GeminiPairing(CallPairing[GeminiCallBuilder]):
 
 
 def _shell_output(text: str) -> str:
-    """Return what a command printed, from a result with labelled lines."""
+    """Return a command's output from a result with labelled lines."""
     output = _SHELL_OUTPUT.search(text)
     return "" if output is None or output[1].strip() in ("", "(empty)") else output[1].strip()
 
