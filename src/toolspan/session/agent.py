@@ -90,7 +90,7 @@ TurnEndReason = Literal[
     "completed", "max_turns", "max_tokens", "refusal", "hook_stopped", "stop_hook_prevented",
     "prompt_blocked", "tool_deferred", "aborted_tools", "aborted_streaming", "model_error",
 ]  # fmt: skip
-"""The reason a turn ended, using the client's own name where there is one."""
+"""The reason a turn ended, named as in the client where possible."""
 ToolSchema = dict[str, object]
 _MAX_BROKEN_REPLIES = 5
 """The number of consecutive replies that may fail after a call before the turn ends."""
@@ -340,7 +340,7 @@ class Agent:
     async def _compact_conversation(self, turn: _AgentTurn) -> bool:
         """Replace the conversation with a summary. Return False if that was interrupted.
 
-        The conversation is unchanged if a hook objects or the summary is empty.
+        The conversation does not change if a hook objects or the summary is empty.
         """
         started_at = self._clock()
         turn.compacted = True
@@ -446,7 +446,7 @@ class HookModelAccess:
 
     model: Model
     find_model: Callable[[str | None], Model] | None = None
-    """A function that returns the model with a given name. If None, `model` answers all prompts."""
+    """A function that returns a model by name. If None, `model` answers all prompts."""
     make_session: Callable[[], Session] | None = None
     """A function that creates the read-only session in which an agent answers."""
 

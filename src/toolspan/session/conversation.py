@@ -44,7 +44,7 @@ class Conversation:
             self._recorder.handle(event)
 
     def add_prompt(self, content: Content, contexts: Iterable[str], prompt_id: str | None) -> list[Block]:
-        """Add a prompt preceded by context, either now or when the running reply has its results.
+        """Add a prompt preceded by context, either now or after the results of the reply in progress.
 
         Return the blocks of the message, to which the caller may append.
         """
@@ -107,7 +107,7 @@ class Conversation:
             self.messages.append({"role": "user", "content": blocks})
 
     def record_failure(self, failure: ModelFailed, retry: Retrying | None = None) -> None:
-        """Record that a request failed, and whether it is retried."""
+        """Record a failed request, and whether it will be retried."""
         self.record(
             RequestFailure(
                 message=failure.message,

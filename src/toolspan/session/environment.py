@@ -130,7 +130,7 @@ def make_hook_environment(
 
 
 class SkillHookLoader:
-    """A loader that adds each skill's hooks to a session once."""
+    """Loader that adds each skill's hooks to a session once."""
 
     def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
         self.make_hooks: Callable[[str, Path], HookRunner | None] | None = None
@@ -151,6 +151,6 @@ class SkillHookLoader:
 
 
 def announce_mode(runner: Runner, mode: str) -> None:
-    """Tell a runner about the first mode of its session, if it must deny what its policies ask about."""
+    """Announce a session's initial mode to its runner, if the runner must deny calls that its policies ask about."""
     if mode == "dontAsk":
         runner.set_permission_mode(mode)

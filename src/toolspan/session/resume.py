@@ -292,7 +292,7 @@ class _MessageDraft:
 
 
 class _HistoryBuilder:
-    """A builder that combines records into messages."""
+    """Builder that combines records into messages."""
 
     def __init__(self) -> None:
         self._drafts: list[_MessageDraft] = []

@@ -109,13 +109,14 @@ class Session:
             session_id: The id, by default that of the continued transcript or a new one.
             history: Earlier messages, by default those in the transcript.
             subagent: The position of the session, if another session started it.
-            sandbox: The sandbox in which commands run. By default, they run with your rights.
+            sandbox: The sandbox in which commands run. By default, they run with your own permissions.
             fsync: The records to sync to disk: `never`, `results` or `always`.
             clock: A function that returns seconds since the epoch.
 
         Raises:
             ToolspanError: the id cannot be a file name, or the transcript cannot be continued.
-            InUse: another process, or another session of this process, writes to the transcript. For a new transcript,
+            InUse: another process, or another session in this process, is writing to the transcript. For a new
+            transcript,
                 this is raised when the session is entered.
         """
         folder = Path(cwd).expanduser().resolve()
@@ -134,7 +135,7 @@ class Session:
         self.notes: list[dict[str, object]] = []
         """The blocks that follow the last results, such as context from hooks and notifications."""
         self.spans: list[Span] = []
-        """The calls that finished since the conversation began or was compacted, in order of completion."""
+        """The calls that finished since the conversation began or was last compacted, in order of completion."""
         self.deferred_call: Call | None = None
         """The call that a hook deferred, which `run_deferred` runs."""
         self.stream_failure: ModelFailed | None = None
@@ -271,7 +272,7 @@ class Session:
                     self.recorder.close()
 
     def describe_sandbox(self) -> dict[str, str]:
-        """Return `{"sandbox": …}` with the sandbox of commands, for people. Without one, it is empty."""
+        """Return `{"sandbox": …}` with a description for users, or an empty dict if commands run without a sandbox."""
         sandbox = self.runner.runner_context.workspace.sandbox
         return {} if sandbox is None else {"sandbox": sandbox.description}
 
@@ -358,7 +359,7 @@ class Session:
         return True
 
     def _begin_turn(self, content: Content) -> None:
-        """Check a prompt and start its turn. A prompt sent during a reply belongs to the running turn."""
+        """Check a prompt and start its turn. A prompt sent during a reply belongs to the current turn."""
         check_prompt(content)
         if self.deferred_call is not None:
             raise ToolspanError("a hook deferred a call: run `await session.run_deferred()` first")

@@ -155,7 +155,7 @@ class SessionHooks:
 
     @property
     def has_wake_request(self) -> bool:
-        """True if an asynchronous hook asks to wake the model and is allowed to."""
+        """True if an asynchronous hook requests to wake the model and may do so."""
         return self._hook_runner.has_wake_request and self._can_wake
 
     @property

@@ -125,7 +125,7 @@ class SingleCallRunner:
 
 
 class CallGate:
-    """A gate that admits calls from different batches in the order in which a single queue would start them."""
+    """Gate that admits calls from different batches in the order in which a single queue would start them."""
 
     def __init__(self, max_running: int | None) -> None:
         self._max_running = max_running

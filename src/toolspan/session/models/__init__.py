@@ -25,14 +25,14 @@ _PLACEHOLDER_KEY = "none"
 
 
 class ModelSpec(NamedTuple):
-    """A parsed model name."""
+    """A provider, and the name of one of its models."""
 
     provider: str
     name: str
 
 
 def parse_model_spec(spec: str) -> ModelSpec:
-    """Parse a model name."""
+    """Parse `PROVIDER:NAME`, or a name whose prefix identifies the provider."""
     provider, colon, name = spec.partition(":")
     if colon and provider in PROVIDERS and name:
         return ModelSpec(provider, name)

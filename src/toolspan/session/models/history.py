@@ -87,7 +87,7 @@ def check_tools(tools: object) -> list[str]:
     for n, tool in enumerate(tools):
         if not _is_object(tool):
             problems.append(f"tools.{n}: Input should be an object")
-        elif tool.get("type", "custom") in ("custom", None):  # others are server tools, which have their own fields
+        elif tool.get("type", "custom") in ("custom", None):  # all others are server tools, which have their own fields
             location, schema = f"tools.{n}.custom", tool.get("input_schema")
             problems += _missing_fields(location, tool, name=str, input_schema=dict)
             problems += _mismatched_fields(location, tool, name=TOOL_NAME)

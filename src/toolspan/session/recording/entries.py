@@ -20,7 +20,7 @@ from toolspan.types.ids import SessionId
 
 Fields = dict[str, object]
 Fsync = Literal["never", "results", "always"]
-"""Which records are synced to disk when they are written."""
+"""The records that are synced to disk when they are written."""
 
 SYNTHETIC_MODEL = "<synthetic>"
 """The model name in messages that no model wrote."""
@@ -404,7 +404,7 @@ class StopSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedPrompt:
-    """A prompt that a hook blocked."""
+    """A prompt that a hook rejected."""
 
     prompt: str
     message: str

@@ -103,7 +103,7 @@ class Recorder:
 
         Raises:
             SourceError: the file cannot be read.
-            InUse: another process, or another session of this process, writes to it.
+            InUse: another process, or another session in this process, is writing to it.
         """
         if is_transcript_claimed(path):
             raise InUse(_claimed_message(path))
@@ -125,8 +125,8 @@ class Recorder:
         """Reserve the transcript for this recorder until it is closed.
 
         Raises:
-            InUse: another session of this process records the transcript, or has written to it since this recorder
-                was created.
+            InUse: another session in this process is recording the transcript, or has written to it since this
+            recorder was created.
         """
         if self._has_claim:
             return

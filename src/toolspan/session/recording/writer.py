@@ -116,12 +116,12 @@ class TranscriptWriter:
         """`on_failure` receives the reason when lines could not be written. It must not raise."""
         self.path = path
         self.owner: LockOwner | None = None
-        """The other process that has locked the file, which is known once the file is open."""
+        """The other process that has locked the file, if any. Set when the file is opened."""
         self._on_failure = on_failure
         self._descriptor: int | None = None
         self._ends_mid_line = False
         self._end = 0
-        """The size that the file has if no other program has written to it."""
+        """The expected file size, unless another program has written to the file."""
         self._is_new = False
         """True until a new file's folder entry has been synced."""
 
@@ -216,13 +216,13 @@ class TranscriptWriter:
 
 
 _claimed_transcripts: set[str] = set()
-"""The transcripts that sessions of this process record. A lock on a file belongs to the whole process, so it cannot
-tell two sessions apart, and a transcript without records has no file to lock.
+"""The transcripts that sessions in this process are recording. A file lock belongs to the whole process, so it
+cannot distinguish two sessions, and a transcript without records has no file to lock.
 """
 
 
 def claim_transcript(path: Path) -> bool:
-    """Reserve a transcript for one session of this process, or return False if another session has it."""
+    """Reserve a transcript for one session in this process, or return False if another session holds it."""
     key = os.path.realpath(path)
     if key in _claimed_transcripts:
         return False
@@ -231,7 +231,7 @@ def claim_transcript(path: Path) -> bool:
 
 
 def is_transcript_claimed(path: Path) -> bool:
-    """Return whether a session of this process records this transcript."""
+    """Return whether a session in this process is recording this transcript."""
     return os.path.realpath(path) in _claimed_transcripts
 
 

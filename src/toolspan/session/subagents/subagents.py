@@ -376,7 +376,7 @@ class Subagents:
                     session.notifications.pending = subagent.messages
                     try:
                         turns = await agent.run_to_completion(prompt)
-                        while subagent.messages and not turns.is_error:  # they arrived too late to be read before
+                        while subagent.messages and not turns.is_error:  # they arrived after the last reply
                             next_turn = await agent.wait_for_notifications()
                             turns = turns if next_turn is None else turns.merge(next_turn)
                         result = turns

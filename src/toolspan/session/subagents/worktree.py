@@ -66,7 +66,7 @@ async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
 
 @dataclass(frozen=True, slots=True)
 class GitRunner:
-    """A runner of git commands."""
+    """Runner for git commands, without prompts and with a time limit."""
 
     supervisor: ProcessSupervisor
     environment: dict[str, str]
