@@ -1,7 +1,7 @@
-"""Run commands inside a sandbox of the operating system.
+"""Run commands inside an operating system sandbox.
 
-Start at `settings.py` for the limits, `active.py` for how a command gets them and `bubblewrap.py` for how Linux
-enforces them.
+Start at `settings.py` for the limits, `active.py` for applying them to a command, and `bubblewrap.py` for enforcing
+them on Linux.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ActiveSandbox:
         """The reason why commands run without a sandbox, if the settings permit it."""
         self.protected = ProtectedFiles()
         self.ask: AskDomain | None = None
-        """Asks the user about a domain; None to refuse domains that the settings do not allow."""
+        """A function that asks the user about a domain; None to refuse domains that the settings do not allow."""
         self._backend: SandboxBackend | None = None
         self._folder: Path | None = None
         self._created: list[Path] = []
@@ -77,12 +77,12 @@ class ActiveSandbox:
 
     @property
     def frees_commands(self) -> bool:
-        """True if commands that run inside need no permission."""
+        """True if sandboxed commands need no permission."""
         return self.settings.auto_allow and self._backend is not None and self._backend.protects_settings
 
     @property
     def description(self) -> str:
-        """A short text for people: the back end and its limitations."""
+        """A short description for users: the back end and its limitations."""
         if self._backend is None:
             return f"none, commands run with your rights. {self.warning}"
         name = f"{self._backend.name}{', strict' if self.settings.strict else ''}"
@@ -126,7 +126,7 @@ class ActiveSandbox:
         self._proxy = self._namespace = self._network = None
 
     def runs_inside(self, request: PermissionRequest) -> bool:
-        """Return whether a Bash call runs inside the sandbox. Others do not."""
+        """Return whether a call runs inside the sandbox. Only Bash calls do."""
         if not self.is_on or request.tool != "Bash":
             return False
         if self.settings.allow_unsandboxed and request.input.get("dangerouslyDisableSandbox") is True:
@@ -135,12 +135,10 @@ class ActiveSandbox:
 
     @asynccontextmanager
     async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:
-        """Yield the command that runs `command` inside. Start it within the block.
+        """Yield the command line that runs `command` inside the sandbox. Start it within the block.
 
-        `folders` are those in which it may write, the project first.
-
-        Raises:
-            SandboxUnavailable: the network of the session cannot be created, or the project is the root folder.
+        `folders` are the writable folders, the project first. Raises:
+            SandboxUnavailable: the session's network cannot be created, or the project is the root folder.
         """
         if self._backend is None or self._folder is None:
             raise SandboxUnavailable(self.warning or "the sandbox is not open")
@@ -172,9 +170,9 @@ class ActiveSandbox:
                 os.close(descriptor)
 
     def restrict_environment(self, environment: Mapping[str, str], folders: Sequence[Path]) -> dict[str, str]:
-        """Return the variables for a program that runs outside: its `PATH` lacks the folders that commands can change.
+        """Return the environment for a program outside the sandbox: its `PATH` omits folders that commands can change.
 
-        `folders` are those in which commands may write, the project first.
+        `folders` are the writable folders, the project first.
         """
         if not self.is_on or self.settings.files_disabled:
             return dict(environment)
@@ -184,7 +182,7 @@ class ActiveSandbox:
     def find_violations(
         self, run: SandboxedCommand, command: str, output: str, *, failed: bool
     ) -> tuple[SandboxViolation, ...]:
-        """Return what the sandbox refused to a command that has ended, and undo what it could not refuse."""
+        """Return the violations of a command that has ended, and undo changes that the sandbox could not prevent."""
         forged = remove_forged_files(run.files.writable)
         refused = [SandboxViolation(action="write", target=str(path)) for path in forged]
         refused += [
@@ -239,7 +237,7 @@ async def wrap_requested(command: Command, sandbox: ActiveSandbox | None, projec
     """Yield the command inside the sandbox, for a hook or a server whose configuration requests it.
 
     Raises:
-        StartError: there is no sandbox. The command must not run without it.
+        StartError: there is no sandbox, and the command must not run without one.
     """
     if sandbox is not None and sandbox.warning is not None:
         yield command

@@ -1,4 +1,4 @@
-"""What every sandbox back end gets and returns.
+"""The interface of a sandbox back end.
 
 `bubblewrap.py`, `landlock.py` and `seatbelt.py` each contain a back end; `active.py` selects one.
 """
@@ -15,8 +15,7 @@ from typing import Protocol
 class FileAccess:
     """The files that a command may read and write. All paths are absolute, without links, and exist.
 
-    Everything that no list contains is readable and not writable. Of two entries, the one for the longer path
-    applies.
+    Paths that no list contains are readable but not writable. If several entries match, the longest path applies.
     """
 
     writable: tuple[Path, ...] = ()
@@ -25,11 +24,11 @@ class FileAccess:
     hidden: tuple[Path, ...] = ()
     """Files and folders that must not be read."""
     temporary: Path
-    """The session's private folder. The command sees it as `/tmp`, or gets it as `TMPDIR`."""
+    """The session's private folder, which the command sees as `/tmp` or in `TMPDIR`."""
     unrestricted: bool = False
     """True to restrict the network only."""
     in_place: bool = False
-    """True if the command sees the real `/tmp`, because the back end has no mounts, only refusals."""
+    """True if the command sees the real `/tmp`, because the back end cannot mount anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class WrappedCommand:
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables to set in addition to those of the command."""
+    """Environment variables to add to those of the command."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the command line needs. The caller closes them once the command has started."""
     has_pid_namespace: bool = False
@@ -62,9 +61,9 @@ class SandboxBackend(Protocol):
     """A way to run commands in a sandbox."""
 
     name: str
-    """The name for people: `bubblewrap`, `Landlock`, `Seatbelt`."""
+    """The name shown to users: `bubblewrap`, `Landlock`, `Seatbelt`."""
     has_mounts: bool
-    """False if it refuses access in place, without private folders and read-only mounts."""
+    """False if the back end can only deny access, without private folders and read-only mounts."""
     protects_settings: bool
     """True if commands cannot change settings and hooks inside writable folders. Otherwise they need permission."""
     limitations: tuple[str, ...]
@@ -77,7 +76,7 @@ class SandboxBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a back end works on this machine."""
+    """The availability of a back end on this machine."""
 
     backend: SandboxBackend | None
     problem: str | None = None

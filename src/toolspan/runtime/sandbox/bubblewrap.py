@@ -1,4 +1,4 @@
-"""The sandbox of Linux: bubblewrap, with a filter for system calls.
+"""The Linux sandbox: bubblewrap with a system call filter.
 
 A command gets its own mount, process, IPC and host name namespaces. The network namespace belongs to the session.
 """
@@ -20,7 +20,7 @@ from toolspan.runtime.sandbox.settings import Sandbox
 _SHOWN_IN_RUN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/systemd/resolve")
 _SYSTEM_FOLDERS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/run/current-system/sw/bin"
 _KERNEL_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs")
-"""Settings of the kernel that belong to root. bwrap protects `/proc/irq` and `/proc/bus` itself."""
+"""Kernel settings that belong to root. bwrap itself protects `/proc/irq` and `/proc/bus`."""
 
 
 class Bubblewrap:
@@ -61,7 +61,7 @@ class Bubblewrap:
         descriptors: tuple[int, ...] = ()
         program = build_filter(unix_sockets=network.all_unix_sockets or bool(network.unix_sockets))
         if program is not None:
-            # The command line reads a pipe, because several may start at the same time.
+            # Each command line reads its own pipe, because several may start at the same time.
             reading, writing = os.pipe()
             os.write(writing, program)
             os.close(writing)
@@ -87,13 +87,13 @@ class Bubblewrap:
                 yield from ("--ro-bind-try", name, name)
             yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
         yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
-        # Parents come first, so that each entry applies to what is inside its path.
+        # Parents come first, so that entries for inner paths override them.
         for path, (option, source) in sorted(_entries(files, network).items(), key=lambda entry: len(entry[0].parts)):
             yield from (option, source, str(path))
 
 
 def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str, str]]:
-    """Return the option and the source for each path that differs from what contains it."""
+    """Return the option and source for each path whose access differs from that of its parent."""
     hidden_file = f"{files.temporary}/hidden-file"
     entries: dict[Path, tuple[str, str]] = {}
     for path in files.writable:
@@ -114,7 +114,7 @@ def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str,
 
 
 def _bound_sockets() -> Iterator[Path]:
-    """Yield the unix sockets in the file system at which programs listen now."""
+    """Yield the unix sockets in the file system on which programs are listening."""
     for row in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
         _, slash, name = row.partition(" /")
         if slash and Path(f"/{name}").exists():
@@ -130,7 +130,7 @@ def create_private_folder(folder: Path) -> None:
 
 
 def detect_bubblewrap(sandbox: Sandbox) -> Availability:
-    """Try bubblewrap on this machine, and report why it does not work."""
+    """Try bubblewrap on this machine. If it does not work, report the reason."""
     program = sandbox.bwrap_path or find_program("bwrap")
     nsenter = find_program("nsenter")
     if sys.platform != "linux":
@@ -143,10 +143,10 @@ def detect_bubblewrap(sandbox: Sandbox) -> Availability:
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program, of the system if it has one.
+    """Return the path of a program, preferring system folders to `PATH`.
 
-    The folders in `PATH` may include one in the project, such as that of a virtual environment, in which a command can
-    put a program of this name.
+    `PATH` may include a folder in the project, such as a virtual environment, where a command could put a program
+    with this name.
     """
     return shutil.which(name, path=_SYSTEM_FOLDERS) or shutil.which(name)
 
@@ -183,7 +183,7 @@ def _run(options: list[str], basic: list[str], proc: list[str]) -> str | None:
 
 
 def install_command(package: str = "bubblewrap") -> str | None:
-    """Return the command that installs a package with the package manager of this system."""
+    """Return the command that installs a package with the system's package manager."""
     commands = {
         "apt-get": "sudo apt-get install -y",
         "dnf": "sudo dnf install -y",

@@ -1,4 +1,4 @@
-"""Find out which sandbox this machine can provide."""
+"""Detect the sandboxes that this machine supports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rules for the hosts that sandboxed commands may reach: domains with wildcards, addresses, networks and ports.
 
 `normalize_host` reduces every spelling of a host to one, so that a rule cannot be evaded by writing the host
-differently. `DomainRules.decide` answers for a host, `DomainRules.permits_address` for what it resolved to.
+differently. `DomainRules.decide` checks a host, `DomainRules.permits_address` each address it resolves to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolspan.runtime.addresses import IPAddress, is_public_address, parse_addre
 
 HostDecision = Literal["allow", "deny", "unknown"]
 DEFAULT_PORTS = frozenset({80, 443})
-"""The ports of a rule that names none."""
+"""The ports of a rule that does not specify any."""
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _PORT = re.compile(r"(?P<host>.*):(?P<port>[0-9]{1,5}|\*)", re.DOTALL)
@@ -26,7 +26,7 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 
 
 def normalize_host(text: str) -> str:
-    """Return the one spelling of a host: a lower-case ASCII name without a final dot, or a plain address.
+    """Return the canonical spelling of a host: a lower-case ASCII name without a final dot, or a plain address.
 
     IPv4 addresses are recognized in every form that a C library accepts: decimal, octal, hexadecimal and shortened.
     An IPv4-mapped IPv6 address becomes the IPv4 address.
@@ -73,7 +73,7 @@ class DomainRule:
     subdomains: bool
     """True if the rule applies to the subdomains of `name` and not to `name` itself."""
     networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
-    """The networks whose addresses the rule names; empty for a domain."""
+    """The networks to which the rule applies; empty for a domain."""
     ports: frozenset[int] | None
     """None for every port."""
 
@@ -144,7 +144,7 @@ class DomainRules:
     """True to permit addresses that are not public."""
 
     def __post_init__(self) -> None:
-        _ = self._allowed, self._denied  # rules are checked when they are made
+        _ = self._allowed, self._denied  # reports invalid rules immediately
 
     @cached_property
     def _allowed(self) -> tuple[DomainRule, ...]:
@@ -161,7 +161,7 @@ class DomainRules:
         return "allow" if any(rule.matches_host(host, port) for rule in self._allowed) else "unknown"
 
     def permits_address(self, address: str, port: int) -> bool:
-        """Return whether a connection to an address is permitted, whatever host it belongs to.
+        """Return whether a connection to an address is permitted, regardless of its host name.
 
         An address that is not public is permitted only if a rule names it or its network, because the owner of an
         allowed domain decides what the domain resolves to.

@@ -1,7 +1,7 @@
 """Find the files that a sandboxed command may read and write.
 
-Start at `build_file_access`. It looks at the file system each time a command starts, because commands create
-repositories and folders.
+Start at `build_file_access`. It searches the file system each time a command starts, because earlier commands may
+have created repositories and folders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STARTUP_FILES = (
     ".config/fish", ".config/git", ".config/autostart", ".config/systemd", ".xprofile", ".xinitrc", ".pam_environment",
     ".ssh", ".pythonrc", ".npmrc", ".yarnrc",
 )  # fmt: skip
-"""Files in the home folder that decide what runs later."""
+"""Files in the home folder that run, or select programs to run, later."""
 _SHELL_FILES = STARTUP_FILES[:11]
 SECRET_FILES = (
     ".ssh", ".aws", ".gnupg", ".config/gcloud", ".netrc", ".docker", ".kube", ".azure", ".oci", ".config/gh",
@@ -75,7 +75,7 @@ def build_file_access(
     temporary: Path,
     environment: Mapping[str, str],
 ) -> FileAccess:
-    """Return the access of a command. The first folder is the project; the session may write to all of them."""
+    """Return a command's file access. `folders` are the session's writable folders, the project first."""
     project = folders[0]
     homes = _home_folders(environment)
     startup_files, secret_files = _find_in_homes(homes, STARTUP_FILES, SECRET_FILES if sandbox.strict else ())
@@ -102,7 +102,7 @@ def build_file_access(
     readable = _existing(_expand(sandbox.allow_read, project))
     hidden = [path for path in hidden if not _is_below(path, readable)]
     shown = [path for path in readable if _is_below(path, hidden)]
-    # Only `allow_read` shows something inside a hidden folder.
+    # Only `allow_read` exposes files inside a hidden folder.
     writable = [path for path in writable if not _is_below(path, hidden) or _is_below(path, readable)]
     read_only = [path for path in read_only if not _is_below(path, hidden) or _is_below(path, readable)]
     read_only += [path for path in shown if path not in writable and not _is_below(path, writable)]
@@ -119,7 +119,7 @@ def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Pat
     """Return the files and folders that a command may change. The first of `folders` is the project."""
     project = folders[0]
     writable = _existing([project])
-    # Outer folders first: a command may have put a link in the place of a folder inside one that it can change.
+    # Outer folders first: a command may have replaced an inner folder with a link.
     for path in sorted((*folders[1:], *_expand(sandbox.allow_write, project)), key=lambda path: len(path.parts)):
         if not _is_below(path, (project, *writable)):
             writable += _existing([path])
@@ -127,16 +127,16 @@ def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Pat
 
 
 def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
-    """Return the folders of a `PATH` into which no command can put a program. Links are resolved."""
+    """Return the folders in a `PATH` that no command can change, with links resolved."""
     folders = [folder for folder in _resolve_all(search_path.split(":")) if not _is_below(folder, writable)]
-    # An empty `PATH` and the second part of a name with a colon would stand for the current folder.
+    # An empty `PATH`, or an empty part of it, would mean the current folder.
     return ":".join(folder for folder in folders if ":" not in folder) or os.devnull
 
 
 def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str]) -> list[Path]:
-    """Create the folders that must exist so that a command cannot create them, and return those to remove later.
+    """Create missing folders so that no command can create them, and return those to remove later.
 
-    An empty folder in the place of a missing file prevents its creation, and git does not see it.
+    An empty folder in place of a missing file prevents the creation of that file, and git ignores it.
     """
     project = folders[0]
     missing = [project / ".claude"]
@@ -165,7 +165,7 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
 
 
 def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
-    """Remove and return files that lead git to other settings and hooks. Only linked worktrees have them."""
+    """Remove and return files that redirect git to other settings and hooks. Only linked worktrees have them."""
     removed = []
     for folder in folders:
         for repository in [folder / ".git", *_find_submodules(folder / ".git")]:
@@ -176,9 +176,9 @@ def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def find_open_pipes() -> list[Path]:
-    """Return the named pipes that programs of this user have open now.
+    """Return the named pipes that this user's programs have open.
 
-    Such a program may take what it reads for commands, and a read-only mount does not prevent writing to a pipe.
+    Such a program may run what it reads as commands, and a read-only mount does not prevent writing to a pipe.
     """
     pipes: dict[Path, None] = {}
     for folder in glob.glob("/proc/[0-9]*/fd"):  # noqa: PTH207 - perf: there are thousands of descriptors
@@ -229,7 +229,7 @@ def is_secret_variable(name: str) -> bool:
 
 
 def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path | str]:
-    """Yield the files in a writable folder that decide what runs later."""
+    """Yield the files in a writable folder that run, or select programs to run, later."""
     yield f"{folder}/.mcp.json"
     settings = [""] if is_project else ["/settings.json", "/settings.local.json", "/hooks", "/agents"]
     yield from (f"{folder}/.claude{name}" for name in settings)
@@ -251,7 +251,7 @@ def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path | str]:
 
 
 def _find_submodules(git: Path) -> Iterator[Path]:
-    """Yield the repositories of submodules, which lie as deep in `modules` as the submodules in the project."""
+    """Yield the submodule repositories, which are nested in `modules` as the submodules are in the project."""
     pending = [git / "modules"]
     while pending:
         folder = pending.pop()
@@ -266,13 +266,13 @@ def _find_submodules(git: Path) -> Iterator[Path]:
 
 
 def _configured_hooks(config: str, folder: Path) -> Iterator[Path]:
-    """Yield the folders that git runs hooks from instead of `hooks`, according to the text of its configuration."""
+    """Yield the folders that a git configuration names for hooks, instead of `hooks`."""
     for match in _HOOKS_PATH.finditer(config):
         yield resolve_path(match[1].strip('"'), folder)
 
 
 def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
-    """Yield the files that command lines name."""
+    """Yield the files named in command lines."""
     for command in commands:
         try:
             words = shlex.split(command)
@@ -287,9 +287,10 @@ def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
 
 
 def _folders_between(writable: Sequence[Path], read_only: Sequence[Path]) -> Iterator[Path]:
-    """Yield the folders between a writable folder and what is mounted in it: protected files, other writable folders.
+    """Yield the folders between a writable folder and the paths mounted in it: protected files and other writable
+    folders.
 
-    As mount points of their own, they cannot be renamed to make room for other files with the same names.
+    As separate mount points, they cannot be renamed and replaced with other files.
     """
     roots = set(writable)
     for path in (*read_only, *writable):
@@ -309,7 +310,7 @@ def _expand(paths: Iterable[Path | str], project: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=256)
 def _find_matches(pattern: str) -> tuple[Path, ...]:
-    """Return the files that match a pattern, once per process, because a search through a project takes long."""
+    """Return the files that match a pattern. Cached, because searching a project is slow."""
     return tuple(Path("/").glob(pattern.lstrip("/")))
 
 
@@ -329,7 +330,7 @@ def _find_in_homes(homes: Iterable[Path], *groups: Sequence[str]) -> list[list[s
 
 
 def _existing(paths: Iterable[Path | str]) -> list[Path]:
-    """Return the paths that exist, without links and duplicates."""
+    """Return the existing paths, with links resolved and without duplicates."""
     return [Path(path) for path in _resolve_all(paths)]
 
 
@@ -339,7 +340,7 @@ def _resolve_all(paths: Iterable[Path | str]) -> list[str]:
 
 
 def _resolve_links(path: str) -> str | None:
-    """Return the path of a file without links, or None if the file does not exist."""
+    """Return a file's path with links resolved, or None if the file does not exist."""
     if sys.platform != "linux":
         real = os.path.realpath(path)
         return real if os.path.lexists(real) else None

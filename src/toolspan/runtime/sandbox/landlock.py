@@ -1,7 +1,7 @@
-"""The sandbox of Linux for machines without bubblewrap: Landlock. It is weaker; see `LandlockBackend.limitations`.
+"""The Linux sandbox for machines without bubblewrap: Landlock. It is weaker; see `LandlockBackend.limitations`.
 
-Landlock grants rights on files and folders, including everything below a folder, and cannot take a right away below
-one. `find_grants` therefore grants reading on all neighbours of a hidden file instead of on its folder.
+Landlock grants rights on files and folders, including everything below a folder, and cannot revoke a right below
+one. To hide a file, `find_grants` therefore grants reading on its siblings instead of its folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 class LandlockBackend:
-    """A back end that restricts commands with Landlock and a filter for system calls."""
+    """A back end that restricts commands with Landlock and a system call filter."""
 
     name = "Landlock"
     protects_settings = False
@@ -69,7 +69,7 @@ class LandlockBackend:
 
 
 def build_restrictions(version: int, files: FileAccess, network: NetworkAccess, system_calls: bytes) -> bytes:
-    """Return what the launcher passes to a kernel with this version of Landlock."""
+    """Return the restrictions for a kernel with this version of Landlock, encoded for the launcher."""
     rights = _RIGHTS_OF_VERSION_1
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         rights |= right if version >= since else 0
@@ -78,7 +78,7 @@ def build_restrictions(version: int, files: FileAccess, network: NetworkAccess, 
         _CONNECT_TCP if version >= 4 else 0,
         _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if version >= 6 else 0,
     )
-    # Older kernels know the first fields only.
+    # Older kernels support only the first fields.
     attributes = struct.pack("=QQQ", *handled)[: 8 if version < 4 else 16 if version < 6 else 24]
     paths = [] if files.unrestricted else [(path, granted & rights) for path, granted in find_grants(files)]
     ports = [(network.proxy_port, _CONNECT_TCP)] if version >= 4 and network.proxy_port else []
@@ -95,7 +95,7 @@ def find_grants(files: FileAccess) -> Iterator[tuple[str, int]]:
         yield device, _READ_FILE | _WRITE_FILE | _TRUNCATE | (_CHANGES if device == "/dev/shm" else 0)
     for path in files.writable:
         yield str(path), changes
-    # Of two entries, the one for the longer path applies: a writable folder in a hidden one is readable.
+    # The longest path applies: a writable folder inside a hidden one is readable.
     readable = dict.fromkeys(map(str, files.hidden), False)
     readable |= dict.fromkeys((str(path) for path in files.writable if path not in files.hidden), True)
     yield from ((path, _READ) for path in _readable_paths("/", readable, is_readable=True))
@@ -114,7 +114,7 @@ def _readable_paths(path: str, entries: dict[str, bool], *, is_readable: bool) -
         try:
             children = [child.path for child in os.scandir(path) if not child.is_symlink()]
         except OSError:
-            return  # a folder that the user cannot list has nothing to grant
+            return  # nothing to grant in a folder that the user cannot list
     nested = {entry: entries[entry] for entry in below}
     for child in children:
         yield from _readable_paths(child, nested, is_readable=is_readable)
@@ -127,7 +127,7 @@ def _child_towards(folder: str, path: str) -> str:
 
 @cache
 def detect_landlock() -> Availability:
-    """Return Landlock if the kernel has it."""
+    """Return the availability of Landlock in the running kernel."""
     if sys.platform != "linux":
         return Availability(None, "Landlock exists on Linux only")
     try:

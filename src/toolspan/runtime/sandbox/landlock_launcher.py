@@ -1,8 +1,8 @@
-"""Restrict this process with Landlock, then replace it by a command.
+"""Restrict this process with Landlock, then replace it with a command.
 
 `LandlockBackend` runs this file with `python -I -S`, which starts in 10 ms, so it imports only the standard library.
-The first argument is a descriptor from which it reads the restrictions; the rest is the command. `write_restrictions`
-says how they are written. See landlock(7) for the structures of the kernel.
+The first argument is a descriptor from which it reads the restrictions; the rest is the command.
+`write_restrictions` defines their format. See landlock(7) for the kernel's structures.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ def main() -> None:
 def write_restrictions(
     attributes: bytes, paths: list[tuple[str, int]], ports: list[tuple[int, int]], system_calls: bytes
 ) -> bytes:
-    """Return the restrictions for the launcher: fields that end with NUL. Importing json would take 10 ms."""
+    """Encode the restrictions as NUL-terminated fields. Importing json would take 10 ms."""
     numbers = [(f"{rights}".encode(), os.fsencode(path)) for path, rights in paths]
     fields = [attributes.hex().encode(), system_calls.hex().encode(), b"%d" % len(ports)]
     fields += [b"%d" % number for port in ports for number in port]
@@ -59,7 +59,7 @@ def _restrict(fields: list[bytes]) -> None:
     for port, rights in zip(fields[3:end:2], fields[4:end:2], strict=True):
         _call_kernel(_ADD_RULE, ruleset, _NET_PORT, struct.pack("=QQ", int(rights), int(port)), 0)
     for rights, path in zip(fields[end::2], fields[end + 1 :: 2], strict=True):
-        # A background command could replace a folder by a link to a hidden one.
+        # A background command could replace a folder with a link to a hidden one.
         how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
         try:
             parent = _call_kernel(_OPENAT2, _AT_FDCWD, path, how, len(how))
@@ -73,7 +73,7 @@ def _restrict(fields: list[bytes]) -> None:
     if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
     _call_kernel(_RESTRICT_SELF, ruleset, 0)
-    # A command of root keeps its user id and loses its capabilities, some of which reach other processes.
+    # A command run by root keeps its user id but loses its capabilities, some of which affect other processes.
     libc.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     for capability in range(64):
         libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)

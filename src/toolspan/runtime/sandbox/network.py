@@ -1,7 +1,7 @@
-"""The network namespace of a session: its own loopback interface and nothing else.
+"""A session's network namespace, which contains only a loopback interface.
 
-All sandboxed commands of a session share it, so that one command can reach the server that another has started. A
-helper process keeps it open and passes out a socket that listens inside, on which the proxy accepts connections.
+All sandboxed commands of a session share it, so that one command can reach a server started by another. A helper
+process keeps it open and hands over a socket that listens inside it, on which the proxy accepts connections.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class NetworkNamespace:
 
     @property
     def is_open(self) -> bool:
-        """True while the helper runs."""
+        """True while the helper process is running."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the helper. The namespace exists until the last command in it has ended."""
+        """Terminate the helper process. The namespace exists until the last command in it has ended."""
         with suppress(OSError):
             self.listener.close()
         self._channel.close()

@@ -1,4 +1,4 @@
-"""Find out what the machine can do for a sandbox, and what would help. `toolspan doctor --sandbox` shows the report."""
+"""Report which sandboxes this machine supports, and how to enable the others (`toolspan doctor --sandbox`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable
 
 
 class BackendReport(Struct, frozen=True, kw_only=True):
-    """One back end: whether it works, and if not, the reason and the command that would help."""
+    """The status of one back end and, if it does not work, the reason and the command that would fix it."""
 
     name: str
     works: bool
@@ -28,7 +28,7 @@ class BackendReport(Struct, frozen=True, kw_only=True):
 
 
 class SandboxCheck(Struct, frozen=True, kw_only=True):
-    """A property of the machine that sandboxes depend on."""
+    """A system property that sandboxes depend on."""
 
     name: str
     ok: bool

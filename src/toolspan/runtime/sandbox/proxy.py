@@ -2,8 +2,8 @@
 
 `NetworkProxy` serves CONNECT and plain HTTP requests that carry the session's secret. Each request passes
 `_find_route`: the host must be allowed by a rule or by the approver, it is resolved once, all its addresses must be
-permitted, and the connection goes to one of these addresses. A redirect is answered by the client with a new request,
-which is checked like the first.
+permitted, and the proxy connects to one of these addresses. Clients follow a redirect with a new request, which is
+checked like the first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LINGER_SECONDS = 1.0
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"expect", b"host", b"http2-settings"}
 )
-"""Headers that are not forwarded, besides those that begin with `proxy-` and those that `Connection` names."""
+"""Headers that are not forwarded, in addition to `proxy-*` and those listed in `Connection`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class RefusedAddress:
     at: float
     """The time on the clock of `time.monotonic`."""
     user: str = ""
-    """The user name of the request's credentials."""
+    """The user name in the request's credentials."""
     address: str | None = None
-    """The address that is not permitted, if the host was resolved."""
+    """The forbidden address, if the host was resolved."""
 
     @property
     def message(self) -> str:
@@ -89,7 +89,7 @@ class _Target(NamedTuple):
 
 
 class NetworkProxy:
-    """A proxy that applies the domain rules of a sandbox to the requests of one session.
+    """A proxy that applies a sandbox's domain rules to one session's requests.
 
     `ask` decides about hosts that no rule mentions, once per host; without it they are refused. `on_refused` is
     called in the event loop for each refused connection; it must not block or raise.
@@ -139,9 +139,9 @@ class NetworkProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def environment(self, *, user: str = "toolspan") -> dict[str, str]:
-        """Return the variables that lead clients to the proxy. `user` identifies the caller in `RefusedAddress`.
+        """Return the environment variables that select the proxy. `user` identifies the caller in `RefusedAddress`.
 
-        The loopback that a command sees needs no proxy.
+        Connections to the loopback address that a command sees bypass the proxy.
         """
         credentials = "" if self._upstream_port else f"{quote(user, safe='')}:{self._secret}@"
         url = f"http://{credentials}127.0.0.1:{self.port}"
@@ -219,7 +219,7 @@ class NetworkProxy:
     async def _find_route(self, text: str, port: int, user: str) -> tuple[str, ...]:
         """Return the addresses to connect to. The host is resolved only after it is allowed.
 
-        A lookup of a host that is not allowed could itself carry data to a foreign name server.
+        Otherwise the lookup itself could send data to a foreign name server.
         """
         host, address = text, None
         reason: RefusalReason
@@ -287,7 +287,7 @@ class NetworkProxy:
 
 
 class _ClientConnection:
-    """One connection of a client to the proxy."""
+    """A client's connection to the proxy."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: ProxyLimits) -> None:
         self.protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.max_head_bytes)
@@ -296,7 +296,7 @@ class _ClientConnection:
         self._writer = writer
 
     async def next_event(self) -> h11.Event | None:
-        """Return the next event of the client, waiting for its bytes, or None if it must wait for a response."""
+        """Wait for the client's next event and return it, or return None if the client must wait for a response."""
         while True:
             event = self.protocol.next_event()
             if isinstance(event, h11.Event):
@@ -319,7 +319,7 @@ class _ClientConnection:
         await self._writer.drain()
 
     async def respond(self, status: int, message: str, headers: Iterable[tuple[str, str]] = ()) -> None:
-        """Send a short response, unless one has begun, and end the connection after it."""
+        """Send a short response, unless one has begun, and close the connection after it."""
         if self.protocol.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
         body = f"{message}\n".encode("utf-8", "replace")
@@ -337,7 +337,7 @@ class _ClientConnection:
         return True
 
     async def linger(self) -> None:
-        """Discard what the client still sends, because closing at once could destroy the response on its way."""
+        """Discard further data from the client, because closing immediately could destroy the response in transit."""
         self._writer.write_eof()
         with suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_SECONDS):
@@ -345,7 +345,7 @@ class _ClientConnection:
                     pass
 
     async def tunnel(self, server_reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
-        """Accept a CONNECT request and forward what follows."""
+        """Accept a CONNECT request and forward the bytes that follow."""
         await self.send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         early, _ = self.protocol.trailing_data
         server_writer.write(early)
@@ -372,7 +372,8 @@ class _ClientConnection:
 class _Exchange:
     """One plain HTTP request and its response, forwarded between a client and a server.
 
-    Both messages are parsed and written anew, so that bytes which the two ends would frame differently cannot pass.
+    Both messages are parsed and serialized again, so that bytes that the two ends would frame differently are not
+    forwarded.
     """
 
     def __init__(self, client: _ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -470,13 +471,13 @@ def _parse_target(request: h11.Request) -> _Target:
 
 
 def _forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the other end: all but those of a single connection."""
+    """Return the headers for the other end, without those for a single connection."""
     fields = [(name, value) for name, value in headers if not name.startswith(b"proxy-")]
     dropped = set(_HOP_BY_HOP)
     for name, value in fields:
         if name == b"connection":
             dropped.update(option.strip().lower() for option in value.split(b","))
-    # The framing belongs to the message, whatever `Connection` names. A server may send both of its headers.
+    # Framing headers are forwarded even if `Connection` lists them. A server may send both.
     dropped -= {b"content-length", b"transfer-encoding"}
     if any(name == b"transfer-encoding" for name, _ in fields):
         dropped.add(b"content-length")

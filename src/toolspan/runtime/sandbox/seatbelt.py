@@ -1,6 +1,6 @@
-"""The sandbox of macOS: a Seatbelt profile for `sandbox-exec`.
+"""The macOS sandbox: a Seatbelt profile for `sandbox-exec`.
 
-It is generated and tested as text only; it has not been run on macOS. In a profile, the last rule that matches decides.
+The profile is tested only as text and has not been run on macOS. The last matching rule in a profile applies.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def _file_rules(files: FileAccess) -> Iterator[str]:
     rules |= dict.fromkeys(files.writable, "(allow file-read* file-write* {})")
     rules |= dict.fromkeys(files.read_only, "(deny file-write* {})")
     rules |= dict.fromkeys(files.hidden, "(deny file-read* file-write* {})")
-    # The rule for the longer path applies, so it comes last.
+    # The last rule applies, so longer paths come later.
     for path, rule in sorted(rules.items(), key=lambda item: (len(item[0].parts), str(item[0]))):
         yield rule.format(f"(subpath {quote_string(str(path))})")
-    # A folder that is renamed takes its protected files to another path, where no rule protects them.
+    # Renaming a folder would move its protected files to paths that no rule protects.
     parents = {
         parent
         for path in (*files.read_only, *files.hidden)
@@ -94,7 +94,7 @@ def _network_rules(network: NetworkAccess) -> Iterator[str]:
 
 
 def quote_string(text: str) -> str:
-    """Return a string literal of the profile language, in which no character of `text` can end it."""
+    """Return `text` as a string literal of the profile language, escaping characters that would end it."""
 
     def escape(match: re.Match[str]) -> str:
         return f"\\{match[0]}" if match[0] in '"\\' else f"\\x{ord(match[0]):02x}"
@@ -103,7 +103,7 @@ def quote_string(text: str) -> str:
 
 
 def detect_seatbelt() -> Availability:
-    """Return Seatbelt on macOS."""
+    """Return the availability of Seatbelt, which only macOS has."""
     if platform.system() != "Darwin":
         return Availability(None, "Seatbelt exists on macOS only")
     if not Path(_PROGRAM).exists():

@@ -1,7 +1,8 @@
 """The system calls that a sandboxed command may not make, as a filter program for the kernel.
 
-Namespaces leave some ways out: unix sockets by path, virtual machine sockets, typing into a terminal, kernel keys,
-further namespaces, and tampering with the process that waits for the command. See seccomp(2) for the format.
+It closes escape routes that namespaces leave open: unix sockets by path, virtual machine sockets, input injection
+into a terminal, kernel keys, further namespaces, and tampering with the process that waits for the command. See
+seccomp(2) for the format.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SEND_FLAGS = {
     "x86_64": ((44, 3), (46, 2), (307, 3)),
     "aarch64": ((206, 3), (211, 2), (269, 3)),
 }
-"""The numbers of sendto, sendmsg and sendmmsg, and the argument with the flags."""
+"""The numbers of sendto, sendmsg and sendmmsg, each with the index of its flags argument."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _CLONE_NEWUSER = 0x10000000
 
@@ -43,8 +44,8 @@ _MACHINES = {
 def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
     """Return the filter program, or None for a machine whose call numbers are unknown.
 
-    Without `datagrams`, internet sockets can only carry TCP, and data cannot be sent before the connection is made,
-    which Landlock would not check.
+    Without `datagrams`, internet sockets are limited to TCP, and data cannot be sent while connecting (TCP Fast
+    Open), which Landlock would not check.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
@@ -54,7 +55,7 @@ def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
     program: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, arch),
-        (_RETURN, 0, 0, _ERRNO | errno.EPERM),  # 32-bit calls have other numbers
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),  # 32-bit calls have different numbers
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),
@@ -100,7 +101,7 @@ def build_filter(*, unix_sockets: bool, datagrams: bool = True) -> bytes | None:
         ]
         for number, argument in _SEND_FLAGS[platform.machine()]:
             deny_flag(number, argument, _MSG_FASTOPEN)
-    # Only a new user namespace gives the rights to create the others.
+    # Creating the other namespaces requires a new user namespace.
     for name in ("clone", "unshare"):
         deny_flag(numbers[name], 0, _CLONE_NEWUSER)
     deny_unless("socket", 0, families, errno.EPERM)

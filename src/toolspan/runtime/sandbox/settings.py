@@ -1,6 +1,6 @@
-"""The sandbox of a session: its value in Python and its `sandbox` block in settings files.
+"""Sandbox settings: the `Sandbox` value, and the `sandbox` block in settings files.
 
-Start at `Sandbox`. `merge_sandbox_settings` builds one from settings files, with Claude Code's documented keys.
+Start at `Sandbox`. `merge_sandbox_settings` builds one from Claude Code's documented keys.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class SandboxUnavailable(ToolspanError):  # noqa: N818 - reads as a noun where i
 class Sandbox:
     """The limits within which commands run.
 
-    By default, a command may read everything, write to the session's folders and a private `/tmp`, and not use the
-    network. Paths may begin with `~/`; relative paths begin in the project. Patterns such as `~/*/.env` match the
+    By default, a command may read all files, write to the session's folders and a private `/tmp`, and not use the
+    network. Paths may begin with `~/`; relative paths start at the project folder. Patterns such as `~/*/.env`
+    match the
     files that exist when a command starts.
     """
 
@@ -39,11 +40,11 @@ class Sandbox:
     """True to hide secrets: keys, tokens, browser profiles, the client's credentials, and variables that contain
     them."""
     auto_allow: bool = True
-    """True to run sandboxed commands without a question, unless a rule denies them or asks about them."""
+    """True to run sandboxed commands without approval, unless a rule denies them or asks about them."""
     excluded_commands: Sequence[str] = ()
     """Patterns as in `Bash` rules, for commands that run outside the sandbox."""
     allow_unsandboxed: bool = True
-    """True to let a call request to run outside with `dangerouslyDisableSandbox`. It is then asked about."""
+    """True to let calls leave the sandbox with `dangerouslyDisableSandbox`, after approval."""
     allow_write: Sequence[Path | str] = ()
     deny_write: Sequence[Path | str] = ()
     """Takes precedence over `allow_write` and over the session's folders."""
@@ -71,7 +72,7 @@ class Sandbox:
     files_disabled: bool = False
     """True to restrict the network only."""
     required: bool = True
-    """False to run commands without a sandbox, with a warning, where none is available."""
+    """False to run commands without a sandbox, with a warning, if none is available."""
     ignore_violations: Mapping[str, Sequence[str]] | None = None
     """Paths whose violations are not reported, by command pattern; `*` matches every command."""
     bwrap_path: str | None = None
@@ -83,7 +84,7 @@ class SandboxLayer:
 
     settings: SandboxSettings
     folder: Path
-    """The folder in which relative paths begin."""
+    """The folder at which relative paths start."""
     is_managed: bool = False
     is_project: bool = False
 
@@ -93,8 +94,8 @@ def merge_sandbox_settings(
 ) -> tuple[bool, Sandbox]:
     """Return whether the settings enable a sandbox, and that sandbox. The first layer has the highest precedence.
 
-    Lists of all layers add up, and so do the rules for Read, Edit and WebFetch. Without `failIfUnavailable`, a sandbox
-    is required; Claude Code would continue without one.
+    Lists from all layers are combined, as are the rules for Read, Edit and WebFetch. A sandbox is required unless
+    `failIfUnavailable` is false; Claude Code would continue without one.
     """
     all_layers = list(layers)
     managed = [layer for layer in all_layers if layer.is_managed]
@@ -150,7 +151,7 @@ def merge_sandbox_settings(
 
 
 def resolve_path(path: Path | str, folder: Path) -> Path:
-    """Return an absolute path: `~/` is the home folder, `//` the root, and relative paths begin in `folder`."""
+    """Return an absolute path: `~/` is the home folder, `//` the root, and relative paths start at `folder`."""
     text = os.fspath(path)
     if text.startswith("//"):
         text = text[1:]

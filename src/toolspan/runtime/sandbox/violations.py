@@ -1,7 +1,7 @@
-"""Find out what the sandbox refused to a command, and tell it from what would have failed without a sandbox.
+"""Detect sandbox violations, and distinguish them from errors that would occur without a sandbox.
 
-The kernel only answers the command, so file violations are read from its messages, and counted only if the path is
-one that the sandbox closes and the user could have used. The proxy reports addresses itself.
+The kernel reports errors only to the command, so file violations are parsed from its output. A path counts only if
+the sandbox denies access that the user would have. The proxy reports refused addresses itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MAX_PATH = 4096
 def find_violations(
     output: str, command: str, cwd: Path, access: FileAccess, sandbox: Sandbox
 ) -> tuple[SandboxViolation, ...]:
-    """Return what the sandbox refused, according to the output of a command that failed."""
+    """Return the violations mentioned in the output of a failed command."""
     violations: dict[SandboxViolation, None] = {}
     for line in output[-_MAX_OUTPUT:].splitlines():
         if not access.unrestricted:
@@ -69,7 +69,7 @@ def find_violations(
 
 
 def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox) -> str:
-    """Return a note for the model about what the sandbox refused and what can be done."""
+    """Return a note for the model that lists the violations and the possible remedies."""
     verbs = {"write": "writing", "read": "reading", "connect": "connecting to", "socket": "connecting to"}
     items = list(dict.fromkeys(f"{verbs[item.action]} {item.target}" for item in violations))
     what = items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
@@ -119,7 +119,7 @@ def is_writable_inside(path: Path, access: FileAccess) -> bool:
 
 
 def _is_replaced(path: Path, access: FileAccess) -> bool:
-    """Return whether the command sees a private folder in the place of a path."""
+    """Return whether the command sees a private folder in place of a path."""
     if access.in_place:
         return False
     private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev")]
@@ -134,7 +134,7 @@ def _is_writable_outside(path: Path) -> bool:
 
 
 def _candidates(line: str, message: re.Match[str], cwd: Path) -> Iterator[Path]:
-    """Yield the paths that a line may name: quoted ones, then the words beside the message."""
+    """Yield the paths that a line may contain: quoted ones, then the words next to the message."""
     texts = ["".join(match.groups(default="")) for match in _QUOTED.finditer(line)]
     segment = line[: message.start()].rstrip(": ").rpartition(": ")[2]
     texts += [segment, *_WORD.findall(segment)[-1:], *_WORD.findall(line[message.end() :])]
@@ -163,7 +163,7 @@ def _find_addresses(line: str) -> Iterator[SandboxViolation]:
 
 
 def _listens_outside(port: int) -> bool:
-    """Return whether a server of this machine listens on a port, which commands inside cannot reach."""
+    """Return whether a server outside the sandbox, which commands cannot reach, listens on this port."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
             for row in Path(table).read_text().splitlines()[1:]:
