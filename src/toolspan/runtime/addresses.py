@@ -1,4 +1,4 @@
-"""Network addresses: resolve a host, and tell public addresses from those of this machine and the local network."""
+"""Resolve hosts, and distinguish public addresses from those of this machine and the local network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HostResolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
 _NON_PUBLIC_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
-        # Special-purpose networks that some versions of `ipaddress` take for public ones. 192.0.0.192 serves cloud
+        # Special-purpose networks that some versions of `ipaddress` treat as public. 192.0.0.192 serves cloud
         # metadata, as 168.63.129.16 does; 64:ff9b:1::/48 translates to private IPv4 networks.
         ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "100::/64", "2001::/23", "3fff::/20",
          "5f00::/16", "fec0::/10"),
@@ -40,7 +40,8 @@ async def resolve_host(host: str, port: int) -> tuple[str, ...]:
 def is_public_address(text: str) -> bool:
     """Return whether an address is on the public internet: not loopback, private, link-local or reserved.
 
-    An IPv6 address that embeds an IPv4 address is public only if that one is, because a gateway may connect to it.
+    An IPv6 address that embeds an IPv4 address is public only if the IPv4 address is, because a gateway may connect
+    to it.
     Teredo addresses are never public.
     """
     try:

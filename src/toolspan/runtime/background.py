@@ -1,6 +1,6 @@
 """The background tasks of a session: commands and subagents that continue after their call.
 
-Start at `BackgroundTasks`. `format_notification` builds the message that tells the model that a task has ended.
+Start at `BackgroundTasks`. `format_notification` builds the message that informs the model about the end of a task.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class CommandTask:
     output: Capture  # the combined output of stdout and stderr
     path: Path  # the file that receives the output
     stopped: bool = False  # `stop` ended the command
-    reported: bool = False  # the model has been told that the task ended
+    reported: bool = False  # the model has been notified that the task ended
     find_violations: Callable[[ExitStatus], str] = lambda _: ""
-    """Returns the note about what the sandbox refused to the command, once it has ended."""
+    """A function that returns the note about the sandbox's refusals, called once the command has ended."""
     _sandbox_note: str | None = None
 
     @property
     def sandbox_note(self) -> str:
-        """The note about what the sandbox refused; empty if nothing was refused, and while the command runs."""
+        """The note about the sandbox's refusals; empty if there were none, and while the command runs."""
         if self._sandbox_note is None and self.child.exit is not None and not self.stopped:
             self._sandbox_note = self.find_violations(self.child.exit)
         return self._sandbox_note or ""
@@ -212,7 +212,7 @@ class BackgroundTasks:
         return tuple(task for task in self if task.status == "running")
 
     def take_finished(self) -> tuple[BackgroundTask, ...]:
-        """Return the tasks that ended by themselves and have not been returned by an earlier call."""
+        """Return the tasks that ended by themselves, each only once."""
         tasks = self._tasks.values()
         ended = tuple(task for task in tasks if task.status in ("completed", "failed") and not task.reported)
         for task in ended:

@@ -63,7 +63,7 @@ class Recovery(Protocol):
         ...
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Run calls that may still achieve what the failed call was meant to do."""
+        """Run calls that may still achieve the purpose of the failed call."""
         ...
 
 
@@ -174,7 +174,7 @@ class Batch:
         overlaps: bool | Callable[[], bool] = tool is None
         paths = None
         if tool is not None and isinstance(pending.parsed, Valid):
-            # A single call has no other to overlap with, so whether it may is decided only when a second one waits.
+            # A single call cannot overlap with another, so `may_overlap` is evaluated only when a second call waits.
             overlaps = partial(tool.may_overlap, pending.parsed.value)
             if isinstance(tool.concurrent, bool):
                 overlaps = tool.concurrent
@@ -200,7 +200,7 @@ class Batch:
     # Returning results
 
     def completed(self) -> list[Finished]:
-        """Return the available results that have not been returned before, in call order."""
+        """Return the new results since the last invocation, in call order."""
         finished = [self.calls[call_id].finished for call_id in self._queue.take_completed()]
         return [result for result in finished if result is not None]
 
@@ -401,7 +401,7 @@ class Batch:
             report_progress(pending, kind, data, self.context.clock(), self.context.emit)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """Return what the policies decide on a further call, without asking an approver."""
+        """Return the policies' decision on a further call, without asking an approver."""
         enabled_tool = self.context.tools.find_enabled(tool)
         if enabled_tool is None:
             return Deny(f"No such tool available: {tool}")
@@ -409,11 +409,11 @@ class Batch:
         return await preview_decision(call, enabled_tool, input, self.context)
 
     def find_hidden_files(self, tool_context: ToolContext) -> Callable[[str], bool] | None:
-        """Return a function that says whether rules deny reading a file; None if there are no such rules."""
+        """Return a predicate for files that rules hide from the model, or None if there are no such rules."""
         return find_hidden_files(tool_context, self.context)
 
     def may_read_unasked(self, path: str, tool_context: ToolContext) -> bool:
-        """Return whether rules for paths or the mode let the file be read without a question."""
+        """Return whether path rules or the mode allow reading the file without approval."""
         return may_read_unasked(path, tool_context, self.context)
 
     async def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> HookEffects:
@@ -427,7 +427,7 @@ class Batch:
 
 
 class _RecoveryRunner:
-    """A runner for the recovery policies that apply to each call in a batch."""
+    """Runner for the recovery policies of each call in a batch."""
 
     def __init__(self, batch: Batch, policies: Sequence[Recovery]) -> None:
         self._batch = batch

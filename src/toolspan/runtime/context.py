@@ -41,7 +41,7 @@ MAX_DECISIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file as a call last saw it."""
+    """The state of a file when a call last read or wrote it."""
 
     digest: str
     mtime_ns: int
@@ -58,7 +58,7 @@ class FileStates:
     """The files that the calls in a conversation have read or written."""
 
     def __init__(self) -> None:
-        self._states: dict[str, FileState] = {}  # the file that was used last is the last one
+        self._states: dict[str, FileState] = {}  # least recently used first
 
     def get(self, path: Path | str) -> FileState | None:
         """Return the last state of a file, or None if no call has seen it."""
@@ -69,7 +69,7 @@ class FileStates:
         return state
 
     def set_state(self, path: Path | str, state: FileState, limit: int | None = None) -> None:
-        """Record that a call read or wrote the file. With a limit, forget the file that was not used for longest."""
+        """Record that a call read or wrote the file. If the limit is exceeded, forget the least recently used file."""
         key = str(path)
         self._states.pop(key, None)
         self._states[key] = state
@@ -134,7 +134,7 @@ class Workspace:
     adopt_hooks: AdoptHooks | None = None
     """A function that registers the hooks of a launched skill; None to ignore them."""
     sandbox: ActiveSandbox | None = None
-    """The sandbox in which commands run; None to run them with the user's rights."""
+    """The sandbox in which commands run; None to run them with the user's own permissions."""
     intent_log: IntentRecorder | None = None
     """The log that records each call with side effects just before it runs."""
 
@@ -302,11 +302,11 @@ class ToolContext(Struct, kw_only=True, eq=False):
         return self.workspace.tracking
 
     def find_hidden_files(self) -> Callable[[str], bool] | None:
-        """Return a function that says whether rules deny reading a file; None if there are no such rules."""
+        """Return a predicate for files that rules hide from the model, or None if there are no such rules."""
         return self.services.find_hidden_files(self)
 
     def may_read_unasked(self, path: str) -> bool:
-        """Return whether rules for paths or the mode let the file be read without a question."""
+        """Return whether path rules or the mode allow reading the file without approval."""
         return self.services.may_read_unasked(path, self)
 
     @property
@@ -330,7 +330,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
         self.services.progress(self.call.id, kind, data)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """Return what the policies decide on a further call, without asking an approver."""
+        """Return the policies' decision on a further call, without asking an approver."""
         return await self.services.can_use_tool(tool, input)
 
     async def fire(self, hook_event: SessionHookEvent) -> HookEffects:

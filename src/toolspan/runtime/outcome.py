@@ -40,7 +40,7 @@ _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _OWN_SETTINGS = re.compile(r"\.claude/(?:settings(?:\.local)?\.json$|(?:commands|agents|skills)/)")
 """The protected files of a project that belong to the client's settings."""
 _EXIT_REASON = re.compile(r"\[.*\]: ")
-"""The start of the reason for a handler that blocked a call with its exit code."""
+"""The prefix of the reason if a handler blocked a call with its exit code."""
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
 
@@ -133,7 +133,7 @@ def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: Runne
 
 
 def invalid_rewrite_outcome(tool: str, invalid: Invalid, context: RunnerContext) -> Outcome:
-    """Return the outcome of a call whose input a hook has replaced by one that does not match the schema."""
+    """Return the outcome of a call whose input, replaced by a hook, does not match the schema."""
     explanation = explain_issues(tool, invalid, style=context.profile.issues)
     issues = explanation.text.removeprefix("InputValidationError: ")
     text = context.profile.hooks.invalid_input.format(tool=tool, issues=issues)
@@ -308,7 +308,7 @@ def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals
 
 
 def _names_tool(request: PermissionRequest, path: str, refusals: Refusals, *, writes: bool) -> bool:
-    """Return whether the question of a rule for a whole tool names the tool instead of the file."""
+    """Return whether the question names the tool instead of the file, because a rule covers the whole tool."""
     return refusals.plain_lines or (not writes and request.path_scope().contains_path(path, reading=True))
 
 
@@ -343,7 +343,7 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
 
 
 def _is_sensitive(request: PermissionRequest, path: str, refusals: Refusals) -> bool:
-    """Return whether clients call a file sensitive: it is protected, and not one that their own dialogs are about."""
+    """Return whether clients call a file sensitive: it is protected, but not part of their own settings."""
     if not refusals.sensitive_file or not request.path_scope().is_protected(path):
         return False
     return not _OWN_SETTINGS.match(os.path.relpath(path, request.project))
@@ -354,20 +354,20 @@ def _shown_path(request: PermissionRequest, raw: str, refusals: Refusals) -> str
 
 
 def expand_path(request: PermissionRequest, path: str) -> str:
-    """Return a path as clients show it: absolute and without `..`, with the slash at its end."""
+    """Return a path as clients show it: absolute, without `..`, keeping a trailing slash."""
     expanded = os.path.normpath(request.cwd / Path(path).expanduser())
     return expanded + "/" if path.endswith("/") and expanded != "/" else expanded
 
 
 def _is_respelled(request: PermissionRequest) -> bool:
-    """Return whether clients show hooks another spelling of the path than the model wrote."""
+    """Return whether hooks see a different spelling of the path than the model wrote."""
     path = request.call.arguments.get("file_path")
     is_file_tool = tool_kind(request.tool) in ("read", "edit", "write")
     return is_file_tool and isinstance(path, str) and path != expand_path(request, path.strip())
 
 
 def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
-    """Return the refusal to write a symbolic link, or to read one that leads nowhere, in clients that refuse that."""
+    """Return the refusal to write a symbolic link or to read an unresolvable one, if the client refuses links."""
     raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
     kind = tool_kind(request.tool)
     if raw is None or not refusals.refuses_links:
@@ -394,11 +394,11 @@ _UNCLEAR_SYNTAX = frozenset({
     "A group in braces or double parentheses", "A list of values", "A variable", "A variable in braces",
     "A variable set",
 })  # fmt: skip
-"""The names of syntax that the message of a profile mentions."""
+"""Shell syntax that a profile's message mentions by name."""
 
 
 def _needs_text(request: PermissionRequest, needs: MissingPermissions, refusals: Refusals) -> str:
-    """Return why a command line needs approval: a path that it accesses, or its commands."""
+    """Return the reason why a command line needs approval: a path that it accesses, or its commands."""
     reach = needs.reach
     if reach is not None and refusals.sensitive_file and request.path_scope().is_protected(reach.path):
         is_sensitive = _is_sensitive(request, reach.path, refusals)
@@ -432,7 +432,7 @@ def _make_denied_outcome(text: str, record: str, kind: ErrorKind, denial_kind: s
 
 
 def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
-    """Return the outcome of a cancelled call, which depends on who cancelled it and on the stage it had reached."""
+    """Return the outcome of a cancelled call, which depends on its stage and the source of the cancellation."""
     refusals = context.profile.refusals
     if pending.cancelled_by == "sibling":
         return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")

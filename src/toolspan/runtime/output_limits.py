@@ -138,7 +138,7 @@ def _sanitize_block(block: object) -> dict[str, object]:
 
 
 def _source_fault(kind: str, source: object) -> str | None:
-    """Return why the API would not accept the source of an image or document, or None if it would."""
+    """Return the reason why the API would reject the source of an image or document, or None if it is valid."""
     if not isinstance(source, dict):
         return "its source must be an object"
     match source.get("type"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""The source of a cancellation: a user, the host program, the end of the turn, a failed sibling call,
+"""The source of a cancellation: the user, the host program, the end of the turn, a failed sibling call,
 or a reply that was streamed again.
 """
 
@@ -79,7 +79,7 @@ class PreparedCall(Struct, frozen=True):
     tool_context: ToolContext
 
     def with_input(self, arguments: Input | None) -> PreparedCall | Invalid:
-        """Return the call with another input, or unchanged if `arguments` is None, or the issues of that input."""
+        """Return the call with another input, or the issues in it. None leaves the input unchanged."""
         if arguments is None:
             return self
         parsed = self.tool.parse(arguments)

@@ -113,7 +113,7 @@ class Runner:
         self._watch_timer: asyncio.TimerHandle | None = None
         self._closed_event: anyio.Event | None = None  # set when the context manager has exited
         self._shared_entry = _SharedEntry(self)
-        """The helper that enters the runner for a batch if the runner has not been entered."""
+        """The entry for batches that are opened while the runner has not been entered."""
         self._emitter = Emitter(sinks, direct=direct, clock=clock)
         self.runner_context = RunnerContext(
             tools=tools if isinstance(tools, Toolset) else Toolset(tools),
@@ -143,8 +143,8 @@ class Runner:
     async def open(self) -> None:
         """Enter the runner so that any task can exit it with `close`.
 
-        Unlike `async with`, this does not notice that the current task is cancelled while another one, or a shielded
-        one, waits for calls.
+        Unlike `async with`, cancelling the current task does not cancel calls that another task, or a shielded one,
+        is waiting for.
 
         Raises:
             ToolspanError: the runner is already entered, or asyncio does not run the current task.
@@ -371,7 +371,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
 
     Raises:
         BadCall: `calls` is neither, or one of the blocks is not an object.
-        TypeError: `calls` is a reply of an OpenAI API.
+        TypeError: `calls` is a reply from an OpenAI API.
     """
     value = _to_builtins(calls)
     if isinstance(value, (dict, Mapping)):
@@ -399,7 +399,7 @@ _RESPONSE_ITEMS = frozenset({"message", "function_call", "reasoning"})
 
 
 def check_message_shape(message: Mapping[str, object]) -> None:
-    """Refuse a reply of another API, in which no calls would be found.
+    """Reject a reply from another API, in which no calls would be found.
 
     Raises:
         TypeError: the reply comes from the chat completions API or the responses API.
@@ -446,7 +446,7 @@ def new_workspace(project: Path) -> Workspace:
 
 
 class _SharedEntry:
-    """A helper that enters a runner for the first batch and exits it after the last one."""
+    """An entry into a runner that several batches share, from the first to the last one."""
 
     def __init__(self, runner: AbstractAsyncContextManager[object]) -> None:
         self._runner = runner

@@ -179,7 +179,7 @@ def _is_async(sink: Sink) -> bool:
 
 
 class Emitter:
-    """A sender of events to all sinks. `emit` never raises or blocks."""
+    """Dispatcher of events to all sinks. `emit` never raises or blocks."""
 
     def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -39,7 +39,7 @@ class Output(Struct, frozen=True):
     """The result of a tool that succeeded."""
 
     content: Content = ""
-    """The text or blocks for the model. Empty text is replaced by a sentence that says so."""
+    """The text or blocks for the model. Empty text is replaced with a placeholder sentence."""
     structured: object | None = None
     """The result for programs: any JSON value."""
     flag: bool | None = None
@@ -115,7 +115,7 @@ class ToolHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A named function with a schema, and everything that the runner must know about it."""
+    """A named function with a schema and the properties that the runner needs."""
 
     name: str
     description: str

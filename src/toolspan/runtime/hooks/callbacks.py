@@ -296,7 +296,7 @@ def _merge_effects(results: list[_CallbackResult]) -> HookEffects:
         reported_effects = structs.replace(
             effects,
             feedback_sources=effects.feedback_sources or (report.name,) * len(effects.feedback),
-            wake_messages=(),  # functions always run to completion
+            wake_messages=(),  # functions cannot be interrupted
             reports=(report, *effects.reports),
         )
         merged = combine_effects(merged, reported_effects)

@@ -86,7 +86,7 @@ class ConfiguredHandler:
     """
     timeout: float | None = None
     fail_closed: bool = False  # treat a failure as an objection
-    wakes_model: bool = False  # run asynchronously, and to wake the model if the handler objects
+    wakes_model: bool = False  # run asynchronously, and wake the model if the handler objects
     watched_names: tuple[str, ...] = ()  # files in the project folder whose changes fire FileChanged
     run_once: bool = False  # run only for the first matching event
 

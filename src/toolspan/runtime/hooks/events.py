@@ -145,7 +145,7 @@ class HookEffects(Struct, frozen=True, kw_only=True):
 
 
 class HookRunner(Protocol):
-    """A runner for the handlers at each hook point.
+    """Interface for running the handlers at each hook point.
 
     It never raises because of a handler; failures are in the reports. The methods here are those of
     a runner without handlers, for subclasses to override.
@@ -205,4 +205,4 @@ class HookRunner(Protocol):
 class NoHooks(HookRunner):
     """A runner without handlers."""
 
-    is_empty = True  # perf: each call asks three times
+    is_empty = True  # perf: read three times per call

@@ -42,7 +42,7 @@ class HookServices:
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None
     ask_agent: AskModel | None = None
-    """A function that asks a model with tools. The model may take as many turns as it needs."""
+    """A function that asks a model with tools, which may take any number of turns."""
 
 
 class LoadedHooks(NamedTuple):
@@ -162,7 +162,7 @@ class _RuleCondition:
 
     def __init__(self, text: str) -> None:
         self._rule = Rule.parse(text)
-        self._rules = Rules(deny=[text])  # deny rules also look inside wrappers and know aliases
+        self._rules = Rules(deny=[text])  # unlike allow rules, deny rules match inside wrappers and by alias
 
     def __call__(self, tool_event: ToolHookEvent, hook_environment: HookEnvironment) -> bool:
         if not (self._rule.covers_tool(tool_event.tool) or self._rule.covers_tool(tool_event.call.tool)):

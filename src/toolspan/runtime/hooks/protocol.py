@@ -74,7 +74,7 @@ class DetachedHandler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOutput:
-    """A handler's status when it ended, and its output."""
+    """A handler's final status and its output."""
 
     status: HandlerStatus = "ended"
     stdout: str = ""

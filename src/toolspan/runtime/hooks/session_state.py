@@ -148,7 +148,7 @@ class HookVariables:
     def new_file(self, hook_environment: HookEnvironment) -> Path:
         """Return the path of a new file for one handler."""
         path = hook_environment.session_folder / "hook-env" / f"{uuid.uuid4()}.sh"
-        with suppress(OSError):  # in that case the handler cannot write, and reports it
+        with suppress(OSError):  # the handler then reports that it cannot write
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
 

@@ -42,7 +42,7 @@ async def kill_tree(tree: ProcessTree, platform: ProcessPlatform, grace: float) 
 
 
 class _TreeKiller:
-    """A helper that holds a tree's processes by pidfd while terminating them."""
+    """The processes of a tree, held by pidfd while they are terminated."""
 
     def __init__(self, tree: ProcessTree, platform: ProcessPlatform) -> None:
         self._tree = tree

@@ -151,7 +151,7 @@ _MAX_FINAL_READS = 16
 
 
 class PipeReader:
-    """A reader that passes the data in a pipe to a callback until the pipe is closed."""
+    """Reader that passes the data in a pipe to a callback until the pipe is closed."""
 
     def __init__(self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False) -> None:
         self.finished = anyio.Event()
@@ -204,7 +204,7 @@ class PipeReader:
 
 
 class PipeWriter:
-    """A writer that feeds bytes to a pipe as fast as the process reads them, then closes it."""
+    """Writer that feeds bytes to a pipe as fast as the process reads them, then closes it."""
 
     def __init__(self, descriptor: int, data: bytes) -> None:
         self._descriptor: int | None = descriptor

@@ -46,8 +46,8 @@ _spawned_pids: set[int] = set()
 class ProcessSupervisor:
     """The owner of all child processes of one runner.
 
-    In a subreaper, which only toolspan's own commands are, it also finds daemons that changed their session and
-    cleared their environment. In other programs the system adopts such a daemon, and it is not found.
+    In a subreaper, it also finds daemons that changed their session and cleared their environment. Only toolspan's
+    own commands are subreapers; in other programs, init adopts such daemons, and they are not found.
     """
 
     def __init__(self, *, grace: float = GRACE) -> None:
@@ -73,7 +73,7 @@ class ProcessSupervisor:
         for child in self._children:
             tree.merge(child.tree)
         own = self._platform.table.get_process(os.getpid())
-        if own is not None and is_subreaper() and not _open_supervisors:  # all adopted orphans are our own
+        if own is not None and is_subreaper() and not _open_supervisors:  # all adopted orphans are its own
             tree.since = min(tree.since, own.started)
             tree.spawned = _spawned_pids
         if tree.since == float("inf"):  # nothing was ever started

@@ -114,7 +114,7 @@ class ProcessTree:
         return sorted(members)
 
     def _is_adopted(self, process: ProcessInfo) -> bool:
-        """Return whether a process is an orphan that lost its parent to this process.
+        """Return whether a process is an orphan that was reparented to this process.
 
         Children in our own session are helpers that this program has started without a supervisor.
         """

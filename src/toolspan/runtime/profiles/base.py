@@ -15,11 +15,11 @@ Siblings = Literal["independent", "cancel_on_shell_error"]
 Numbering = Literal["tab", "arrow"]
 PlanSource = Literal["file", "input", "needed_file"]
 HookLines = Literal["none", "progress", "attachments"]
-"""How hooks are recorded: not at all, as one progress line each, or as attachments with their outcome."""
+"""The form in which hooks are recorded: not at all, as one progress line each, or as attachments with their outcome."""
 LastPrompt = Literal["none", "words", "leaf"]
-"""How the last prompt is repeated at the end: not at all, the prompt alone, or with the id of the last record."""
+"""The form in which the last prompt is repeated at the end: not at all, alone, or with the id of the last record."""
 Layout = Literal["beside", "nested"]
-"""Where subagent transcripts are stored: beside the session's transcript, or in a folder of the session."""
+"""The location of subagent transcripts: beside the session's transcript, or in the session's folder."""
 
 _REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
@@ -48,7 +48,7 @@ class ToolAvailability:
     max_concurrent: int | None = 10  # the maximum number of calls that run concurrently; None if no limit was observed
     siblings: Siblings = "independent"
     starts_while_streaming: bool = False  # a call starts as soon as its block is complete, before the message ends
-    checks_skill_args: bool = True  # the arguments of a skill must be a text
+    checks_skill_args: bool = True  # a skill's arguments must be a string
     suggests_skills: bool = False  # the refusal of an unknown skill names a similar one
     coerces: bool = False  # numbers and booleans may be passed as strings
 
@@ -95,13 +95,13 @@ class Refusals:
     not_granted_read: str = "Claude requested permissions to read from {path}, but you haven't granted it yet."
     denied_file: str = "File is in a directory that is denied by your permission settings."
     read_denied: str = "File is covered by a Read deny rule in your permission settings and cannot be {done}."
-    """The message if a file may not be changed because it may not be read; empty if only other rules bind changes."""
+    """The message for a change to a file that may not be read; empty if Read rules do not apply to changes."""
     unclear: str = ""  # the message for a command line with syntax whose effect depends on the shell's state
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     asks_about_git: str = r"\Z"  # a pattern for the arguments of read-only git commands that need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
-    open_expansion: str = ""  # the question about a line that ends inside an expansion; if empty, as about others
+    open_expansion: str = ""  # the question about a line that ends inside an expansion; if empty, as for other lines
     link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others
     plain_lines: bool = False  # lines with expansions, conditions, variables or unusual redirects need approval
     reach: str = "{what} in '{path}' was blocked."
@@ -122,11 +122,11 @@ class Refusals:
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
     plain_if_respelled: bool = False
-    """True if a hook's reason is the whole message when the hook saw another spelling of the path than the model's."""
+    """True if a hook's reason is the whole message when the hook saw another spelling of the model's path."""
     names_raw_path: bool = False  # questions about files name the path as the model wrote it
     names_link_target: bool = False  # questions about files state where a link leads outside the session's folders
-    refuses_links: bool = False  # writing to a symbolic link is refused, and reading one that leads nowhere
-    suspicious_path: str = ""  # a pattern for paths that may mean another file on Windows, for the question about them
+    refuses_links: bool = False  # writing to a symbolic link and reading an unresolvable one are refused
+    suspicious_path: str = ""  # a pattern for paths that may denote a different file on Windows, which need approval
     no_output: str = "({name} completed with no output)"
 
 
@@ -148,7 +148,7 @@ SUFFIXES_2_0 = frozenset({
     ".so", ".sqlite", ".sqlite3", ".swf", ".tar", ".tgz", ".ttf", ".war", ".wav", ".webm", ".wma", ".wmv", ".woff",
     ".woff2", ".xd", ".xls", ".xlsx", ".xz", ".z", ".zip",
 })  # fmt: skip
-"""The endings of files that Read of 2.0.65 refuses as binary."""
+"""Suffixes of files that Read of 2.0.65 refuses as binary."""
 SUFFIXES_2_1 = SUFFIXES_2_0 | {
     ".a",
     ".bmp",
@@ -178,29 +178,29 @@ class FileValues:
     free_models: tuple[str, ...] = ()  # Prefixes of models that may write a file without reading it first
     default_model_is_free: bool = False
     expands_home: bool = True
-    """True if `~` at the start of a path stands for the home folder, blanks around a path are ignored, and `..` in it
-    does not depend on the folders that exist; otherwise an absolute path is used as it is.
+    """True to expand `~`, strip blanks around a path and resolve `..` without the file system; otherwise absolute
+    paths are used unchanged.
     """
 
     missing: str = "File does not exist. Note: your current working directory is {cwd}."
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
     missing_elsewhere: str = ""
-    """Text that follows if the current folder is not the project's."""
+    """Text appended if the current folder is not the project folder."""
     sorts_names: bool = False
-    """True if a file that may be meant is the first by name; otherwise the first in the order of the file system."""
+    """True to suggest the first similar file by name; otherwise the first in file system order."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
     names_slash: bool = True
-    """True if that message shows slashes after a folder that was named with one."""
+    """True if a trailing slash in the path is kept, in that message and in the list of read files."""
     unresolved_link: str = (
         "Refusing to read {path}: where it leads on disk could not be determined (a link on the way could not be"
         " examined, or the links do not resolve)."
     )
-    """The message for links that lead to themselves; if empty, the error of the system."""
-    binary_suffixes: frozenset[str] = _SUFFIXES  # the endings of files that Read refuses as binary
-    checks_pdf: bool = True  # a file that is named like a PDF document must be one
-    refuses_process_files: bool = True  # Read refuses files of /proc that tell about a process
+    """The message for circular links; if empty, the system error."""
+    binary_suffixes: frozenset[str] = _SUFFIXES  # suffixes of files that Read refuses as binary
+    checks_pdf: bool = True  # a file with a PDF suffix must be a PDF
+    refuses_process_files: bool = True  # Read refuses files in /proc that describe a process
     limits_range: bool = False
-    """True if the lines that Read returns may not exceed its limit for files; an offset is enough to read a part."""
+    """True if the size limit also applies to a range of lines; an offset alone makes a range."""
     device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
     empty: str = "Warning: the file exists but the contents are empty."
@@ -209,19 +209,19 @@ class FileValues:
     )
     null_path: str = "{tool} {field} cannot contain null bytes (\\0). Remove the null byte and try again."
     reports_path_errors: bool = True
-    """True if a path that cannot be looked up is an error of the system; otherwise the file does not exist."""
+    """True to report a system error for a path that cannot be looked up; otherwise the file counts as missing."""
     checks_early: bool = False
     """True to refuse a missing or oversized file before Read runs, not while it runs."""
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
-    """How a negative offset or a limit below one is treated: ignored, as the first line and no line,
+    """The treatment of a negative offset or a limit below one: ignored, as the first line and no line,
     or counted from the end of the file.
     """
-    zero_is_first: bool = False  # offset 0 returns the first line with the number 1; otherwise with the number 0
+    zero_is_first: bool = False  # with offset 0, lines are numbered from 1; otherwise from 0
     whole_numbers: bool = True  # the schema declares the range as integers
     extra_inputs: frozenset[str] = frozenset({"pages", "allow_large"})  # the inputs of Read other than path and range
     reports_unchanged: bool = False  # a second Read of the same unchanged lines returns a reference to the first
     decodes_utf16: bool = True
-    """True if UTF-16 text with a little-endian mark is decoded, and byte order marks are not shown."""
+    """True to decode UTF-16 text with a little-endian byte order mark, and to hide byte order marks."""
     refuses_other_encodings: bool = True
     """True if Edit and Write refuse files that are neither UTF-8 nor marked as little-endian UTF-16."""
     keeps_mark: bool = True
@@ -251,27 +251,28 @@ class FileValues:
     still matches.
     """
     aliases: bool = False
-    """True if other names of inputs are understood, such as `path` for `file_path`, and a description is ignored."""
+    """True to accept other input names, such as `path` for `file_path`, and to ignore a description."""
     record_limit: int | None = None
     """The number of characters above which the old content of a file is not recorded."""
     keeps_blanks_in: frozenset[str] = frozenset({".md", ".mdx"})
-    """Suffixes of files in which blanks at the ends of new lines are kept; in others they are removed."""
+    """Suffixes of files in which trailing blanks are kept in new lines; in others they are removed."""
     writes_raw_record: bool = False
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
-    """True if files outside the working folders also need not be read before they are changed."""
+    """True if files outside the working folders may be changed without being read first, too."""
     replaces_links: bool = False
     """True if a new file replaces a link to a missing file; otherwise the link's target is created."""
     blank_needs_read: bool = True
-    """True if Edit requires a Read before it fills a file that contains only blanks; otherwise the run fails."""
+    """True if Edit refuses to fill a blank file that has not been read; otherwise it fails with another error."""
     writes_old_newlines: bool = False
     """True if Write keeps the line ending that prevails at the start of the old content."""
     shell_views: bool = True
-    """True if a file that a simple command such as `cat` has shown counts as read."""
+    """True if a file counts as read once a simple command such as `cat` has printed it."""
     remembered_files: int | None = None
     """The number of read files that are remembered, each by the spelling of its path; None for all, by any name."""
     unifies_newlines: bool = True
-    """True if an edited file gets the line ending that prevails at its start; otherwise unedited lines keep theirs."""
+    """True to convert an edited file to the line ending that prevails at its start; otherwise other lines keep theirs.
+    """
     folder_first: bool = True
     """True if Write to a folder reports that it is a folder before it requires a Read."""
 
@@ -290,11 +291,11 @@ class SearchValues:
     checks_early: bool = False
     """True to refuse a missing path before the search runs, not while it runs."""
     reports_rejection: bool = True
-    """True if a pattern that ripgrep rejects is an error; otherwise it matches nothing."""
+    """True to report an error for a pattern that ripgrep rejects; otherwise it matches nothing."""
     strips_returns: bool = True
     """True if Grep drops carriage returns at the ends of lines."""
     reports_unreadable: bool = True
-    """True if a folder that cannot be opened is an error; otherwise nothing is found in it."""
+    """True to report an error for a folder that cannot be opened; otherwise it counts as empty."""
 
     relative_names: bool = True  # Glob lists paths relative to the current folder
     absolute_patterns: bool = True  # a Glob pattern may be absolute; otherwise such a pattern matches nothing
@@ -327,7 +328,7 @@ class NotebookValues:
         " JSON Parse error: {reason}"
     )
     checks_cells: bool = True  # each cell must be an object with a source
-    counts_json: bool = False  # the size of outputs is that of their JSON, not of their texts and images
+    counts_json: bool = False  # output size is the length of the JSON, not of the texts and images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +359,7 @@ class ShellValues:
     it cannot parse.
     """
     overflow: Literal["file", "lines"] = "file"
-    """How output over the limit is treated: saved to a file, or truncated with the number of missing lines."""
+    """The treatment of output over the limit: saved to a file, or truncated with the number of missing lines."""
     exit_line: bool = False  # the output of a successful command ends with a line that contains the exit code
     expects_output: bool = True  # the record contains whether the command was expected to print something
     notice_on_new_line: bool = True  # a notice in the recorded stderr begins with a line break
@@ -406,7 +407,7 @@ class PlanValues:
     unanswered: str = "The user did not answer the questions."
     """The message if the user gives no answer; if empty, `answered` is used without answers."""
     source: PlanSource = "file"
-    """Where the plan is taken from: its file if that exists, the input, or a file that must exist."""
+    """The source of the plan: its file if that exists, the input, or a file that must exist."""
     records_edited: bool = False  # the record notes that the plan differs from the one in the file
 
 
@@ -423,7 +424,7 @@ class FetchValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookValues:
-    """Values for hooks: how they are found, their input, and how their output is interpreted."""
+    """Values for hooks: their lookup, their input, and the interpretation of their output."""
 
     points: frozenset[str] = frozenset({
         "ConfigChange", "CwdChanged", "DirectoryAdded", "Elicitation", "ElicitationResult", "FileChanged",
@@ -460,7 +461,7 @@ class HookValues:
     summarizes_stop: bool = True  # the transcript has a line for each time a turn ends
     records_prompt_outcome: bool = True  # the record of a blocked prompt contains its outcome
     invalid_input: str = ""
-    """The message if an input that a hook returned is invalid; if empty, the same as for inputs of the model."""
+    """The message if an input that a hook returned is invalid; if empty, the same as for the model's inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,12 +501,12 @@ class McpValues:
     saves_binary: bool = False  # save content that a conversation cannot contain to a file. Otherwise it is dropped
     keeps_other_blocks: bool = False  # structured content replaces only text, not images, links and resources
     records_text_metadata: bool = False  # the `_meta` of text blocks
-    names_images: bool = False  # save images as well, and to list the files in the result
+    names_images: bool = False  # save images as well, and list the files in the result
     inline_limit: int | None = None
     """The maximum number of characters that stay in the conversation; None if no limit was observed."""
     token_limit: int | None = None
     """The number of tokens above which a result is replaced by a notice that names a file; None for no limit."""
-    checks_images: bool = False  # replace images that cannot be read by a notice
+    checks_images: bool = False  # replace unreadable images with a notice
     meta: frozenset[str] = frozenset()  # the fields of `mcpMeta` that are recorded beside a result
     marks_writers: bool = False  # records mark tools that do not declare themselves read-only
     description_limit: int = 2_048
@@ -519,7 +520,7 @@ class McpValues:
     approval_invalid: str | None = None
     """The message for an invalid answer from that tool; None for the message of the validation library."""
     approval_interrupts: bool = False
-    """True if a refusal that interrupts uses the message for a user's refusal instead of its own."""
+    """True if an interrupting refusal uses the message for a user's refusal instead of its own."""
     approval_timeout: float | None = None
     """The timeout in seconds for the permission prompt tool; None for the timeout of any call."""
     approval_timed_out: str | None = None

@@ -78,7 +78,7 @@ def _function_name(function: Callable[..., object]) -> str:
 
 
 def _resolve_hints(function: Callable[..., object], context: type, names: Mapping[str, object]) -> dict[str, Any]:
-    """Return the annotations, even if the context type is imported only for type checkers."""
+    """Return the resolved annotations, even if the context type is imported only for type checkers."""
     inner = inspect.unwrap(function)
     namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
     annotations = {**getattr(inner, "__annotations__", {})}

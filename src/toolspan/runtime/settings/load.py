@@ -214,7 +214,7 @@ def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
 
 
 def _unknown_fields(block: object, kind: type[Struct], path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the path of each key that a block and the blocks in it do not have, with the keys that they have."""
+    """Yield the path of each unknown key in a block and its nested blocks, with the valid keys."""
     fields = {item.encode_name: item.type for item in msgspec.structs.fields(kind)}
     for key, value in block.items() if isinstance(block, Mapping) else ():
         if key not in fields:
@@ -363,7 +363,7 @@ def parse_frontmatter_fields(head: str) -> dict[str, object]:
             raise ValueError(f"line {number + 2} cannot be parsed: {line!r}") from error
     if fields is not None and not isinstance(fields, dict):
         raise ValueError(f"line 2 cannot be parsed: {fields_head.strip()[:60]!r}")
-    if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` would overlook
+    if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` does not recognise
         raise ValueError("`hooks` cannot be parsed: it must be one block at the start of a line")
     return {str(key): value for key, value in (fields or {}).items()}
 

@@ -69,7 +69,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     bwrap_path: str | None = None
 
     def restricted(self) -> SandboxSettings:
-        """Return the settings that an untrusted project may make: those that only take rights away."""
+        """Return only the settings that an untrusted project may set: those that restrict access."""
         return SandboxSettings(
             enabled=self.enabled or None,
             allow_unsandboxed_commands=False if self.allow_unsandboxed_commands is False else None,
