@@ -111,13 +111,13 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
                     "severity": "error",
                     "place": f"{path}:5",
                     "explanation": (
-                        "A line in the middle of the file is not whole JSON: a write was cut short"
+                        "A line in the middle of the file is incomplete JSON: a write was interrupted"
                         " (0 entries recovered)"
                     ),
                     "client": "skips",
                     "count": 1,
                     "on_resume": {
-                        "now": "skips the line; a call or result on it goes with its other half",
+                        "now": "skips the line, and drops the other half of a call or result on it",
                         "older": "loses everything before the line",
                     },
                 }
@@ -212,4 +212,4 @@ def test_folder_without_transcripts_is_reported(tmp_path: Path) -> None:
 
 
 def test_sandbox_report_takes_no_transcripts() -> None:
-    assert "--sandbox goes with no other option" in run("doctor", "--sandbox", "--last", code=2).output
+    assert "--sandbox can be combined only with --json" in run("doctor", "--sandbox", "--last", code=2).output

@@ -22,40 +22,46 @@ class FindingCode(NamedTuple):
 FINDING_CODES: dict[str, FindingCode] = {
     "no_transcript": FindingCode("error", "No line of the file is a record of a known client", "refuses"),
     "torn_line": FindingCode(
-        "error", "A line in the middle of the file is not whole JSON: a write was cut short", "skips"
+        "error", "A line in the middle of the file is incomplete JSON: a write was interrupted", "skips"
     ),
     "torn_last_line": FindingCode(
-        "warning", "The last line is half written: the client was killed or still writes", "skips"
+        "warning", "The last line is incomplete: the client was killed or is still writing", "skips"
     ),
     "not_an_object": FindingCode("error", "The line is JSON but not an object", "skips"),
-    "glued_records": FindingCode("error", "Two or more records are on one line: a newline was lost", "loses"),
-    "nul_bytes": FindingCode("error", "The line holds NUL bytes: the disk lost a block in a crash", "skips"),
+    "glued_records": FindingCode("error", "Several records are on one line: a newline is missing", "loses"),
+    "nul_bytes": FindingCode("error", "The line contains NUL bytes: the disk lost a block in a crash", "skips"),
     "invalid_utf8": FindingCode("error", "The line is not valid UTF-8", "accepts"),
-    "control_characters": FindingCode("error", "The line has raw control characters inside a string", "loses"),
+    "control_characters": FindingCode("error", "The line contains raw control characters inside a string", "loses"),
     "byte_order_mark": FindingCode("info", "The file begins with a byte order mark", "accepts"),
-    "line_too_long": FindingCode("warning", "The line is over the reader's limit and was skipped", "unknown"),
-    "unreadable_rest": FindingCode("error", "The file cannot be read to its end; what came before is kept", "unknown"),
-    "odd_type": FindingCode("warning", "A known field has a value of another type", "unknown"),
-    "unknown_type": FindingCode("info", "A record type that is not described yet (drift)", "accepts"),
-    "unknown_field": FindingCode("info", "A field that is not described yet (drift)", "accepts"),
-    "unknown_input": FindingCode(
-        "info", "An input whose tool or keys are not described yet (drift, or the model's slip)", "accepts"
+    "line_too_long": FindingCode("warning", "The line exceeds the reader's size limit and was skipped", "unknown"),
+    "unreadable_rest": FindingCode(
+        "error", "The end of the file cannot be read; the part before it is used", "unknown"
     ),
-    "unknown_result": FindingCode("info", "A structured result whose shape is not described yet (drift)", "accepts"),
+    "odd_type": FindingCode("warning", "A known field has a value of an unexpected type", "unknown"),
+    "unknown_type": FindingCode("info", "A record has an unknown type, probably from a newer client", "accepts"),
+    "unknown_field": FindingCode("info", "A record has an unknown field, probably from a newer client", "accepts"),
+    "unknown_input": FindingCode(
+        "info", "An input has an unknown tool or key, from a newer client or a mistake by the model", "accepts"
+    ),
+    "unknown_result": FindingCode(
+        "info", "A structured result has an unknown shape, probably from a newer client", "accepts"
+    ),
     "unanswered_call": FindingCode("error", "A call has no result", "loses"),
-    "orphan_result": FindingCode("warning", "A result whose call is not in the file", "accepts"),
+    "orphan_result": FindingCode("warning", "A result has no call in this file", "accepts"),
     "duplicate_call": FindingCode("info", "A call's id occurs more than once", "accepts"),
     "duplicate_result": FindingCode("info", "A call has more than one result", "accepts"),
-    "duplicate_uuid": FindingCode("warning", "Two records share a uuid; the first one counts", "accepts"),
-    "missing_parent": FindingCode("warning", "A record's parent is not in the file: the chain breaks here", "accepts"),
-    "parent_cycle": FindingCode("error", "The parent links form a cycle", "accepts"),
-    "foreign_session": FindingCode("info", "A record names another session than the file's own", "accepts"),
-    "outside_path": FindingCode(
-        "warning", "A result names a file outside the session's own folders, which is not opened", "unknown"
+    "duplicate_uuid": FindingCode("warning", "Two records have the same uuid; the first one is used", "accepts"),
+    "missing_parent": FindingCode(
+        "warning", "A record's parent is not in the file: the chain of records is broken", "accepts"
     ),
-    "missing_sidecar": FindingCode("info", "A spilled output file is gone", "accepts"),
-    "patch_mismatch": FindingCode("info", "A recorded patch does not fit its own file content", "accepts"),
-    "roundtrip": FindingCode("error", "A line does not re-encode to equal JSON", "unknown"),
+    "parent_cycle": FindingCode("error", "The parent links form a cycle", "accepts"),
+    "foreign_session": FindingCode("info", "A record belongs to a different session than the file", "accepts"),
+    "outside_path": FindingCode(
+        "warning", "A result refers to a file outside the session's folders, which is not opened", "unknown"
+    ),
+    "missing_sidecar": FindingCode("info", "A file with a long output is missing", "accepts"),
+    "patch_mismatch": FindingCode("info", "A recorded patch does not match the recorded file content", "accepts"),
+    "roundtrip": FindingCode("error", "Decoding and re-encoding a line does not yield equal JSON", "unknown"),
 }
 
 

@@ -258,21 +258,21 @@ _LOSES_EARLIER_LINES = "loses everything before the line"
 
 RESUME_BEHAVIOR: dict[str, ResumeBehavior] = {
     "torn_last_line": ResumeBehavior("skips the line"),
-    "torn_line": ResumeBehavior("skips the line; a call or result on it goes with its other half",
+    "torn_line": ResumeBehavior("skips the line, and drops the other half of a call or result on it",
                           _LOSES_EARLIER_LINES),
     "not_an_object": ResumeBehavior("skips the line and loses nothing"),
     "glued_records": ResumeBehavior("keeps the first record on the line, loses the others",
                               _LOSES_EARLIER_LINES),
     "nul_bytes": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
-    "invalid_utf8": ResumeBehavior("reads U+FFFD in place of the bytes"),
+    "invalid_utf8": ResumeBehavior("replaces the bytes with U+FFFD"),
     "control_characters": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
     "byte_order_mark": ResumeBehavior("ignores it", "2.0.65 loses the first line"),
     "unanswered_call": ResumeBehavior(
-        "at the end of the conversation 2.1.325 answers it as interrupted, 2.1.197 leaves it out;"
-        " before the end both leave it out", "leaves it out; 2.0.65 may also lose what is before"),
-    "orphan_result": ResumeBehavior("leaves it out",
-                              "2.0.65 sends it in the middle, and the server refuses"),
-    "duplicate_result": ResumeBehavior("sends one of them", "2.0.65 sends all, and the server refuses"),
+        "at the end of the conversation, 2.1.325 answers it as interrupted and 2.1.197 drops it;"
+        " elsewhere, both drop it", "drops it; 2.0.65 may also lose earlier messages"),
+    "orphan_result": ResumeBehavior("drops it",
+                              "2.0.65 sends it, and the server rejects the request"),
+    "duplicate_result": ResumeBehavior("sends one of them", "2.0.65 sends all, and the server rejects the request"),
     "duplicate_uuid": ResumeBehavior("ignores it"),
     "missing_parent": ResumeBehavior("continues from the previous line", _LOSES_EARLIER_LINES),
     "parent_cycle": ResumeBehavior("ignores it", "2.0.65 never finishes"),
