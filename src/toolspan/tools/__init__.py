@@ -114,9 +114,8 @@ def coding_tools(
 ) -> tuple[Tool, ...]:
     """Return the tools that a client version offers, by default the newest.
 
-    `only` selects tools by name, including optional ones. Set `person` if a user can answer
-    questions: some clients offer certain tools only then. Tools that no client version has are
-    always offered.
+    `only` selects tools by name, including optional ones. Set `person` if a user can answer questions; some clients
+    offer certain tools only in that case. Tools that no client version has are always offered.
     """
     client = find_profile() if profile is None else profile
     offer = client.availability

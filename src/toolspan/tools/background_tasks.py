@@ -43,7 +43,7 @@ def task_output_tool(profile: Profile) -> Tool:
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
         if profile.tasks.old_input and "bash_id" in raw_input and "task_id" not in raw_input:
-            # The input is written for BashOutput, the former name of this tool.
+            # BashOutput, the former name of this tool, determines the input.
             rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
             raw_input = {"task_id": raw_input["bash_id"], "block": False, **rest}
         if profile.tasks.loose_output:

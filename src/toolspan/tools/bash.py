@@ -205,7 +205,7 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
 
 
 def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus:
-    """Return how a shell ended that did not write its folder. The sandbox reports a signal as an exit code.
+    """Return the exit status of a shell that did not write its folder. The sandbox reports a signal as an exit code.
 
     Raises:
         ToolError: the shell did not start.
@@ -221,7 +221,7 @@ def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus
 def _report_violations(
     running: _RunningCommand, output: Output | ToolFailure, exit: ExitStatus, ctx: ToolContext
 ) -> Output | ToolFailure:
-    """Add a note about what the sandbox refused to the result."""
+    """Add a note about sandbox violations to the result."""
     note = _find_violations(running, exit, ctx)
     beside = {"sandboxed": True}
     if isinstance(output, ToolFailure):
@@ -233,13 +233,13 @@ def _report_violations(
 
 
 def _find_violations(running: _RunningCommand, exit: ExitStatus, ctx: ToolContext) -> str:
-    """Return the note about what the sandbox refused to a command that has ended, or "". Emit an event if it did."""
+    """Return a note about a finished command's sandbox violations, or "". Emit an event if there are any."""
     sandbox, inside = ctx.workspace.sandbox, running.sandboxed
     if sandbox is None or inside is None:
         return ""
     text = _join_nonempty(running.child.stdout.text, running.child.stderr.text, running.output.text)
     if exit.status == 0 and is_read_only(running.request.command):
-        text = ""  # it may print the messages of other commands
+        text = ""  # its output may quote error messages of other commands
     violations = sandbox.find_violations(inside, running.request.command, text, failed=exit.status != 0)
     if not violations:
         return ""
@@ -361,9 +361,9 @@ class _RunningCommand:
     """Both streams, interleaved in the order printed."""
     meter: _OutputMeter
     sandboxed: SandboxedCommand | None
-    """The command as it runs inside the sandbox; None if it runs outside."""
+    """The sandboxed form of the command; None if it runs outside the sandbox."""
     started_ns: int
-    """The time before the command started, less what the clock of a file system may lag behind."""
+    """The time before the command started, minus the possible lag of a file system's clock."""
 
     async def terminate(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -397,18 +397,19 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     script = request.command
     if shell.closes_stdin and _WITHOUT_INPUT.fullmatch(script):
         script += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
-    # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
+    # As in the clients, only a successful command changes the folder, and a command that removes its folder fails.
+    # The script
     # is one line, so that line numbers in error messages match those in the command.
     print_folder = "builtin pwd -P" if _DEFINES_PWD.search(script) else "pwd -P"  # it is visible after `set -x`
     script = f"eval -- {shlex.quote(script)} && {print_folder} >&{cwd_file}"
     if _SEARCHES.search(request.command) and shutil.which("rg", path=environment.get("PATH")) is None:
-        with suppress(ToolError):  # clients bring their own one, too
+        with suppress(ToolError):  # clients provide their own, too
             script = f'rg() {{ {shlex.quote(find_ripgrep(None))} "$@"; }}; {script}'
     sandbox = workspace.sandbox
     is_inside = sandbox is not None and sandbox.runs_inside(
         PermissionRequest(ctx.call, request.input, ctx.cwd, workspace.project, known_as="Bash")
     )
-    if is_inside:  # a line in the file shows that the shell itself was not killed
+    if is_inside:  # a line in the file proves that the shell itself was not killed
         script += f" || builtin exit $? $(builtin echo x >&{cwd_file})"
     merge = shell.merges_streams or (request.background and not shell.marks_errors)
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
@@ -464,7 +465,7 @@ def _find_bash(environment: Mapping[str, str]) -> str:
 def _next_folder(final_cwd: Path, workspace: Workspace) -> tuple[Path, str]:
     """Return the folder for the next command, and a notice if it is not the shell's final one.
 
-    A shell may end in the session's folders only.
+    A final folder outside the session's folders is ignored.
     """
     project = workspace.project
     project_root = Path(os.path.realpath(project))  # the project path may contain symbolic links
@@ -522,7 +523,7 @@ def _finished_output(
 
 def _failed_output(running: _RunningCommand, code: int, notice: str, ctx: ToolContext) -> ToolFailure:
     streams, cause = running.failed_streams(), ""
-    if ctx.profile.refusals.interrupted_keeps_output:  # the oldest client takes these codes for its own doing
+    if ctx.profile.refusals.interrupted_keeps_output:  # the oldest client assumes that it caused these codes itself
         causes = {_KILLED_CODE: ctx.profile.refusals.interrupt_note, _TIMED_OUT_CODE: _timeout_text(running)}
         cause = causes.get(code, "")
     message = _join_nonempty(f"Exit code {code}", cause, streams, notice).rstrip(_BLANK_CHARS)
@@ -571,7 +572,7 @@ def _cut_output(
     limit, captured = running.request.output_limit, running.output
     if running.shell.overflow == "lines":
         removed = output.count("\n", limit) + 1
-        if captured.dropped:  # some lines were not even kept in memory
+        if captured.dropped:  # some lines are not in memory
             removed += max(0, running.meter.line_count - output.count("\n") - 1)
         output = f"{output[:limit]}\n\n... [{removed} lines truncated] ..."
         return output, record | {"stdout": output}

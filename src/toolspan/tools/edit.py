@@ -102,7 +102,7 @@ def edit_tool(profile: Profile) -> Tool:
 
 
 def _expanded_path(value: Mapping[str, object], ctx: ToolContext) -> str:
-    """Return the path without `~`, with the slash at its end."""
+    """Return the path with `~` expanded and its trailing slash kept."""
     name = str(value["file_path"]).strip()
     slash = "/" if name.startswith(("/", "~/")) and name.endswith("/") else ""
     return str(resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME", ""))) + slash
@@ -157,7 +157,8 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            # If there is no old text, the new one counts as put before the old content, even if it replaces that.
+            # If there is no old text, the new text is recorded as inserted before the old content, even if it
+            # replaces it.
             updated = changed.to_record() if replacement.old else replacement.new + old.to_record()
             shown = normalize_newlines(updated).split("\n")[first:last]
             snippet = number_lines(shown, first + 1, values.numbering) if any(shown) or len(shown) > 1 else ""

@@ -107,7 +107,7 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 async def _list_files(pattern: str, folder: Path, place: Path, ctx: ToolContext) -> FileListing:
-    """Return the files below a folder whose paths from `place` match a pattern, as absolute names, the oldest first."""
+    """Return the files below a folder whose paths relative to `place` match, as absolute names, oldest first."""
     values, is_hidden = ctx.profile.search, ctx.find_hidden_files()
     arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}", "--", str(folder)]
     listing = FileListing(
@@ -120,7 +120,7 @@ async def _list_files(pattern: str, folder: Path, place: Path, ctx: ToolContext)
 
 
 class FileListing:
-    """The first names in a stream of names, and the total count, without files that may not be read."""
+    """The first names in a stream and the total count, excluding files that may not be read."""
 
     def __init__(self, max_names: int, *, count_all: bool, is_hidden: Callable[[bytes], bool] | None = None) -> None:
         self.names: list[bytes] = []

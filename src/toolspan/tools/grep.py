@@ -207,7 +207,7 @@ def _as_number(value: object) -> float | None:
 
 
 class _Collector:
-    """A collector for the output of one search.
+    """Collector for the output of one search.
 
     `total` counts the results that ripgrep printed before enough were found.
     """
@@ -222,7 +222,7 @@ class _Collector:
         self._hidden = ctx.find_hidden_files()
 
     def _is_hidden(self, name: bytes) -> bool:
-        """Return whether a file may not be read, so that nothing is said about it."""
+        """Return whether rules forbid reading a file. Such files are not mentioned."""
         return self._hidden is not None and self._hidden(os.fsdecode(name))
 
     def _visible_records(self, data: bytes) -> Iterator[RipgrepRecord]:
@@ -270,7 +270,7 @@ class _Collector:
 
 
 class _MatchingFiles(_Collector):
-    """A collector for the matching files, newest first."""
+    """Collector for the matching files, newest first."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)

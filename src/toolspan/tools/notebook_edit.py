@@ -167,7 +167,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
 
 
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
-    """Return a refusal if the request is invalid, as far as can be told without the notebook's content."""
+    """Return a refusal if the request is invalid regardless of the notebook's content."""
     values = ctx.profile.notebook
     stat_result = None
     if not request.ends_with_slash:

@@ -208,7 +208,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
         ctx.files.set_state(remembered_name(request.path, request.name), state, limit)
         return view.output
     if request.values.names_slash and request.ends_with_slash:
-        ctx.files.set_state(f"{request.path}/", state)  # for the client, this is another file
+        ctx.files.set_state(f"{request.path}/", state)  # the client treats this as another file
         return view.output
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
@@ -352,7 +352,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "startLine": offset,
         "totalLines": window.total_lines,
     }
-    # Files of /proc have no size, and a byte order mark is no content.
+    # Files in /proc have no size, and a byte order mark is not content.
     is_mark = values.decodes_utf16 and window.version.size in _MARK_SIZES and window.line_count == 1
     is_empty = window.total_lines == 1 and not window.text and (window.version.size == 0 or is_mark)
     if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
@@ -366,7 +366,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         content = number_lines(lines, offset, values.numbering)
     if window.has_bad_bytes and values.reports_bad_bytes:
         content += _BAD_BYTES_NOTE
-    # A range that ends with the last line may be only a part of the file for the client.
+    # The client may treat a range that ends with the last line as a part of the file.
     is_whole = skip <= 0 and (limit is None or window.total_lines < limit) and not window.lost_return
     return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 

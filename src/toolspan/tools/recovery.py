@@ -116,7 +116,7 @@ class Degrade:
         return ()
 
     async def _write_whole_file(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Write the file with all edits applied. Return an empty list of edits left to do, or None on failure."""
+        """Write the file with all edits applied. Return an empty list of remaining edits, or None on failure."""
         text = await anyio.to_thread.run_sync(_read_text, path)
         changed = apply_edits(text, edits) if text is not None else None
         if changed is None:
@@ -201,7 +201,7 @@ def _has_succeeded(finished: Finished) -> bool:
 
 
 def _is_unrefused_failure(finished: Finished) -> bool:
-    """Return whether the tool itself failed, as opposed to a refused call or a failing approver."""
+    """Return whether the tool itself failed, not a permission check or an approver."""
     span = finished.span
     if any(evidence.rule == APPROVAL_FAILED for evidence in span.evidence):
         return False

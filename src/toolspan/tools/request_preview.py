@@ -1,4 +1,4 @@
-"""What a person should see before allowing a call: the command or the diff, and why permission is needed."""
+"""Preview a call for the user who must allow it: the command or the diff, and the reason for asking."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def preview_request(request: PermissionRequest, profile: Profile) -> RequestPrev
 
 
 def explain_request(request: PermissionRequest, ask: Ask) -> str:
-    """Return why a call needs permission."""
+    """Return the reason why a call needs permission."""
     reason = _explain_question(request, ask)
     return f"{reason}; it runs outside the sandbox" if request.leaves_sandbox else reason
 

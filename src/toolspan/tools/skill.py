@@ -36,7 +36,7 @@ def skill_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        # Unknown fields are ignored. The oldest client ignores the arguments too unless they are a text.
+        # Unknown fields are ignored. The oldest client also ignores arguments that are not a string.
         is_unused = not profile.availability.checks_skill_args and not isinstance(raw_input.get("args"), str)
         names = {"skill"} if is_unused else {"skill", "args"}
         return check({name: value for name, value in raw_input.items() if name in names})
@@ -68,7 +68,7 @@ async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refu
 
 
 def _find_similar_skill(name: str, ctx: ToolContext) -> str | None:
-    """Return the skill whose name differs least, in at most two letters."""
+    """Return the skill with the most similar name, if it differs in at most two letters."""
     folders = (ctx.workspace.project / ".claude", ctx.workspace.config)
     names = [path.parent.name for folder in folders for path in sorted(folder.glob("skills/*/SKILL.md"))]
     distances = [(_edit_distance(name, other), other) for other in names if abs(len(name) - len(other)) <= _MAX_TYPOS]
@@ -87,7 +87,7 @@ def _edit_distance(one: str, other: str) -> int:
 
 
 def _is_hidden_from_models(path: Path) -> bool:
-    """Return whether only people may start the skill. A skill that cannot be read is not started by a model."""
+    """Return whether only users may start the skill. Models cannot start a skill that cannot be read."""
     try:
         content = read_file(path, MAX_SKILL_BYTES).data.decode("utf-8", "replace")
     except ToolError:

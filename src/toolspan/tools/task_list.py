@@ -65,7 +65,7 @@ _CREATE_ALIASES = {"subject": ("title", "name"), "description": ("content",)}
 _LIST_FIELDS = frozenset({"tasks", "todos"})
 """Fields for several tasks. Inputs with one of them are not repaired."""
 _AGENT_FIELDS = frozenset({"prompt", "subagent_type"})
-"""Fields of the tool Agent. Inputs with one of them are repaired only if subject and description are complete."""
+"""Fields of the Agent tool. Inputs with one of them are repaired only if subject and description are complete."""
 _NOT_FOUND = "Task not found"
 _BUSY_MESSAGE = "The task list is being changed by somebody else"
 _MAX_TRIES = 5
@@ -122,7 +122,7 @@ def _task_tool(
 
 
 def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the input as a client understands it: a new task may have unknown fields and needs only one text."""
+    """Return the input as the client interprets it: a new task may have unknown fields and needs only one text."""
     given = dict(raw_input)
     if name == "TaskUpdate":
         other = next((key for key in ("id", "task_id") if key in given), None)

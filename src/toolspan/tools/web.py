@@ -1,6 +1,6 @@
 """WebFetch and WebSearch: fetch web pages and search the web.
 
-WebFetch returns the answer of a model to a question about a page or, without a model, the page as Markdown.
+WebFetch returns a model's answer to a question about a page or, without a model, the page as Markdown.
 `WebClient.fetch_page` fetches and converts a page; `TavilyProvider` searches. A host name is resolved once per fetch,
 and only public addresses are used, so that a second DNS answer cannot redirect the request into the local network.
 """
@@ -197,8 +197,8 @@ class WebClient:
         seconds = self.limits.timeout
         if self._ssl_context is None:  # loading the certificates is slow
             self._ssl_context = await to_thread.run_sync(httpx.create_ssl_context)
-        # Proxies from the environment would defeat the address pinning. Each step gets less time than the whole fetch,
-        # because a step that is cancelled from outside leaves its socket open.
+        # Proxies from the environment would defeat the address pinning. Each step has a shorter timeout than the
+        # whole fetch, because cancelling a step from outside leaks its socket.
         http = httpx.AsyncClient(verify=self._ssl_context, trust_env=False, timeout=seconds * 0.8)
         try:
             with anyio.fail_after(seconds):

@@ -65,7 +65,7 @@ _SCHEMA = object_schema(
 
 _ALIASES = {"path": "file_path", "file_text": "content", "description": ""}
 _REPAIRS = "repairs"
-"""The key of what was repaired in a validated input."""
+"""The key under which a validated input holds the description of its repairs."""
 
 
 def write_tool(profile: Profile) -> Tool:
@@ -170,7 +170,7 @@ def _encode_content(content: str, old_text: DecodedText, values: FileValues) -> 
 
 
 def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refusal | None:
-    """Return the file that is to be replaced, None if there is none, or a refusal if it may not be replaced."""
+    """Return the file to replace, None if it does not exist, or a refusal if it may not be replaced."""
     stat_result = stat_tool_path(name, ctx)
     if stat_result is None:
         return slash_refusal(name, path, ctx)

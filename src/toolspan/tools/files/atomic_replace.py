@@ -88,8 +88,8 @@ def fsync_folder(folder: int) -> None:
 MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
 _DISK_ERRORS = frozenset({errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
-"""Rename errors after which the file is written in place: the folder accepts no new file, or the file
-is a mount point.
+"""Rename errors after which the file is written in place: the folder does not accept new files, or the file is a
+mount point.
 """
 
 
@@ -108,7 +108,7 @@ def atomic_replace(
         data: The complete new content.
         expected: The version that was read, or None if the file did not exist.
         known_target: The resolved target of the path, if known. Links are then not followed.
-        replaces_link: Whether the target may be a link, which is replaced itself.
+        replaces_link: True to replace the target itself if it is a link.
 
     Raises:
         ToolError: the file cannot be written or does not match `expected`. Nothing has changed.
@@ -142,7 +142,7 @@ class _FileInFolder(NamedTuple):
     folder: int
     path: Path
     replaces_link: bool = False
-    """True if a link in the place of the file counts as absent."""
+    """True to treat a link in place of the file as absent."""
 
     def check_unchanged(self, expected: FileVersion | None) -> os.stat_result | None:
         try:

@@ -50,7 +50,7 @@ Input = Mapping[str, object]
 
 _LEADING_TABS = re.compile(r"^\t+", re.MULTILINE)
 _SPELLED_PATH = "spelled path"
-"""The key of the path as it was written in a validated input; no input has this name."""
+"""The key under which a validated input holds the path as the model wrote it. No real input has this name."""
 KEPT_ENCODING = "Nothing was written, because the encoding of the file would change."
 MAX_EDITABLE_BYTES = 128 << 20
 """The size above which files cannot be changed, because the whole old content is compared and recorded."""
@@ -63,7 +63,7 @@ EDIT_PROPERTIES = {
 }
 UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
 UNREAD_OUTSIDE = Refusal(UNREAD_FILE.text, UNREAD_FILE.kind)
-"""The same for a file outside the project, about which the permission question comes first."""
+"""The same for a file outside the project, for which approval is requested first."""
 _FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
 STALE_FILE = Refusal(
     "File has been modified since read, either by the user or by a linter."
@@ -98,9 +98,9 @@ class PlannedChange(NamedTuple):
 class PlannedTool:
     """A tool that plans a change before it writes the file, both in a worker thread.
 
-    If the plan is a refusal, the call is vetoed; a refusal without error tags is an error of the run instead, after
-    hooks and permission. The change is planned again when the tool runs, because the file may have changed while the
-    call waited for permission.
+    If the plan is a refusal, the call does not run; a refusal without error tags is instead raised by the run,
+    after hooks and permissions. The change is planned again when the tool runs, because the file may have changed
+    while the call waited for permission.
     """
 
     def __init__(self, plan: Callable[[Input, ToolContext], PlannedChange | Refusal]) -> None:
@@ -140,7 +140,7 @@ def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
 def stat_tool_path(name: str, ctx: ToolContext, *, operation: str = "stat") -> os.stat_result | None:
     """Return the stat result for a path in a tool's input, or None if the client reports it as missing.
 
-    The client looks up an absolute path as it is written, so that a slash after the name of a file is an error. Read
+    The client looks up an absolute path unchanged, so a slash after a file name is an error. Read
     (`operation="open"`) ignores the slash if the client normalizes paths.
 
     Raises:
@@ -164,14 +164,14 @@ def stat_tool_path(name: str, ctx: ToolContext, *, operation: str = "stat") -> o
 
 
 def slash_refusal(name: str, path: Path, ctx: ToolContext) -> Refusal | None:
-    """Return the error for a new file whose name ends with a slash, if the client tries to create it so."""
+    """Return the error for a new file whose name ends with a slash, if the client does not strip the slash."""
     if ctx.profile.files.reports_path_errors or not name.endswith("/") or path.is_dir():
         return None
     return Refusal(f"EISDIR: illegal operation on a directory, open '{path}/'", "is_directory", wrapped=False)
 
 
 def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | None:
-    """Return the refusal for a path with a null character, which no file has."""
+    """Return the refusal for a path that contains a null character."""
     if "\0" not in str(value[field]):
         return None
     message = ctx.profile.files.null_path.format(tool=ctx.call.tool, field=field)
@@ -179,7 +179,7 @@ def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | N
 
 
 def trim_line_ends(content: str, name: str, values: FileValues) -> str:
-    """Remove blanks at the ends of lines that are to be written, as clients do before they record the input."""
+    """Remove trailing blanks from the lines to write, as clients do before they record the input."""
     keeps = name.lower().endswith(tuple(values.keeps_blanks_in))
     return content if keeps else _TRAILING_BLANKS.sub("", content)
 
@@ -187,7 +187,7 @@ def trim_line_ends(content: str, name: str, values: FileValues) -> str:
 def with_stripped_path(recorded: Input, field: str, *, strips: bool, **extra: object) -> Valid:
     """Return the input without blanks around the path, if the client ignores them.
 
-    Rules and hooks see the path that is used. The tool also gets the path as it was written, for its messages.
+    Rules and hooks see the stripped path. The tool also receives the original path, for its messages.
     """
     written = str(recorded[field])
     stripped = {**recorded, field: written.strip() if strips else written}
@@ -195,9 +195,9 @@ def with_stripped_path(recorded: Input, field: str, *, strips: bool, **extra: ob
 
 
 def rename_inputs(raw_input: Input, names: Mapping[str, str]) -> tuple[Input, list[str]]:
-    """Return the input with the given names replaced by the proper ones, and what was done, in words.
+    """Return the input with alternative names replaced with the proper ones, and a description of the changes.
 
-    A name that is to be ignored has an empty proper name. A name is not replaced if the proper one is there as well.
+    Names whose proper name is empty are dropped. A name is not replaced if the proper one is also present.
     """
     notes = []
     renamed = dict(raw_input)
@@ -283,7 +283,7 @@ def load_for_edit(
 def must_be_read(path: Path, ctx: ToolContext) -> bool:
     """Return whether a file must be read before it is changed.
 
-    Models that need not read do so for notebooks, and for files that they may not read without a question.
+    Models that are exempt must still read notebooks, and files that they may not read without approval.
     """
     values = ctx.profile.files
     if values.read_first or path.suffix.lower() == ".ipynb":
@@ -300,7 +300,7 @@ def special_file_refusal(name: str, advice: str) -> Refusal:
 def find_file_state(path: Path, ctx: ToolContext, name: str = "") -> FileState | None:
     """Return the state in which the conversation last saw the file.
 
-    It is found by the path or its link target, or by the name alone if the client remembers files by their spelling.
+    The file is looked up by path and link target, or only by `name` if the client remembers files by spelling.
     """
     if ctx.profile.files.remembered_files is not None:
         return ctx.files.get(remembered_name(path, name))
@@ -308,7 +308,7 @@ def find_file_state(path: Path, ctx: ToolContext, name: str = "") -> FileState |
 
 
 def remembered_name(path: Path, name: str) -> str:
-    """Return the path by which a client remembers a file that it knows by the spelling of its path."""
+    """Return the key of a file for clients that remember files by the spelling of their paths."""
     return name if name.startswith("/") else str(path)
 
 
@@ -327,7 +327,7 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 
 
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
-    """Return the refusal for a missing file, with the name of a file that may be meant."""
+    """Return the refusal for a missing file, with the name of a similar file as a suggestion."""
     values, cwd = ctx.profile.files, ctx.cwd
     written = str(path) if values.expands_home or not name.startswith("/") else name
     if values.expands_home and name.startswith(("/", "~/")) and name.endswith("/"):
@@ -335,7 +335,7 @@ def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext)
     suggestion = suggest_sibling(written, sort=values.sorts_names)
     names_cwd = "{cwd}" in template
     if suggestion is None and names_cwd and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
-        below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
+        below = cwd / path.relative_to(cwd.parent)  # the path may lack the project folder
         suggestion = str(below) if below.exists() else None
     advice = f" Did you mean {suggestion}?" if suggestion else ""
     place = "" if ctx.cwd == ctx.workspace.project else values.missing_elsewhere.format(cwd=ctx.cwd)
@@ -343,7 +343,7 @@ def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext)
 
 
 def limit_record(content: str, values: FileValues) -> str | None:
-    """Return the old content of a file for the record, or None if it is too long for it."""
+    """Return a file's old content for the record, or None if it is too long."""
     return content if values.record_limit is None or len(content) <= values.record_limit else None
 
 
@@ -384,13 +384,13 @@ class Replacement:
         if len(ranges) > 1 and not self.replace_all:
             return Refusal(_AMBIGUOUS_MESSAGE.format(count=len(ranges), old=self.old), "ambiguous_match")
         if not self.new and not self.old.endswith("\n"):
-            # A text that is removed takes the end of its line with it.
+            # Removing text also removes the line ending after it.
             lines = [TextRange(at, end + 1) for at, end in ranges if text.normalized.startswith("\n", end)]
             return lines or ranges
         return ranges
 
     def make_record(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> str:
-        """Return the new content as clients record it, with the line endings of the new text as they were written."""
+        """Return the new content as clients record it, with the line endings that the model wrote."""
         pieces: list[str] = []
         position, new = 0, self._styled_text(text.normalized[ranges[0].start : ranges[0].end], values)
         for start, end in ranges:
@@ -411,7 +411,7 @@ class Replacement:
 
 
 def _check_parents(path: Path, ctx: ToolContext) -> None:
-    """Raise ToolError if a new file would be created through a link to nothing, which is left to the user."""
+    """Raise ToolError if a new file would be created through a dangling link."""
     nearest = next(filter(os.path.lexists, path.parents), path)
     if nearest.exists():
         return
@@ -427,8 +427,7 @@ def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
     if change.version is None:
         _check_parents(change.path, ctx)
     digest = digest_bytes(change.data)
-    # The write goes to the link target that the path had when the call was permitted, except in `/proc`, where paths
-    # differ between processes.
+    # Write to the link target at the time of authorization, except in `/proc`, where paths differ between processes.
     permitted = ctx.links.resolve(str(change.path))
     target = None if permitted.startswith("/proc/") else Path(permitted)
     is_link = os.path.islink(change.path)  # noqa: PTH114 - a Path raises if the folder cannot be searched

@@ -1,7 +1,7 @@
 """Read the cells of Jupyter notebooks, and change them.
 
-`parse_cells` is for reading, `parse_notebook` for changes. A notebook that is not JSON is refused in the words of the
-JavaScript engines that clients run on.
+`parse_cells` is for reading, `parse_notebook` for changes. The errors for invalid JSON are those of the clients'
+JavaScript engines.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NotebookBlock = dict[str, object]
 
 _INDEX = re.compile(r"0|[1-9]\d{0,8}")
 _LARGEST_PLAIN_NUMBER = 1e21
-"""The number from which clients write numbers with an exponent."""
+"""The smallest number that clients write with an exponent."""
 _MAX_OUTPUT_CHARS = 10_000
-"""The number of characters of a cell's outputs above which they are left out."""
+"""The length in characters above which a cell's outputs are omitted."""
 _NOT_JSON = "Notebook is not valid JSON."
 _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
 
@@ -38,7 +38,7 @@ _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of object
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A parsed notebook. Clients write all of it anew after a change, with one space of indentation."""
+    """A parsed notebook. Clients rewrite all of it after a change, with one space of indentation."""
 
     document: Mapping[str, object]
     cells: tuple[RawCell, ...]
@@ -74,13 +74,13 @@ def parse_notebook(text: str) -> Notebook:
 
 
 def _order_members(members: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object whose members are in the order in which clients write them: those named by numbers first."""
+    """Return the object with its members in JavaScript order: numeric names first."""
     numbered = sorted((member for member in members if _INDEX.fullmatch(member[0])), key=lambda member: int(member[0]))
     return {**dict(numbered), **dict(members)}
 
 
 def _parse_number(text: str) -> float:
-    """Return the number; as clients write it, without a fraction if that is zero."""
+    """Parse a number as clients do: a zero fraction is dropped."""
     number = float(text)
     return int(number) if number.is_integer() and abs(number) < _LARGEST_PLAIN_NUMBER else number
 
@@ -207,11 +207,11 @@ def _as_mapping(value: object) -> Mapping[str, object]:
 _STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{}]')
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _EXCERPT = 10
-"""The number of characters on each side of an error that V8 quotes of a long text."""
+"""The number of characters that V8 quotes on each side of an error in a long text."""
 
 
 def explain_for_jsc(error: JSONDecodeError) -> str:
-    """Return the message of JavaScriptCore."""
+    """Return JavaScriptCore's error message for invalid JSON."""
     text, at = error.doc, error.pos
     match error.msg.split()[:2]:
         case ["Expecting", "value"]:
@@ -234,7 +234,7 @@ def explain_for_jsc(error: JSONDecodeError) -> str:
 
 
 def explain_for_v8(error: JSONDecodeError) -> str:
-    """Return the message of V8."""
+    """Return V8's error message for invalid JSON."""
     text, at = error.doc, error.pos
     match error.msg.split()[:2]:
         case ["Expecting", "value"]:
@@ -256,7 +256,7 @@ def explain_for_v8(error: JSONDecodeError) -> str:
 
 
 def _unexpected_token(text: str, at: int) -> str:
-    for literal in ("true", "false", "null"):  # the first character that does not fit is the unexpected one
+    for literal in ("true", "false", "null"):  # the error is at the first character that differs
         if text.startswith(literal[0], at):
             at += next((n for n, char in enumerate(literal) if text[at + n : at + n + 1] != char), 0)
             break

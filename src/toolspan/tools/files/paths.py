@@ -76,9 +76,9 @@ def lock_name(path: str) -> str:
 
 
 def suggest_sibling(path: str, *, sort: bool) -> str | None:
-    """Return the name of a file in the same folder with the stem of the missing file: the first one in the folder.
+    """Return the first file in the same folder with the stem of the missing file.
 
-    A path that is not in its normal form may be meant for the file itself.
+    For a path that is not normalized, this may be the file itself.
     """
     folder, _, name = path.rstrip("/").rpartition("/")
     itself = os.path.normpath(path) != path

@@ -1,7 +1,7 @@
 """Read regular files with a size limit, and never block on a pipe or a device.
 
-`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before reading, so that a
-sparse file of a terabyte costs nothing. The functions do blocking I/O; tools call them in a worker thread.
+`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before reading, so a
+sparse terabyte file is rejected immediately. The functions do blocking I/O; tools call them in a worker thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A file's identity, size and time when it was read. Cheap to compare, but no proof of equal content."""
+    """A file's identity, size and time when it was read. Equal versions do not guarantee equal content."""
 
     device: int
     inode: int

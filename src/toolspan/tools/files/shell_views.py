@@ -1,4 +1,4 @@
-"""Find the files that a command line has shown completely or rewritten, to know what of them has been seen."""
+"""Find the files that a command line printed or rewrote, to track which content the conversation has seen."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _REWRITERS = re.compile(
     r"|\b(?:go|terraform|dprint)\s+fmt\b|\b(?:npm\s+run|(?:pnpm|yarn|bun)(?:\s+run)?)\s+(?:format|fix|lint:fix)\b"
     r"|sed\b.*\s-[A-Za-z]*i"
 )
-"""Commands that are known to rewrite files, wherever they stand in a line."""
+"""Commands that rewrite files, at any position in a line."""
 _SHOWN_NAMES = 5
 _HEAD_LINES = 10
 _MAX_BYTES = 256 << 10
 
 
 def record_shell_views(command: str, ctx: ToolContext) -> None:
-    """Record the files that a successful command has shown, if all of its output was returned."""
+    """Record the files that a successful command printed, if its whole output was returned."""
     for name, limit in find_shell_views(command):
         path = resolve_path(name, ctx.cwd)
         try:
@@ -46,7 +46,7 @@ def record_shell_views(command: str, ctx: ToolContext) -> None:
 
 
 def describe_rewritten_files(command: str, folder: Path, since_ns: int, ctx: ToolContext) -> str:
-    """Return a hint about the files that have been seen and that a formatter or the like has changed; maybe empty."""
+    """Return a hint about seen files that a formatter or similar command has changed, or an empty string."""
     if _REWRITERS.search(command) is None:
         return ""
     names = []
@@ -65,9 +65,9 @@ def describe_rewritten_files(command: str, folder: Path, since_ns: int, ctx: Too
 
 
 def find_shell_views(command: str) -> list[tuple[str, int | None]]:
-    """Return the files that a line shows, each with the number of lines at which it stops.
+    """Return the files that a line prints, each with the number of printed lines or None for all.
 
-    The result is empty unless each command of the line shows the start of one file or prints a text.
+    The result is empty unless every command in the line prints the start of one file or fixed text.
     """
     views: list[tuple[str, int | None]] = []
     for part in filter(None, _SEPARATOR.split(command.strip())):
@@ -87,7 +87,7 @@ def find_shell_views(command: str) -> list[tuple[str, int | None]]:
 
 
 def _parse_view(words: list[str]) -> tuple[str, int | None] | None:
-    """Return the file that a command shows from its start, and the number of lines at which it stops."""
+    """Return the file that a command prints from its start, and the number of printed lines or None for all."""
     match words:
         case ["cat" | "nl", name] | ["cat", "-n", name]:
             limit = None

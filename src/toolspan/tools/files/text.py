@@ -21,7 +21,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 _HEAD_BYTES = 8192
 _NEWLINE_SAMPLE = 4096
-"""The number of characters at the start of a text that decide on its line ending."""
+"""The number of characters at the start of a text that determine its line ending."""
 
 
 class Codec(NamedTuple):
@@ -113,8 +113,9 @@ def replace_undecodable(text: str, codec: Codec) -> str:
 def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str, *, unify: bool = False) -> DecodedText:
     r"""Replace each range with `new`. The ranges must be in order and must not overlap.
 
-    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text. With `unify`,
-    all lines get the ending that prevails at the start of the text; only if that is `\n`, those in `new` are kept.
+    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text. With
+    `unify`, all lines get the ending that prevails at the start of the text; if that is `\n`, the endings in `new`
+    are kept.
     """
     if unify:
         return _unify_newlines(text, ranges, new)
@@ -148,7 +149,7 @@ def _unify_newlines(text: DecodedText, ranges: Sequence[TextRange], new: str) ->
 
 
 def find_encoding_problem(data: bytes) -> str | None:
-    """Return why a file cannot be changed without changing its encoding, or None if it can."""
+    """Return the reason why a file cannot be changed without changing its encoding, or None if it can."""
     codec = detect_codec(data)
     if codec.encoding == "utf-16-le":
         return None
