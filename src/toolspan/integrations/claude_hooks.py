@@ -37,13 +37,14 @@ EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
     "Notification": (2, 0, 45),
     "Stop": (2, 0, 45),
 }
-"""The events that toolspan's hooks handle, and the first client version known to support each. A client that does not
-know an event ignores the whole file, including permissions, so an event is omitted if the version is uncertain.
+"""The events that toolspan's hooks handle, and the first client version known to support each. A client that does
+not support an event ignores the whole file, including permissions, so an event is omitted if the version is
+uncertain.
 """
 _OUR_COMMAND = re.compile(r"\btoolspan\b.* hook (?:record|approve)\b")
 _HOOK_TIMEOUT = 5
 APPROVE_SECONDS = 60
-"""How long the client waits for an answer in the page before it asks as always."""
+"""The number of seconds that the client waits for an answer on the page before it shows its own dialog."""
 JsonObject = dict[str, object]
 
 
@@ -58,7 +59,7 @@ class SettingsChange:
     after: bytes | None
     original: bytes | None = None
     is_exact: bool = True
-    """Whether uninstalling restores the original bytes. False if the file has changed since the installation."""
+    """True if uninstalling restores the original bytes. False if the file has changed since the installation."""
 
     def __bool__(self) -> bool:
         return self.before != self.after

@@ -66,11 +66,11 @@ _NAMED_VALUE = re.compile(
     rf"|--?[\w-]{{0,64}}?{_SECRET_NAME}[\w-]{{0,64}}\s{{1,8}})"
     r"""(?:\\*["'])?(?P<it>(?<=\\")(?:[^"\\]|\\[^"])+|(?<=[^\\]")(?:[^"\\]|\\.)+|(?<=')[^']+|[^\s"'&;}\])]+)"""
 )
-"""Any value after a name for secrets. `find_secrets` alone keeps weak values, such as `hunter2` in `token: hunter2`."""
+"""Any value after a secret's name. `find_secrets` alone keeps weak values, such as `hunter2` in `token: hunter2`."""
 
 
 def redact_text(text: str) -> str:
-    """Replace secrets in text, and every value after a name for secrets."""
+    """Replace secrets in text, and every value after a secret's name."""
     pieces: list[str] = []
     at = 0
     named = (match.span("it") for match in _NAMED_VALUE.finditer(text))

@@ -1,4 +1,4 @@
-"""Ask for permission in the page of a running `toolspan ui`.
+"""Ask for permission on the page of a running `toolspan ui`.
 
 A server writes its address and secrets to a state file that only its user can read. `ask_page` posts a question to it
 over loopback and waits for the answer; `WebApprover` does so for a session.
@@ -27,7 +27,7 @@ _MAX_TEXT = 200_000
 
 
 class RunningServer(msgspec.Struct, frozen=True):
-    """The state file of a server."""
+    """A running server, as described by its state file."""
 
     pid: int
     url: str
@@ -43,12 +43,12 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """The token of programs."""
+        """The token with which programs authenticate."""
         return self.url.rpartition("token=")[2]
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a request that changes something."""
+        """The headers for requests that change state."""
         return {
             "Authorization": f"Bearer {self.token}",
             "X-Toolspan-Token": self.page_token,
@@ -56,7 +56,7 @@ class RunningServer(msgspec.Struct, frozen=True):
         }
 
     def post(self, path: str, body: bytes) -> bytes | None:
-        """Send a request that changes something. Return None if the server does not answer."""
+        """Send a request that changes state. Return None if the server does not answer."""
         import http.client
 
         connection = http.client.HTTPConnection(self.local_host, self.port, timeout=_CONNECT_SECONDS)
@@ -74,16 +74,16 @@ GrantScope = Literal["session", "local", "user"]
 
 
 class AlwaysOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answer "always" would allow, and where it can be kept."""
+    """The rules and folders that the answer "always" would allow, and the scopes in which it can be saved."""
 
     allows: tuple[str, ...]
-    """Rules and folders, in words."""
+    """The rules and folders as text."""
     scopes: Mapping[GrantScope, str]
-    """Each scope in words."""
+    """The scopes, each with its description."""
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question for the person at the page."""
+    """A permission question to show on the page."""
 
     tool: str
     input: Mapping[str, object]
@@ -98,32 +98,32 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     is_diff: bool = False
     why: str | None = None
     seconds: float | None = None
-    """How long to wait for an answer; None waits until the asking program ends."""
+    """The number of seconds to wait for an answer; None waits until the asking program ends."""
     needs_page: bool = False
-    """True if the question is not asked unless a page is open."""
+    """True to skip the question if no page is open."""
     always: AlwaysOffer | None = None
 
 
 class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a person."""
+    """The user's answer."""
 
     behavior: Literal["allow", "deny"]
     message: str | None = None
-    """What the model should do instead."""
+    """Instructions for the model in place of the call."""
     answers: Mapping[str, str] | None = None
-    """The answers to the questions of an AskUserQuestion call, by question."""
+    """The answers for an AskUserQuestion call, by question."""
     always: GrantScope | None = None
-    """Allow what the question offered, in this scope."""
+    """The scope in which to save the offered rules and folders, if any."""
 
 
 def state_folder() -> Path:
-    """Return the private folder of state files, in the user's runtime or cache folder."""
+    """Return the private folder for state files, in the user's runtime or cache folder."""
     base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "toolspan" / "ui"
 
 
 def running_servers() -> list[RunningServer]:
-    """Return the servers of this user that answer, those that show all transcripts first. Remove stale state files."""
+    """Return this user's responding servers, those that show all transcripts first. Remove stale state files."""
     servers = []
     for file in sorted(state_folder().glob("*.json")):
         try:
@@ -141,7 +141,7 @@ def _is_answering(server: RunningServer) -> bool:
     import http.client  # perf: most starts find no state file
 
     try:
-        os.kill(server.pid, 0)  # another program may have the port now, and must not see the token
+        os.kill(server.pid, 0)  # another program may be using the port now, and must not see the token
     except ProcessLookupError:
         return False
     except OSError:
@@ -190,35 +190,35 @@ class PageConnection:
 
 
 def ask_page(question: PermissionQuestion) -> PageAnswer | None:
-    """Ask at the first server of this user, and wait. Return None if no server runs or nobody answered."""
+    """Ask on the page of this user's first server, and wait. Return None if there is no server or no answer."""
     server = next(iter(running_servers()), None)
     return None if server is None else PageConnection(server).ask(question)
 
 
 class Grants(Protocol):
-    """The answer "always" for a session."""
+    """The rules and folders that a session's user has allowed with "always"."""
 
     async def is_allowed(self, request: PermissionRequest, ask: Ask) -> bool:
         """Return whether an earlier answer allows a request."""
 
     async def describe_offer(self, request: PermissionRequest, ask: Ask) -> AlwaysOffer | None:
-        """Return what "always" would allow, or None if it cannot be offered."""
+        """Return the offer for the answer "always", or None if it cannot be offered."""
 
     async def grant(self, request: PermissionRequest, ask: Ask, scope: GrantScope) -> Allow:
-        """Allow what was offered. Raise ToolspanError if it cannot be saved."""
+        """Save the offered rules and folders. Raise ToolspanError if they cannot be saved."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WebApprover:
-    """An approver that asks in the page of a running `toolspan ui`. Several tasks may call it at once.
+    """An approver that asks on the page of a running `toolspan ui`. Several tasks may call it at once.
 
-    If no server of this user runs, or it stops before it was answered, `fallback` is asked instead; without
-    one, the call is denied.
+    If this user has no running server, or it stops without an answer, `fallback` is asked instead. Without a
+    fallback, the call is denied.
     """
 
     fallback: Approver | None = None
     seconds: float | None = None
-    """How long to wait for an answer; None waits as long as the server runs."""
+    """The number of seconds to wait for an answer; None waits as long as the server runs."""
     profile: Profile | None = None
     """The client version for refusals; None for the default one."""
     notify: Callable[[str], Coroutine[None, None, None]] | None = None
@@ -226,10 +226,10 @@ class WebApprover:
     on_wait: Callable[[str, str], None] | None = None
     """Called with the tool name and the address of the page when a question is asked."""
     grants: Grants | None = None
-    """Keeps the answers "always"; without it, the page does not offer them."""
+    """The store for "always" answers; without it, the page does not offer them."""
 
     async def __call__(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """Return the person's answer."""
+        """Ask the user and return the decision."""
         import anyio.to_thread
 
         from toolspan.errors import ToolspanError

@@ -369,7 +369,7 @@ class McpConnection:
 class _WatchedStream:
     """A message stream that reports its end and routes invalid messages to the calls they answer.
 
-    Results of tools without content get an empty one, because clients accept them and the SDK does not.
+    Tool results without content get empty content, because clients accept such results and the SDK does not.
     """
 
     def __init__(self, stream: _ReadStream, ended: anyio.Event, tool_calls: set[int | str]) -> None:
@@ -539,7 +539,7 @@ class _StdinWriter:
 
 
 class _StdoutReader:
-    """A reader that parses messages from a pipe until the pipe is closed."""
+    """Reader that parses messages from a pipe until the pipe is closed."""
 
     def __init__(
         self, descriptor: int, incoming: MemoryObjectSendStream[SessionMessage | Exception], health: Health

@@ -36,7 +36,7 @@ _FIRST_RETRY_PAUSE = 0.25
 _REASON_WAIT_SECONDS = 1.0
 _SESSION_TERMINATED = (-32_600, "Session terminated")
 _TRANSIENT_ERRORS = frozenset({"ConnectError", "ReadError", "RemoteProtocolError"})
-"""Exceptions of the HTTP client that mean that the network failed rather than that the server refused."""
+"""Exceptions of the HTTP client that indicate a network failure, not a refusal by the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ class McpServers:
         """
         self.profile = profile or named_profile()
         self.on_change: Callable[[], None] | None = None
-        """Called when a server's tools have changed. `tools()` returns the new ones."""
+        """A callback for changes to a server's tools. `tools()` then returns the new ones."""
         self._environment = dict(os.environ if environment is None else environment)
         self._cwd = Path(cwd).expanduser().resolve()
         self._input_check = validate

@@ -34,7 +34,7 @@ from toolspan.tools.files.image import read_image_info
 from toolspan.types.ids import CallId
 
 InputCheck = Literal["none", "strict"]
-"""How inputs are checked before they are sent: not at all, or against the server's schema."""
+"""The check of inputs before they are sent: none, or against the server's schema."""
 
 
 def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list[Tool]:
@@ -118,7 +118,7 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
 
 
 def _fit_error(text: str) -> str:
-    """Return an error message as clients show it: without blanks around it, and never empty or long."""
+    """Return an error message as clients show it: stripped, shortened and never empty."""
     return truncate_middle(text.strip(), ERROR_LIMIT) or "Command failed with no output"
 
 
@@ -168,7 +168,7 @@ _FILE_SUFFIXES = {
     "image/tiff": ".bin",
     "image/heic": ".bin",
 }
-"""The endings of files with binary data where clients do not use the usual one."""
+"""File suffixes for binary data, where clients use an unusual one."""
 _SERVER = {"type": "string", "description": "The name of the server"}
 _LIST_SCHEMA: Mapping[str, object] = {
     "type": "object",
@@ -184,7 +184,7 @@ _READ_SCHEMA: Mapping[str, object] = {
 _TOKEN_CHARS = 4
 """The estimated number of characters in a token."""
 _SURE_FACTOR = 4
-"""How far an estimate must be above the limit to be used without counting the tokens."""
+"""The factor by which an estimate must exceed the limit to be used without counting tokens."""
 _SCHEMA_DEPTH = 2
 _SCHEMA_MEMBERS = 10
 _FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
@@ -307,7 +307,7 @@ def _convert_result(answer: Mapping[str, object], saver: _BinarySaver, values: M
         old = answer["toolResult"]
         text = old if isinstance(old, str) else _compact_json(old)
         return Output(content=text, structured=text, beside=beside)
-    if structured is not None:  # it says the same as the text blocks
+    if structured is not None:  # it repeats the text blocks
         text = _compact_json(structured)
         others = [block for block in blocks if block.get("type") != "text"] if values.keeps_other_blocks else []
         if not others:
@@ -322,7 +322,7 @@ def _convert_result(answer: Mapping[str, object], saver: _BinarySaver, values: M
 
 
 def _with_metadata(piece: _Block, block: Mapping[str, object]) -> _Block:
-    """Return a converted block as it is recorded: a text keeps its metadata, which the model does not see."""
+    """Return a block in its recorded form: text keeps its metadata, which the model does not see."""
     return {**piece, "_meta": block["_meta"]} if block.get("type") == "text" and block.get("_meta") else piece
 
 
@@ -395,7 +395,7 @@ def _describe_json(value: object, depth: int = 0) -> str:
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str | None:
-    """Return the text of an error result: of all blocks, links included, or only of the first, as the profile says."""
+    """Return the text of an error result: of all blocks or, in some profiles, only of the first one."""
     texts = [
         _link_text(block) if block.get("type") == "resource_link" else str(block["text"])
         for block in (blocks if values.joins_errors else blocks[:1])

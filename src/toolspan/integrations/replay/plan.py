@@ -66,7 +66,7 @@ class ReplayLimits:
     """The permissions granted to a replay."""
 
     bash: bool = False
-    """True to run commands as well. They have all of the user's rights, even outside the copy."""
+    """True to run commands as well. They have all of the user's permissions, even outside the copy."""
 
 
 class ReplayStep(Struct, frozen=True, kw_only=True):

@@ -144,7 +144,7 @@ class Replay:
         """Return the call, or a skipped call if its files lie outside the copy or their state is unknown."""
         if isinstance(call, SkippedCall):
             return call
-        # The check of a tool comes before the policies, so a link that a command made is caught here.
+        # Tools check their input before the policies run, so links created by commands must be caught here.
         copy_paths = filter(None, map(self.mapping.to_copy_path, call.paths))
         if not all(map(self.mapping.copy_contains, copy_paths)):
             return SkippedCall(span=call.span, reason=OUTSIDE_PROJECT)
@@ -308,9 +308,8 @@ def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
 def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
     """Return the profile that behaves like the recorded client version.
 
-    A version behaves like the newest profile that is not newer than it, because a change is known from the profile
-    that has it. Versions before the first profile behave like that one, and a session without a version like the
-    default.
+    This is the newest profile that is not newer than the version, the oldest profile for versions before it, and
+    the default profile for a session without a version.
     """
     recorded = _version_numbers(recorded_version(transcripts) or "")
     if not recorded:
@@ -327,7 +326,7 @@ def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version such as 2.1.7 or 2.1.7-beta.1, or an empty tuple if it is not one."""
+    """Return the numbers in a version such as 2.1.7 or 2.1.7-beta.1, or an empty tuple for other text."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, numbers[0].split("."))) if numbers else ()
 

@@ -78,7 +78,7 @@ def open_scratch(
 
 
 class _FolderCopier:
-    """A copier that checks the size of a folder before it writes anything."""
+    """Copier that checks the size of a folder before it writes anything."""
 
     def __init__(self, scratch: ScratchProject, source: Path, max_bytes: int) -> None:
         self._scratch = scratch
