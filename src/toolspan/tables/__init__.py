@@ -1,4 +1,4 @@
-"""Parquet datasets of transcripts: write them on one machine or on a Ray cluster, and load them for questions."""
+"""Parquet datasets of transcripts: write them on one machine or on a Ray cluster, and query them."""
 
 from toolspan.tables.dataset import Dataset, Manifest, Partition
 from toolspan.tables.pipeline import TablesReport, write_tables

@@ -1,7 +1,7 @@
 """The files of a dataset, and the manifest that lists them.
 
-A run writes new files beside the old ones and then replaces `manifest.json`. Readers open only what the manifest
-lists, so a run that is killed leaves the previous dataset whole. The next run removes files that are not listed.
+A run writes new files beside the old ones and then replaces `manifest.json`. Readers open only files listed in the
+manifest, so a killed run leaves the previous dataset intact. The next run removes files that are not listed.
 
     OUT/manifest.json
     OUT/calls/dialect=claude/day=2026-11-02/part-0123456789abcdef.parquet
@@ -36,17 +36,19 @@ _REPEATED_COLUMNS = frozenset({
     "session", "severity", "state", "tool", "uri", "wait_certainty",
 })  # fmt: skip
 _FILTERED_COLUMNS = frozenset({"at", "id", "requested", "session", "started", "state", "tool", "uri"})
-"""perf: dictionaries and statistics of all columns would double the size of small partitions and of writing them."""
+"""Columns with dictionaries and statistics. perf: for all columns, small partitions would take twice the space and
+time.
+"""
 
 
 class Partition(Struct, frozen=True, kw_only=True, order=True):
-    """One Parquet file: a table's rows of one client and day."""
+    """One Parquet file: the rows of a table for one client and day."""
 
     table: str
     dialect: str
     day: str
     path: str
-    """The path below the folder of the dataset."""
+    """The path relative to the dataset's folder."""
     rows: int
     bytes: int
 
@@ -65,7 +67,7 @@ class PartitionKey(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder below that of the dataset."""
+        """The folder relative to the dataset's folder."""
         return f"{self.table}/dialect={self.dialect}/day={self.day}"
 
 
@@ -74,12 +76,12 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     sources: list[str]
-    """The sources as the last run named them."""
+    """The sources passed to the last run."""
     content: bool = False
     redacted: bool = False
     partitions: list[Partition]
     state: str
-    """The file that lists the source objects, below the folder of the dataset."""
+    """The file that lists the source objects, relative to the dataset's folder."""
     state_files: list[str]
     """Further files in the state folder that the next run needs."""
 
@@ -88,7 +90,7 @@ class Dataset:
     """A folder with tables.
 
     Raises:
-        SourceError: the folder has no dataset, or one of another version.
+        SourceError: the folder does not contain a dataset, or its version differs.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -162,7 +164,7 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
 
 
 def write_file(path: Path, data: bytes | pa.Buffer) -> None:
-    """Write a file whose content its name determines. An interrupted write leaves no file with that name."""
+    """Write a file whose name is derived from its content. An interrupted write leaves no file with that name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     with temporary.open("wb") as stream:
@@ -171,7 +173,7 @@ def write_file(path: Path, data: bytes | pa.Buffer) -> None:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Flush files and their folders to the disk. Many at once, because the disk joins their writes."""
+    """Flush files and their folders to disk, concurrently, because the disk combines the writes."""
 
     def sync(path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
@@ -187,7 +189,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def replace_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make `manifest` the content of the dataset. All files that it lists must be on the disk."""
+    """Replace the dataset's manifest. All files that it lists must already be on disk."""
     temporary = folder / f".{MANIFEST}.new"
     with temporary.open("wb") as stream:
         stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -198,9 +200,9 @@ def replace_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def remove_unlisted(folder: Path, manifest: Manifest | None, old: Manifest | None = None) -> None:
-    """Remove files that the manifest does not list: those of the previous dataset and of runs that were killed.
+    """Remove files that the manifest does not list: those of the previous dataset and of killed runs.
 
-    With `old`, look only at what that manifest lists, which is faster.
+    With `old`, only files listed in that manifest are considered, which is faster.
     """
     listed = {partition.path for partition in manifest.partitions} if manifest else set()
     listed |= {manifest.state, *manifest.state_files} if manifest else set()

@@ -1,7 +1,7 @@
-"""Run tasks on this machine's processes or on a Ray cluster.
+"""Run tasks in local processes or on a Ray cluster.
 
-A task is a function and an item, both picklable. It writes its large results to files and returns a small value. A
-task whose process dies is run again; it must write the same files then. Start at `make_engine`.
+A task is a function and an item, both picklable. It writes its large results to files and returns a small value. If
+its process dies, the task is run again and must write the same files. Start at `make_engine`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EngineName = Literal["local", "ray"]
 T = TypeVar("T")
 R = TypeVar("R")
 _MAX_DEATHS = 3
-"""How often a process may die with a task before the task is given up."""
+"""The number of times that a task's process may die before the task is abandoned."""
 _QUEUED_PER_WORKER = 2
-"""perf: a worker finds its next task waiting; more would only take memory."""
+"""perf: enough that a worker never waits for its next task; more would only use memory."""
 
 
 class TaskResult(NamedTuple, Generic[T, R]):
@@ -35,17 +35,17 @@ class TaskResult(NamedTuple, Generic[T, R]):
 
 
 class Engine(Protocol):
-    """Runs tasks."""
+    """The interface for running tasks in parallel."""
 
     jobs: int
     """The number of tasks that can run at once."""
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[TaskResult[T, R]]:
-        """Yield the results as they become available. Few items at a time are taken from `items`."""
+        """Yield the results as they become available. `items` is consumed lazily."""
         ...
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the worker processes."""
         ...
 
 
@@ -63,7 +63,7 @@ def make_engine(name: EngineName, *, jobs: int | None = None, address: str | Non
 
 
 class LocalEngine:
-    """Processes of this machine. One job runs in the process itself."""
+    """An engine that uses local processes. With one job, tasks run in the current process."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -93,13 +93,13 @@ class LocalEngine:
                     yield TaskResult(item, future.result())
                 except BrokenProcessPool:
                     suspects.append(item)
-        for item in suspects:  # one at a time, so that a death shows which task causes it
+        for item in suspects:  # one at a time, to identify the task that kills its process
             yield TaskResult(item, self._run_alone(function, item))
 
     def _submit(self, function: Callable[[T], R], item: T) -> Future[R]:
         for _ in range(_MAX_DEATHS):
             if self._pool is None:
-                # perf: a copy of this process starts at once. Ray's threads do not survive copying.
+                # perf: a forked process starts immediately. Ray's threads do not survive a fork.
                 method = "fork" if hasattr(os, "fork") and "ray" not in sys.modules else "spawn"
                 self._pool = ProcessPoolExecutor(self.jobs, mp_context=get_context(method))
             try:
@@ -117,21 +117,21 @@ class LocalEngine:
         return None
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the worker processes."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
 
 class RayEngine:
-    """Plain Ray tasks, of which a limited number is submitted at a time."""
+    """An engine that uses plain Ray tasks, submitting a limited number at a time."""
 
     def __init__(self, jobs: int | None, address: str | None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
         except ImportError as error:
-            raise ToolspanError("--engine ray needs Ray: install toolspan[ray]") from error
+            raise ToolspanError("--engine ray needs Ray: run pip install 'toolspan[ray]'") from error
         self._ray: Any = ray
         address = address or os.environ.get("RAY_ADDRESS")
         self._is_own = not ray.is_initialized()
@@ -140,7 +140,7 @@ class RayEngine:
             try:
                 ray.init(**options, include_dashboard=None if address else False, log_to_driver=False,
                          logging_level="error")  # fmt: skip
-            except Exception as error:  # Ray raises just that if a node starts too slowly
+            except Exception as error:  # raised by Ray if a node starts too slowly
                 raise ToolspanError(f"cannot connect to Ray at {address or 'this machine'}: {error}") from error
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._limit = self.jobs if jobs and address else self.jobs * _QUEUED_PER_WORKER
@@ -165,11 +165,11 @@ class RayEngine:
                 yield TaskResult(item, ray.get(done[0]))
             except (ray.exceptions.RayTaskError, ray.exceptions.RaySystemError):
                 raise
-            except ray.exceptions.RayError:  # the worker, its node or its memory is gone, several times
+            except ray.exceptions.RayError:  # the worker or its node died or ran out of memory, repeatedly
                 yield TaskResult(item, None)
 
     def close(self) -> None:
-        """Leave the cluster, or end it if this engine started it."""
+        """Disconnect from the cluster, or shut it down if this engine started it."""
         if self._is_own:
             self._ray.shutdown()
 

@@ -1,7 +1,7 @@
-"""Read one transcript into the facts that the tables are made of, and name what links it to other files.
+"""Extract the facts for the tables from one transcript, and the keys that link it to other files.
 
-`read_facts` runs once per source object, on any machine. The facts contain no decision that needs another file, so
-that they can be kept and merged again when other files change. Start at `read_facts`.
+`read_facts` runs once per source object, on any machine. The facts do not depend on other files, so they can be
+stored, and merged again when other files change. Start at `read_facts`.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from toolspan.types.session import RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
 
 _MAX_LOADED_BYTES = 1 << 25
-"""Larger transcripts are not kept in memory while their facts are found."""
+"""The size above which a transcript is not held in memory while its facts are extracted."""
 
 
 class TextRedactor(Protocol):
-    """The part of a redactor that the tables need. `toolspan.export.SecretRedactor` is one."""
+    """The redactor interface that the tables need. `toolspan.export.SecretRedactor` implements it."""
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Find names of users in the lines of a transcript."""
+        """Collect user names from the lines of a transcript."""
 
     def redact_text(self, text: str) -> str:
         """Return a text without secrets and personal data."""
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
-    """Options that change the facts of a file."""
+    """Options that affect a file's facts."""
 
     content: bool = False
     """Keep the inputs and results of calls."""
     redactor: Callable[[], TextRedactor] | None = None
-    """Makes the redactor of one file. It must be importable by name in other processes."""
+    """A function that creates the redactor for one file. Other processes must be able to import it by name."""
 
     @property
     def key(self) -> str:
-        """A text that differs if the facts may differ."""
+        """A string that changes whenever the facts may change."""
         name = f"{self.redactor.__module__}.{self.redactor.__qualname__}" if self.redactor else ""
         return f"{int(self.content)} {name}"
 
 
 class CallPlace(Struct, frozen=True, array_like=True, gc=False):
-    """The time spent in one call, and the agent of its file that made it."""
+    """The time spent in one call, and the agent in its file that made it."""
 
     agent: int
     """The index of the agent in `FileFacts.agents`."""
@@ -93,7 +93,7 @@ class UsageFacts(Struct, frozen=True, kw_only=True):
 
 
 class FileHead(Struct, frozen=True, kw_only=True):
-    """The facts about a file as a whole, which every question needs."""
+    """The facts about a file as a whole, which every query needs."""
 
     file: str
     info: SessionInfo
@@ -118,7 +118,7 @@ class FileFacts(Struct, frozen=True, kw_only=True):
     """Times and agents by call id. Orphan results have none."""
     changes: list[RecordedChange]
     contents: dict[str, tuple[str | None, str | None]] = {}
-    """Input and result by call id, if they are kept."""
+    """Input and result by call id, if they are included."""
 
 
 def read_facts(path: str, options: ReadOptions) -> FileFacts:
@@ -201,7 +201,7 @@ _REDACTED_FIELDS = ("target", "message", "error_text")
 
 
 def _redact_facts(facts: FileFacts, transcript: Transcript, redactor: TextRedactor) -> FileFacts:
-    """Redact every text that a person wrote or a program printed. Ids, paths of transcripts and numbers stay."""
+    """Redact all text from users and programs. Ids, transcript paths and numbers are unchanged."""
     redactor.learn_names(line.data for line in transcript.lines())
 
     def redact(text: str | None) -> str | None:
@@ -227,11 +227,11 @@ def _redact_facts(facts: FileFacts, transcript: Transcript, redactor: TextRedact
     )
 
 
-# Back to the values that the commands work with
+# Conversion to the values that commands use
 
 
 def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, RequestUsage]) -> FileSummary:
-    """Return what `scan_file` returns for the file, without findings."""
+    """Rebuild the result of `scan_file`, without findings."""
     return FileSummary(
         file=head.file,
         info=head.info,
@@ -248,7 +248,7 @@ def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, Reque
 
 
 def make_usage(head: FileHead, requests: dict[str, RequestUsage]) -> FileUsage:
-    """Return what `file_usage` returns for the file."""
+    """Rebuild the result of `file_usage`."""
     fields = msgspec.structs.asdict(head.usage)
     return FileUsage(file=head.file, info=head.info, requests=requests, problem=head.problem, **fields)
 
@@ -256,7 +256,7 @@ def make_usage(head: FileHead, requests: dict[str, RequestUsage]) -> FileUsage:
 def make_time(
     head: FileHead, agents: Sequence[AgentSlices], calls: Iterable[CallRow], places: dict[str, CallPlace]
 ) -> FileTime:
-    """Return what `file_time` returns for the file."""
+    """Rebuild the result of `file_time`."""
     items: list[list[tuple[int, CallTime]]] = [[] for _ in agents]
     for row in calls:
         if (place := places.get(row.id)) is not None:
@@ -288,7 +288,7 @@ def make_time(
 
 
 def make_recovery(head: FileHead, calls: list[CallRow], endings: list[ChainEnding], *, all_calls: bool) -> FileRecovery:
-    """Return what `file_recovery` or, with `all_calls`, `file_recovery_all` returns for the file."""
+    """Rebuild the result of `file_recovery` or, with `all_calls`, `file_recovery_all`."""
     summary = make_summary(head, calls, {})
     if not all_calls:
         failed = [row for row in calls if row.state != "succeeded" or row.error_group is not None]
@@ -301,16 +301,17 @@ def make_recovery(head: FileHead, calls: list[CallRow], endings: list[ChainEndin
 
 
 class LinkKey(NamedTuple):
-    """A hash of something that a file may share with others."""
+    """A hash of an id that a file may share with others."""
 
     hash: int
     is_agent: bool
-    """True for the file's own subagent. It links the file only to files that name this subagent as their session,
-    because copies of a session give their subagents equal ids."""
+    """True for the file's own subagent. It links the file only to files whose session is this subagent, because
+    subagents in copies of a session have equal ids.
+    """
 
 
 def link_keys(facts: FileFacts) -> list[LinkKey]:
-    """Return the keys of what the file may share with others: sessions, first records, calls and requests.
+    """Return the keys of ids that the file may share with others: sessions, first records, calls and requests.
 
     Two files without a common key, directly or through other files, do not influence each other's rows.
     """

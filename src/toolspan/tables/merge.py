@@ -1,7 +1,7 @@
 """Merge the facts of files into the rows of the tables.
 
 The files of one call to `merge_facts` must include every file that shares a key with any of them (see
-`facts.link_keys`). The rules are those of `toolspan stats`, `usage` and `time`, because their functions are used.
+`facts.link_keys`). It calls the same functions as `toolspan stats`, `usage` and `time`, so the rules are the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class CallCopy(Struct, frozen=True, array_like=True):
-    """A call as one file contains it."""
+    """A call, as recorded in one file."""
 
     row: CallRow
     position: int
@@ -47,7 +47,7 @@ class CallCopy(Struct, frozen=True, array_like=True):
 
 
 class RequestCopy(Struct, frozen=True, array_like=True):
-    """A request as one file contains it."""
+    """A request, as recorded in one file."""
 
     uri: str
     position: int
@@ -63,8 +63,8 @@ def encode_blob(value: object) -> bytes:
 
 
 def decode_blob(data: bytes, kind: type[T]) -> T:
-    """Decode what `encode_blob` returned."""
-    if data[:1] == b"j":  # as MessagePack, a number, which no blob is
+    """Decode a value encoded by `encode_blob`."""
+    if data[:1] == b"j":  # in MessagePack this would be a number, which is never encoded as a blob
         return msgspec.convert(json.loads(data[1:]), kind)
     return msgspec.msgpack.decode(data, type=kind)
 
@@ -108,7 +108,7 @@ def _day(text: str | None) -> str:
 
 
 def _times(name: str, texts: Sequence[str | None]) -> Columns:
-    """Return times in UTC, and the recorded texts that cannot be made from them."""
+    """Return times in UTC, and the recorded texts that cannot be reconstructed from them."""
     times: list[datetime | None] = []
     unusual: list[str | None] = []
     for text in texts:

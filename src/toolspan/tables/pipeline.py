@@ -1,4 +1,4 @@
-"""Write transcripts as tables: read, link, merge, write partitions, swap the manifest. Start at `write_tables`.
+"""Write transcripts as tables. Start at `write_tables`.
 
 1. *Read* each new or changed object into facts (`facts.py`), and keep them in the dataset's state folder.
 2. *Link* files that share a key. Only hashes of the keys are compared.
@@ -6,7 +6,7 @@
 4. *Write* each partition that has new rows or loses old ones, sorted by file and position.
 
 `steps.py` contains the steps as functions that both engines run. Rows depend only on the contents of the files, so
-neither the engine, nor the number of jobs, nor the order of the files changes a byte of a table.
+the tables are byte-identical for any engine, number of jobs and order of files.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _COMPRESSION = 6
 """The approximate compression factor of the rows in a partition."""
 _BATCHES_PER_JOB = 4
 _MAX_BATCHES = 4_096
-"""More tasks than this would only give the driver more to remember."""
+"""The maximum number of batches; more would only use memory in the driver."""
 _LINK_BATCH_KEYS = 1 << 19
 _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
@@ -108,7 +108,7 @@ class TablesReport(Struct, frozen=True, kw_only=True):
     """Number of objects that the sources no longer contain."""
     bytes_read: int
     unreadable: int
-    """Number of objects that cannot be read; the table `findings` says why."""
+    """Number of objects that cannot be read; the table `findings` contains the reasons."""
     partitions: int
     partitions_written: int
     rows: dict[str, int]
@@ -129,8 +129,8 @@ def write_tables(
 ) -> TablesReport:
     """Write the transcripts of files and folders to a dataset, or bring an existing dataset up to date.
 
-    Only objects that are new or changed since the last run are read, and only the partitions that they touch are
-    written. A run that is killed leaves the dataset as it was.
+    Only new and changed objects are read, and only affected partitions are written. A killed run leaves the dataset
+    unchanged.
 
     Args:
         sources: files and folders. The dataset then contains their transcripts and no others.
@@ -165,7 +165,7 @@ def write_tables(
 
 
 def list_objects(sources: Iterable[str]) -> list[ListedObject]:
-    """Return the transcripts of the sources, sorted by name, each once."""
+    """Return the transcripts in the sources, sorted by name, without duplicates."""
     objects: dict[str, ListedObject] = {}
     for source in sources:
         for file in find_transcripts(to_path(source)):
@@ -177,7 +177,7 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Keep other runs out of the folder."""
+    """Lock the folder against other runs."""
     if folder.is_dir() and load_manifest(folder) is None:
         foreign = [item.name for item in folder.iterdir() if item.name not in (STATE_FOLDER, ".manifest.json.new")]
         if foreign and not (folder / STATE_FOLDER).is_dir():
@@ -220,7 +220,7 @@ class _Run:
         make: Callable[[], Engine],
         progress: ProgressFactory,
     ) -> None:
-        """Bring the dataset up to date."""
+        """Update the dataset."""
         stamps = {item.uri: item.stamp for item in self._state.objects}
         is_known = {item.uri for item in listed if item.stamp and stamps.get(item.uri) == item.stamp}
         first = self._state.next_number
@@ -272,7 +272,7 @@ class _Run:
     def _find_linked(
         self, kept: Sequence[SourceObject], gone: Sequence[SourceObject], fresh: Sequence[SourceObject]
     ) -> list[SourceObject]:
-        """Return the unchanged objects that share a key with others that changed, or did so before."""
+        """Return the unchanged objects that share, or used to share, a key with changed ones."""
         if not kept:
             return []
         import pyarrow as pa
@@ -290,7 +290,7 @@ class _Run:
         return [item for item in kept if item.group in groups]
 
     def _link(self, objects: Sequence[SourceObject], engine: Engine, *, is_first: bool) -> list[SourceObject]:
-        """Return the objects with the groups that they belong to now. In a first run, all keys are of `objects`."""
+        """Return the objects with their new groups. In a first run, all keys belong to `objects`."""
         paths = [str(self._folder / name) for name in self._state.key_files]
         numbers = None if is_first else frozenset(item.number for item in objects)
         job = partial(link_range, paths=paths, numbers=numbers)
@@ -314,14 +314,14 @@ class _Run:
         groups: dict[int, list[SourceObject]] = {}
         for item in objects:
             groups.setdefault(item.group, []).append(item)
-        # Sorted by time, a task has rows for few days, and a partition gets its rows from few tasks.
+        # Sorted by time, so that a task has rows for few days and a partition gets rows from few tasks.
         ordered = sorted(groups.values(), key=lambda group: min(item.started for item in group))
         batches = _split(ordered, lambda group: sum(item.length for item in group), _MERGE_BATCH_BYTES, engine.jobs)
         job = partial(merge_batch, folder=str(self._folder), scratch=str(self._scratch))
         tasks = [tuple(chain.from_iterable(batch)) for batch in batches]
         merged: list[SourceObject] = []
         slices: dict[PartitionKey, list[RowSlice]] = {}
-        known: dict[PartitionKey, PartitionKey] = {}  # one object for each key, because each file has several
+        known: dict[PartitionKey, PartitionKey] = {}  # shares equal keys, of which each file has several
         for batch, rows in _run_tasks(engine, job, tasks):
             result = job(batch) if rows is None else rows
             for part in result.slices:
@@ -357,7 +357,7 @@ class _Run:
         return partitions
 
     def _commit(self, names: list[str], objects: list[SourceObject], partitions: dict[PartitionKey, Partition]) -> None:
-        """Swap the manifest, and remove what the dataset no longer needs."""
+        """Replace the manifest, and remove unused files."""
         objects.sort(key=lambda item: item.uri)
         used = {keys_file(item.pack) for item in objects}
         key_files = [name for name in self._state.key_files if name in used or name.startswith(_JOINED_KEYS)]
@@ -411,13 +411,13 @@ def _load_state(folder: Path, manifest: Manifest | None) -> State | None:
 
 
 def _split_keys(paths: Sequence[Path | str]) -> list[tuple[int, int]]:
-    """Return ranges of keys, each with about as many keys as fit into the memory of one task."""
+    """Return key ranges that each fit into the memory of one task."""
     count = max(1, -(-sum(open_arrow(path).num_rows for path in paths) // _LINK_BATCH_KEYS))
     return [(_KEY_SPACE * n // count, _KEY_SPACE * (n + 1) // count) for n in range(count)]
 
 
 def _split(items: Sequence[T], weigh: Callable[[T], int], limit: int, jobs: int) -> list[tuple[T, ...]]:
-    """Split items into batches of about the same weight: about `limit`, but several for each job and not too many."""
+    """Split items into batches of about `limit` weight, with several batches per job and at most `_MAX_BATCHES`."""
     weights = [weigh(item) for item in items]
     limit = max(sum(weights) // _MAX_BATCHES, min(limit, sum(weights) // (jobs * _BATCHES_PER_JOB) + 1))
     batches: list[tuple[T, ...]] = []

@@ -1,7 +1,7 @@
-"""Load the rows of a dataset as the values that file jobs return, so that commands answer from tables.
+"""Load the rows of a dataset as the values that file jobs return, so that commands can use tables.
 
-`toolspan errors|stats|usage|time|sessions --tables OUT` use this instead of reading transcripts. Every copy of a call
-or request is restored to the file that contained it, and the same functions then merge and count them. DuckDB selects
+`toolspan errors|stats|usage|time|sessions --tables OUT` use this instead of reading transcripts. Every copy of a
+call or request is assigned to its original file, and the same functions then merge and count them. DuckDB selects
 the rows. Start at `load_results`.
 """
 
@@ -47,11 +47,11 @@ def load_results(dataset: Dataset, job: FileJob[T]) -> list[T]:
     """Return the result of a job for each transcript of a dataset, as if the job had read the transcripts.
 
     Raises:
-        ToolspanError: DuckDB is not installed, or the tables do not contain what the job reads.
+        ToolspanError: DuckDB is not installed, or the tables lack data that the job needs.
     """
     load = _LOADERS.get(job.function)
     if load is None:
-        raise ToolspanError("this question needs the transcripts; name them instead of --tables")
+        raise ToolspanError("this command needs the transcripts; name them instead of --tables")
     return cast("list[T]", load(_Tables(dataset)))
 
 
@@ -67,12 +67,12 @@ class _Tables:
         try:
             import duckdb
         except ImportError as error:
-            raise ToolspanError("--tables needs DuckDB: install toolspan[tables]") from error
+            raise ToolspanError("--tables needs DuckDB: run pip install 'toolspan[tables]'") from error
         self._dataset = dataset
         self._connection = duckdb.connect(config={"preserve_insertion_order": False})
 
     def select(self, table: str, columns: Iterable[str], where: str = "true") -> Iterator[pa.Table]:
-        """Yield columns of the rows that a condition accepts, some rows at a time."""
+        """Yield the columns of the rows that match a condition, in chunks."""
         import pyarrow as pa
 
         files = self._dataset.files(table)
@@ -123,7 +123,7 @@ _REQUEST_COLUMNS = (
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column. Equal texts are one object, because most columns repeat a few texts."""
+    """Return the values of a column, sharing equal strings, because most columns repeat a few."""
     import pyarrow as pa
 
     if not pa.types.is_string(column.type):

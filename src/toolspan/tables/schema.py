@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA_VERSION = 1
-"""Increases when a column changes its name, type or meaning. New columns do not change it."""
+"""The version, incremented when the name, type or meaning of a column changes, but not for new columns."""
 
 
 class Column(NamedTuple):
@@ -226,7 +226,7 @@ def import_pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ToolspanError("tables need pyarrow: install toolspan[tables]") from error
+        raise ToolspanError("tables need pyarrow: run pip install 'toolspan[tables]'") from error
     return pa
 
 
@@ -247,9 +247,9 @@ def arrow_schema(table: str, *, partitions: bool = False) -> pa.Schema:
 
 
 def make_arrow_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-    """Return columns as an Arrow table with partition columns, sorted by partition, file and position.
+    """Convert columns to an Arrow table with partition columns, sorted by partition, file and position.
 
-    Text that is not valid Unicode and numbers over 64 bits cannot be stored; they are replaced and left out.
+    Invalid Unicode is replaced and numbers over 64 bits are omitted, because Arrow cannot store them.
     """
     pa = import_pyarrow()
     schema = arrow_schema(table, partitions=True)

@@ -1,6 +1,7 @@
 """The four steps of a run, as functions that worker processes execute: read, link, merge, write.
 
-Each takes picklable values, writes its result to files and returns a description. Run again, it writes the same.
+Each takes picklable values, writes its result to files and returns a description. Running one again writes the same
+files.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ _KEY_SPACE = 1 << 64
 
 
 class ListedObject(NamedTuple):
-    """A source file as it was found."""
+    """A source file, as listed."""
 
     uri: str
     size: int
     stamp: str
-    """Changes with the content of the file."""
+    """A value that changes with the file's content."""
     number: int = -1
-    """Identifies this version of the file in the dataset's state."""
+    """The id of this version of the file in the dataset's state."""
 
 
 class SourceObject(Struct, frozen=True, array_like=True):
-    """A source file as the dataset contains it."""
+    """A source file in the dataset."""
 
     uri: str
     size: int
     stamp: str
     number: int
     group: int
-    """The smallest number among the files that it is linked with."""
+    """The smallest number of all files that it is linked with."""
     pack: str
     """The file that contains its facts, at `offset` and `length`."""
     offset: int
@@ -72,7 +73,7 @@ def read_batch(batch: Sequence[ListedObject], *, folder: str, options: ReadOptio
 
 
 def write_off(item: ListedObject, folder: str) -> list[SourceObject]:
-    """Write a pack for a file that no process survives reading."""
+    """Write a pack for a file that kills every process that reads it."""
     problem = f"{item.uri}: a process died while reading this file, perhaps because memory ran out"
     return _write_pack([(item, unreadable_facts(item.uri, problem))], Path(folder))
 
@@ -90,7 +91,7 @@ def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -
         data += frame
         keys += ((key.hash, item.number, key.is_agent) for key in link_keys(facts))
     keys.sort()
-    # The numbers make the name unique in the dataset: equal files may be read again under other numbers.
+    # The numbers make the name unique: equal files may be read again under other numbers.
     digest = hashlib.sha256(data + b"".join(b"%d " % item.number for item, *_ in places)).hexdigest()[:24]
     pack = f"{STATE_FOLDER}/pack-{digest}"
     write_file(folder / pack, bytes(data))
@@ -141,7 +142,7 @@ def load_facts(objects: Iterable[SourceObject], folder: Path) -> list[FileFacts]
 def link_range(
     bounds: tuple[int, int], *, paths: Sequence[str], numbers: frozenset[int] | None
 ) -> list[tuple[int, int]]:
-    """Return pairs of files that share a key in a range of keys, only of the files in `numbers` if given."""
+    """Return the pairs of files that share a key in a range; with `numbers`, only pairs of these files."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -161,7 +162,7 @@ def link_range(
 
 
 def share_keys(table: pa.Table, other: pa.Table) -> pa.ChunkedArray:
-    """Return for each key of a table whether it links to one of another table (see `LinkKey`)."""
+    """Return, for each key in a table, whether it links to a key in another table (see `LinkKey`)."""
     import pyarrow.compute as pc
 
     named = other.filter(pc.invert(other["is_agent"]))["key"].combine_chunks()
@@ -181,7 +182,7 @@ def _keys_between(table: pa.Table, low: int, high: int) -> pa.Table:
 
 
 class RowSlice(NamedTuple):
-    """The rows of one partition in an Arrow file."""
+    """A slice of an Arrow file that holds the rows of one partition."""
 
     key: PartitionKey
     path: str
@@ -227,19 +228,19 @@ def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -
 
 
 class WriteTask(NamedTuple):
-    """A partition to write: new rows, and the old file whose remaining rows stay."""
+    """A partition to write: new rows, and the old file whose other rows are kept."""
 
     key: PartitionKey
     slices: tuple[RowSlice, ...]
     old: str | None
     drops_rows: bool
-    """True if the old file may contain rows that do not stay."""
+    """True if the old file may contain rows to remove."""
 
 
 def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> list[Partition]:
-    """Write partitions without the old rows of the files that `dropped` lists. Empty ones are left out.
+    """Write partitions, removing old rows from the files in `dropped`. Empty partitions are omitted.
 
-    perf: the rows of all partitions of a table are sorted at once, because each step costs the same for few rows.
+    perf: the rows of all partitions of a table are sorted together, because each sort has a fixed cost.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -281,7 +282,7 @@ def _open_rows(part: RowSlice, columns: list[str], opened: dict[str, pa.Table]) 
 
 
 def join_keys(out: Path, paths: Sequence[Path], numbers: Iterable[int], ranges: Iterable[tuple[int, int]]) -> None:
-    """Write the keys of several files to one, only of the given file numbers, a range of keys at a time."""
+    """Merge several key files into one, range by range, keeping only the keys of some file numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
