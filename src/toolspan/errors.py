@@ -3,11 +3,11 @@
     ToolspanError
     ├── SourceError        a file cannot be opened or read
     ├── UnknownDialect     a file is not a transcript in a known format
-    ├── NotFound           no session or call has that name
+    ├── NotFound           no session or call matches
     │   └── Ambiguous      several have
-    ├── InUse              another process writes to the session
+    ├── InUse              another process is writing to the session
     ├── BadCall            a message contains no call that can be answered
-    ├── BadTool            a tool is defined in a way that cannot work
+    ├── BadTool            a tool's definition is invalid
     └── ToolError          a tool failed; the model reads the message and continues
 
 The content of a transcript never raises; problems become findings. The outcome of a call never raises out of the
@@ -46,7 +46,7 @@ class BadCall(ToolspanError):  # noqa: N818
 
 
 class BadTool(ToolspanError):  # noqa: N818
-    """Raised if a tool's definition cannot work."""
+    """Raised if a tool's definition is invalid."""
 
 
 class ToolError(ToolspanError):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return a module-level `__getattr__` for a package; `homes` maps names to modules in the package.
 
-    A home that ends with `:*` means the module itself.
+    A home that ends with `:*` refers to the module itself.
     """
 
     def get_export(name: str) -> object:

@@ -41,8 +41,7 @@ def is_public_address(text: str) -> bool:
     """Return whether an address is on the public internet: not loopback, private, link-local or reserved.
 
     An IPv6 address that embeds an IPv4 address is public only if the IPv4 address is, because a gateway may connect
-    to it.
-    Teredo addresses are never public.
+    to it. Teredo addresses are never public.
     """
     try:
         address = parse_address(text)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""The source of a cancellation: the user, the host program, the end of the turn, a failed sibling call,
-or a reply that was streamed again.
+"""The source of a cancellation: the user, the host program, the end of the turn, a failed sibling call, or a reply
+that was streamed again.
 """
 
 NO_DECISION = PreToolDecision()

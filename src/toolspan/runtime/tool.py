@@ -291,7 +291,7 @@ def _check_options(name: str, options: ToolOptions) -> None:
         raise BadTool(f"{name}: interrupt must be `cancel` or `block`, not {options['interrupt']!r}")
     for tool_name in (name, *options.get("aliases", ())):
         if not _TOOL_NAME.fullmatch(tool_name):
-            raise BadTool(f"A tool cannot be called {tool_name!r}; use 1 to 128 of a-z, A-Z, 0-9, _ and -")
+            raise BadTool(f"Invalid tool name {tool_name!r}; use 1 to 128 characters from a-z, A-Z, 0-9, _ and -")
 
 
 def _check_function(name: str, function: Callable[..., object], options: ToolOptions) -> None:

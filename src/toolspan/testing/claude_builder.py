@@ -91,7 +91,7 @@ class _BuiltMessage:
 
 
 class TranscriptBuilder:
-    """A builder for transcripts.
+    """A builder for Claude Code transcripts.
 
     Methods return the builder so that they can be chained, except `call`, which returns the call id
     that `result` needs. `after_ms` is the time that passes before the line is written.
@@ -178,7 +178,7 @@ class TranscriptBuilder:
         return self
 
     def usage(self, **tokens: int) -> Self:
-        """Set token counts for the current message; missing ones are invented.
+        """Set token counts for the current message; missing ones are generated.
 
         Raises:
             ValueError: there is no current message.
@@ -500,7 +500,7 @@ class TranscriptBuilder:
         denials: list[Fields] = []
         for record, agent_call in records:
             message = record["message"]
-            if isinstance(message, dict) and "stop_reason" in message:  # it is not known when a block is printed
+            if isinstance(message, dict) and "stop_reason" in message:  # unknown when a block is printed
                 message = {**message, "stop_reason": None}
             line: Fields = {"type": record["type"], "message": message, "parent_tool_use_id": agent_call}
             line |= {"session_id": self.session_id, "uuid": record["uuid"], "timestamp": record["timestamp"]}

@@ -30,7 +30,7 @@ RolloutFields = dict[str, object]
 
 
 class RolloutBuilder:
-    """A builder for rollouts.
+    """A builder for Codex rollouts.
 
     Methods return the builder, except `call`, which returns the call id that `output` needs.
     `after_ms` is the time that passes before the record is written.
@@ -130,7 +130,7 @@ class RolloutBuilder:
         namespace: str | None = None,
         after_ms: int = 0,
     ) -> CallId:
-        """Add a call and return its id; to use invalid JSON, pass a string."""
+        """Add a call and return its id; pass a string to use invalid JSON."""
         self.wait(after_ms)
         call_id = CallId(id or self._ids.next_token("call_", 24))
         if tool in _FREE_TEXT and isinstance(arguments, str):

@@ -52,7 +52,7 @@ _EXTRA_PHRASES = {529: b"Overloaded"}
 
 
 class MalformedRequest(Exception):  # noqa: N818 - reads as a noun where it is caught
-    """The received bytes are not a valid request; the connection must be closed."""
+    """Raised if the received bytes are not a valid request; the connection must be closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -34,7 +34,7 @@ class MissingPermissions(Struct, frozen=True, kw_only=True):
     parts: tuple[str, ...]
     """The commands that no rule allows."""
     of: int
-    """The total number of commands in the line."""
+    """The total number of commands in the line, of which `parts` need approval."""
     reach: AccessedPath | None = None
     """The first path that is not allowed."""
     leaves: bool = False

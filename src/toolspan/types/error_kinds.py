@@ -64,7 +64,7 @@ KIND_WORDS: dict[str, str] = {
     "never_answered": "never answered",
     "orphan_result": "result without a request",
 }
-"""The error kinds, and the states that form groups of their own, in words for people."""
+"""Labels for error kinds, and for states that form their own groups."""
 
 
 class Advice(NamedTuple):
@@ -208,7 +208,7 @@ ADVICE: dict[ErrorKind, Advice] = {
     "internal": Advice("The client itself failed", "Update the client; report the error if it stays", "retry"),
     "unknown": Advice("The message was not recognised", "Read the message", "none"),
 }
-"""For the person who reads the report, not for the model."""
+"""Advice by kind, for the reader of the report, not for the model."""
 
 
 class _ErrorSign(NamedTuple):
@@ -332,11 +332,11 @@ def kind_of(tool: str, text: str) -> ErrorKind:
 
 
 SANDBOX_NOTE = "The sandbox denied "
-"""The beginning of the note about what the sandbox refused to a command, which is the last line of its result."""
+"""The prefix of the note about sandbox violations, which is the last line of a result."""
 
 
 def find_sandbox_note(text: str) -> str | None:
-    """Return the note about what the sandbox refused, if a result ends with one."""
+    """Return the note about sandbox violations, if a result ends with one."""
     last_line = text[text.rfind("\n") + 1 :]
     return last_line if last_line.startswith(SANDBOX_NOTE) else None
 

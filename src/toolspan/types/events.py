@@ -105,7 +105,7 @@ class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
 
 
 class SandboxViolation(Struct, frozen=True, kw_only=True):
-    """An access that the sandbox refused to a command."""
+    """An access that the sandbox denied to a command."""
 
     action: Literal["write", "read", "connect", "socket"]
     target: str
@@ -113,7 +113,7 @@ class SandboxViolation(Struct, frozen=True, kw_only=True):
 
 
 class SandboxDenied(Struct, frozen=True, kw_only=True, tag="sandbox.denied"):
-    """An event that the sandbox refused something to a command."""
+    """An event that the sandbox denied access to a command."""
 
     call_id: CallId
     violations: tuple[SandboxViolation, ...]

@@ -56,5 +56,5 @@ def tool_kind(tool: str) -> ToolKind:
 
 
 def tools_of_kinds(*kinds: ToolKind) -> frozenset[str]:
-    """Return the names of all known tools of the given kinds (except `mcp` and `other`)."""
+    """Return the names of all known tools of these kinds, except `mcp` and `other`."""
     return frozenset(tool for tool, kind in _TOOL_KINDS.items() if kind in kinds)

@@ -213,8 +213,8 @@ class FileValues:
     checks_early: bool = False
     """True to refuse a missing or oversized file before Read runs, not while it runs."""
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
-    """The treatment of a negative offset or a limit below one: ignored, as the first line and no line,
-    or counted from the end of the file.
+    """The treatment of a negative offset or a limit below one: ignored, as the first line and no line, or counted
+    from the end of the file.
     """
     zero_is_first: bool = False  # with offset 0, lines are numbered from 1; otherwise from 0
     whole_numbers: bool = True  # the schema declares the range as integers

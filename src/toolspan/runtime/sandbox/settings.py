@@ -32,8 +32,7 @@ class Sandbox:
 
     By default, a command may read all files, write to the session's folders and a private `/tmp`, and not use the
     network. Paths may begin with `~/`; relative paths start at the project folder. Patterns such as `~/*/.env`
-    match the
-    files that exist when a command starts.
+    match the files that exist when a command starts.
     """
 
     strict: bool = False
