@@ -157,7 +157,7 @@ def test_interrupts_compactions_pauses_and_rewinds_are_marked(tmp_path: Path) ->
     assert "■ [Request interrupted by user]" in output
     assert "┄ 10m 00s later" in output
     assert "── Conversation compacted (auto" in output
-    assert "left behind by a rewind" in output
+    assert "abandoned by a rewind" in output
     assert "┊ ❯ wrong way" in output
     assert "┊ ❯ right way" not in output
 

@@ -25,7 +25,7 @@ _GROUPS = {
         "search": "Find calls and messages that contain words.",
         "restore": "Restore a file as it was before or after a call.",
         "doctor": "Check transcripts for damage; inspect the cache.",
-        "repair": "Make a sound copy of a damaged session that the client can resume.",
+        "repair": "Make a repaired copy of a damaged session that the client can resume.",
         "why": "Explain who allowed or denied a call, and why.",
         "policy": "Test permission rules on a command or a recorded session.",
     },
@@ -39,7 +39,7 @@ _GROUPS = {
     },
     "Run": {
         "demo": "Run, record and read a short sample session.",
-        "run": "Let a model work with the tools: one prompt, or a conversation.",
+        "run": "Run a model with the tools: one prompt, or a conversation.",
         "exec": "Run tool calls from a pipe: messages in, results out.",
         "mcp": "Serve the tools to an MCP client.",
         "replay": "Run the calls of a session again in a copy and compare.",
@@ -55,7 +55,7 @@ _LOCATIONS = {
     "ui": ("toolspan.web.server", "command"),
     "why": ("toolspan.cli.permissions", "why_command"),
     "policy": ("toolspan.cli.permissions", "policy_command"),
-    "cache": ("toolspan.cli.doctor", "cache_command"),  # an alias of `doctor --cache`, not listed
+    "cache": ("toolspan.cli.doctor", "cache_command"),  # an unlisted alias of `doctor --cache`
 }
 """Module and attribute of each command that is not at `toolspan.cli.NAME.command`."""
 
@@ -65,12 +65,12 @@ EXIT_OUTPUT_CLOSED = 141
 
 _EXIT_CODES = [
     ("0", "Success."),
-    ("1", "The answer is bad: doctor found damage, replay found a difference, the model did not finish (run -p), "
+    ("1", "The check failed: doctor found damage, replay found a difference, the model did not finish (run -p), "
           "a folder is not trusted (trust --check)."),
     ("2", "A name, file or option is wrong."),
     ("3", "The output cannot be written."),
     ("130", "Interrupted with Ctrl-C."),
-    ("141", "The reader of the output closed it."),
+    ("141", "The output was closed by its reader."),
 ]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ class LazyCommandGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; `--no-pager` may stand before or after the command."""
+        """Parse the arguments; `--no-pager` is accepted before and after the command."""
         from toolspan.cli.pager import note_arguments
 
         return super().parse_args(ctx, note_arguments(ctx, args))
@@ -109,7 +109,7 @@ class LazyCommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or fail with the nearest name."""
+        """Find the command, or fail with the most similar name as a suggestion."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -88,10 +88,10 @@ class RowFormat(NamedTuple):
     unfold: bool = False
     file: str = ""
     line: int | None = None
-    """The line of `file` that the user named."""
+    """The line of `file` that the user selected."""
 
     def is_target(self, place: SourceLocation) -> bool:
-        """Return whether a record is on the line that the user named."""
+        """Return whether a record is on the line that the user selected."""
         return place.line == self.line and place.file == self.file
 
     def includes_message(self, message: Message) -> bool:
@@ -121,7 +121,7 @@ def call_text(span: Span, row_format: RowFormat) -> Text:
 
 
 def event_note(event: Event) -> str:
-    """Describe an event of a call in words."""
+    """Return a description of a call's event."""
     match event:
         case Hook():
             hook_text = (event.text or "").strip('" ')
@@ -504,6 +504,6 @@ def result_diff(structured: object) -> str | None:
         return None
     hunks = structured.structured_patch
     if errors := problems(hunks):
-        return "The recorded patch is not sound: " + " ".join(errors[:3])
+        return "The recorded patch is invalid: " + " ".join(errors[:3])
     change: DiffKind = "create" if getattr(structured, "type", "") == "create" else "update"
     return unified(hunks, structured.file_path, change=change) or None

@@ -73,7 +73,7 @@ def command(
     if group is not None:
         rows = _filter_by_group(list(rows), group)
         if lists.is_default_limit():
-            limit = 0  # a group is listed as a whole
+            limit = 0  # a group is always listed completely
     if sort is not None:
         rows = sort.sort(rows, getattr)
     if as_json:

@@ -69,7 +69,9 @@ _JOB = FileJob(file_facts, ComparedFile)
 @click.option(
     "--at", callback=parse_time, metavar="TIME", help="Compare the time before and after this: 7d, monday, 2026-11-01."
 )
-@click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
+@click.option(
+    "--prices", type=click.Path(path_type=Path, dir_okay=False), help="Prices that override the built-in ones."
+)
 @click.option("--limit", default=_MAX_TOOLS, show_default=True, type=click.IntRange(min=0),
               help="Show at most this many tools and kinds of failures; 0 for all.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -82,7 +84,7 @@ def command(
 
     toolspan compare A B compares two of them; with FOLDERs, A and B are sessions in them. toolspan
     compare --since 14d --at 7d compares the time before --at with the time after it. For two
-    sessions that began alike, the output shows where they part.
+    sessions with the same beginning, the output shows where they diverge.
     """
     table = load_prices(prices)
     summarize = partial(
@@ -135,7 +137,7 @@ def _read_side(name: str, folders: Sequence[str], call_filter: CallFilter) -> li
 
 
 def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting | None:
-    """Return where two sessions part, if each side is one session."""
+    """Return the point where two sessions diverge, if each side is a single session."""
     main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
     if len(main_a) != 1 or len(main_b) != 1:
         return None
@@ -234,7 +236,7 @@ def _print_parting(parting: Parting) -> None:
     if parting.a is None and parting.b is None and parting.first_different_result is None:
         out.print(f"\nBoth take the same {parting.shared_steps:,} {steps}, with the same results.", style="bold")
         return
-    out.print(f"\nBoth begin with the same {parting.shared_steps:,} {steps} and part after:", style="bold")
+    out.print(f"\nBoth begin with the same {parting.shared_steps:,} {steps} and diverge after:", style="bold")
     rows: list[tuple[str, Step | None]] = [("both", parting.last_shared), ("A", parting.a), ("B", parting.b)]
     if parting.first_different_result is not None:
         rows.append(("differs", parting.first_different_result))

@@ -1,4 +1,4 @@
-"""Parse dates and ages as people write them: `7d`, `yesterday`, `monday`, `last week`, `2026-03`, `2026-03-31`."""
+"""Parse dates and ages: `7d`, `yesterday`, `monday`, `last week`, `2026-03`, `2026-03-31`."""
 
 from __future__ import annotations
 

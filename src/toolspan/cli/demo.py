@@ -47,7 +47,7 @@ def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
 
     The demo creates a small project with a bug in a scratch folder. The model reads it, runs its
     test and edits a file; one command fails, one is denied by a rule and one is blocked by a hook.
-    Then the demo reads back what was recorded.
+    Then the demo reads the recorded session.
     """
     become_subreaper()
     scratch = (folder or Path(tempfile.mkdtemp(prefix="toolspan-demo-"))).absolute()

@@ -1,6 +1,6 @@
-"""`toolspan doctor`: problems in transcripts and how the client reacts to them.
+"""`toolspan doctor`: problems in transcripts, and the client's reaction to them.
 
-`--cache` shows the cache, `--sandbox` what this machine can do for a sandbox.
+`--cache` shows the cache, `--sandbox` the sandboxes that this machine supports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLIENT_SUMMARIES = {
     "skips": "the client skips damaged lines",
     "loses": "the client loses part of the conversation when it resumes",
     "refuses": "the client cannot resume it",
-    "unknown": "how the client reacts is unknown",
+    "unknown": "the client's reaction is unknown",
 }
 
 
@@ -50,9 +50,9 @@ _CLIENT_SUMMARIES = {
 @names_argument
 @last_option
 @click.option("--roundtrip", is_flag=True, help="Also check that every line can be re-encoded to equal JSON.")
-@click.option("--cache", is_flag=True, help="Show the cache of results per file instead.")
+@click.option("--cache", is_flag=True, help="Show the cache instead of checking transcripts.")
 @click.option("--clear", is_flag=True, help="With --cache: delete the cached results.")
-@click.option("--sandbox", is_flag=True, help="Show what this machine can do for a sandbox instead.")
+@click.option("--sandbox", is_flag=True, help="Show which sandboxes this machine supports instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
 def command(
@@ -71,11 +71,11 @@ def command(
     Without a name, the newest session of the current folder is checked. Exits with code 1 if a
     transcript needs repair.
 
-    With --cache, shows where results are cached between commands. The cache only saves time;
-    TOOLSPAN_NO_CACHE=1 turns it off.
+    With --cache, shows where results are cached between commands. The cache only saves time; set
+    TOOLSPAN_NO_CACHE=1 to disable it.
 
-    With --sandbox, shows which sandboxes work for you on this machine, and what would help the
-    others. Exits with code 1 if none works.
+    With --sandbox, shows which sandboxes work on this machine, and how to fix the others. Exits
+    with code 1 if none works.
     """
     if sandbox:
         ctx.exit(_print_sandbox(is_alone=not (names or last or roundtrip or cache), as_json=as_json))
@@ -137,12 +137,12 @@ def _print_cache(*, clear: bool, as_json: bool) -> None:
 
 
 def _print_sandbox(*, is_alone: bool, as_json: bool) -> int:
-    """Print what the machine can do. Return the exit code."""
+    """Print the supported sandboxes. Return the exit code."""
     from toolspan.runtime.sandbox import Sandbox
     from toolspan.runtime.sandbox.probe import probe_sandbox
 
     if not is_alone:
-        raise click.UsageError("--sandbox goes with no other option than --json")
+        raise click.UsageError("--sandbox can be combined only with --json")
     report = probe_sandbox(Sandbox())
     exit_code = 1 if report.backend is None else 0
     if as_json:
@@ -160,7 +160,7 @@ def _print_sandbox(*, is_alone: bool, as_json: bool) -> int:
         machine.add_row(item.name, yes if item.ok else no, escape_markup(item.detail))
     out.print(machine)
     if report.backend is None:
-        out.print("[bold red]No sandbox works here.[/] Commands run with your full rights.")
+        out.print("[bold red]No sandbox works here.[/] Commands run with your full permissions.")
     else:
         weaker = ", which is weaker than bubblewrap" if report.backend == "Landlock" else ""
         out.print(f"--sandbox runs commands in {report.backend}{weaker}.")
@@ -174,7 +174,7 @@ def _print_sandbox(*, is_alone: bool, as_json: bool) -> int:
 
 
 class _CheckedFile(msgspec.Struct, frozen=True):
-    """The report about a file, which the cache keeps."""
+    """The cached report about a file."""
 
     dialect: str = ""
     report: DiagnosticReport | None = None

@@ -50,7 +50,7 @@ def command(
     names: tuple[str, ...], *, last: bool, limit: int, sort: lists.SortOrder | None, as_json: bool,
     call_filter: CallFilter,
 ) -> None:  # fmt: skip
-    """Group failed calls by cause: the program that failed and the line that tells why.
+    """Group failed calls by cause: the program that failed and its error message.
 
     Each group shows when it occurred, advice, how later calls recovered from it, and the command
     that lists all its calls. Searches that found nothing are not errors and are counted last.
@@ -66,7 +66,7 @@ def command(
         rows = select.filter_calls(selection, call_filter)
     endings = recovery_by_call([ending for file in files for ending in file.endings])
     groups = group_errors(rows, endings, names=names, zone=time_zone())
-    if sort is not None:  # groups of searches that found nothing stay at the end
+    if sort is not None:  # searches without matches stay at the end
         causes = [group for group in groups if group.kind != "nothing_found"]
         groups = sort.sort(causes, getattr) + groups[len(causes) :]
     if as_json:
@@ -132,7 +132,7 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
     who = group.program or group.tool
     first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
     when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
-    gap = _INDENT if width < _NARROW_WIDTH else " "  # a narrow screen has room for one part per line
+    gap = _INDENT if width < _NARROW_WIDTH else " "  # on a narrow screen, print one part per line
     what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
     yield f"{what}{' ' if gap == ' ' else ''}{gap}[dim]{format_count(group.sessions, 'session')}, {when}[/]"
     if text := group.text or example.message:

@@ -26,7 +26,7 @@ _READ_SIZE = 1 << 16
 
 
 @click.command("exec")
-@click.option("--model", help="The name of the model, which changes some tools.")
+@click.option("--model", help="The name of the model, on which some tools depend.")
 @host_options
 @click.option("--events", is_flag=True, help="Also print the events of each call.")
 @click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON lines.")
@@ -72,7 +72,7 @@ async def _run_exec(options: HostOptions, model: str | None, printer: EventPrint
 
 
 class EventPrinter(StandardOutput):
-    """A printer that writes a session's results and events as JSON lines."""
+    """Printer for a session's results and events as JSON lines."""
 
     def __init__(self, *, events: bool) -> None:
         super().__init__("toolspan exec")
@@ -105,7 +105,7 @@ class EventPrinter(StandardOutput):
             case Finished():
                 self.write_row(_result_row(event))
             case Duplicate():
-                message = f"call {event.call_id} was there before and is not run again"
+                message = f"call {event.call_id} is a duplicate and is not run again"
                 self.write_row({"type": "error", "tool_use_id": event.call_id, "message": message})
             case _:
                 self._fault_reporter.on_event(event)

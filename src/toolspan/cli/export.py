@@ -67,7 +67,7 @@ def command(
     if form == "html":
         target = resolve_names(names, last=last, session=None)
         if not isinstance(target, list):
-            raise click.UsageError("a page shows a session, not one call")
+            raise click.UsageError("--format html exports a session, not one call; name its session instead")
         page_files = target
         names, last = tuple(str(file.path) for file in page_files), False
     selection = select.read_selection(names, last=last)

@@ -68,7 +68,7 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 
 @click.command("files")
 @click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION|PATH]...")
-@click.option("--path", help="Show changes of this file, or below this folder.")
+@click.option("--path", help="Show changes to this file, or to files below this folder.")
 @select.last_option
 @click.option("--diff", "with_diff", is_flag=True, help="Do not shorten diffs.")
 @click.option("--content", is_flag=True, help="Print the content of the file; see --before and --after.")

@@ -1,4 +1,4 @@
-"""`toolspan hook`: record when Claude Code asks for permission, and answer in the page of `toolspan ui`."""
+"""`toolspan hook`: record when Claude Code asks for permission, and answer on the page of `toolspan ui`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ def command() -> None:
     """Make Claude Code record when it asks for permission and when you answer.
 
     Transcripts do not record how long a call waited for permission. With these hooks, `toolspan
-    time` shows each wait. They write times, names and ids next to the transcript, no contents, and
-    decide nothing, unless you install them with --approve: then you can answer in `toolspan ui`. All
-    commands except `record` and `approve`, which the hooks run, print JSON with --json.
+    time` shows each wait. They write times, names and ids next to the transcript, but no contents.
+    They do not decide anything unless you install them with --approve, which lets you answer in
+    `toolspan ui`. All commands except `record` and `approve`, which the hooks run, print JSON with
+    --json.
     """
 
 
@@ -57,7 +58,7 @@ _target_options = combine_options(
 @command.command("install")
 @_target_options
 @click.option("--client", help="The client version.  [default: that of `claude` on the PATH]")
-@click.option("--approve", is_flag=True, help="Also let you answer permission requests in the page of `toolspan ui`.")
+@click.option("--approve", is_flag=True, help="Also let you answer permission requests on the page of `toolspan ui`.")
 @click.pass_context
 def install(
     ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None, approve: bool
@@ -67,9 +68,9 @@ def install(
     Only hooks that the client version supports are added, because old clients reject settings
     with others.
 
-    With --approve, a permission request is also shown in the page of a running `toolspan ui`. The
-    client waits at most 60 seconds for an answer there, and not at all if no page is open; then it
-    asks as always. Install again without --approve to turn it off.
+    With --approve, permission requests also appear on the page of a running `toolspan ui`. The
+    client waits up to 60 seconds for an answer there before it shows its own dialog; if no page is
+    open, it shows the dialog immediately. To turn this off, install again without --approve.
     """
     if client is None:
         version = _installed_client_version()
@@ -111,7 +112,7 @@ def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool)
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(*, as_json: bool) -> None:
-    """Show which settings have the hooks, and how many sessions were recorded."""
+    """Show which settings contain the hooks, and how many sessions were recorded."""
     files = {"user": _settings_file(project=False), "project": _settings_file(project=True)}
     commands_by_scope = {name: installed_hooks(path) for name, path in files.items()}
     answers = {name: any("hook approve" in line for lines in commands.values() for line in lines)
@@ -143,7 +144,7 @@ def record_command() -> None:
 
 @command.command("approve")
 def approve_command() -> None:
-    """Ask for the permission on standard input in `toolspan ui`. The hooks run this; it never fails."""
+    """Show the permission request on standard input in `toolspan ui`. The hooks run this; it never fails."""
     answer_permission_request()
 
 
@@ -199,7 +200,7 @@ _SCOPES = {"session": "for this session", "local": "in this project", "user": "i
 
 
 def answer_permission_request() -> None:
-    """Ask about the hook input on standard input, and print the answer as the client expects it. Never raises."""
+    """Ask about the hook input on standard input, and print the answer in the client's format. Never raises."""
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return
@@ -251,7 +252,7 @@ def _ask(hook_input: Mapping[str, object]) -> dict[str, object] | None:
 
 
 def _describe_offer(updates: Sequence[Suggestion]) -> AlwaysOffer | None:
-    """Return what the client itself would offer as "always"."""
+    """Return the permissions that the client itself would offer as "always"."""
     if not updates:
         return None
     from toolspan.cli.prompt.approver import GrantOffer
@@ -263,7 +264,7 @@ def _describe_offer(updates: Sequence[Suggestion]) -> AlwaysOffer | None:
 
 
 def _describe(tool_input: Mapping[str, object]) -> tuple[str, bool]:
-    """Return what the person must see: the command, the edit as a diff, or the fields of the input."""
+    """Return the text to show to the user: the command, the edit as a diff, or the fields of the input."""
     if isinstance(command := tool_input.get("command"), str):
         return command, False
     old, new = tool_input.get("old_string"), tool_input.get("new_string")

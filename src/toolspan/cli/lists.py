@@ -1,4 +1,4 @@
-"""Options and helpers of the commands that print lists: limit, order, folding, and hints that lead to details."""
+"""Options and helpers for commands that print lists: limit, order, folding, and hints about more detailed commands."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], C
             raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
         return SortOrder(column, text.startswith("-"))
 
-    help_text = f"Sort by a column, the largest first with -COLUMN: {', '.join(columns)}."
+    help_text = f"Sort by a column, or by -COLUMN in descending order: {', '.join(columns)}."
     return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)
 
 
 def limit_rows(rows: Sequence[R], limit: int, sort: SortOrder | None) -> Sequence[R]:
-    """Return the first rows of a sorted list, or the last of a list in order of time; all if the limit is 0."""
+    """Return the first rows of a sorted list, or the last rows of a chronological one; all rows if the limit is 0."""
     return rows[: limit or None] if sort else rows[-limit:]
 
 
@@ -78,20 +78,20 @@ def limit_note(visible_count: int, total: int, end: str = "last") -> str:
     return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
 
 
-unfold_option = click.option("--unfold", is_flag=True, help="Show every row of a run of equal rows.")
+unfold_option = click.option("--unfold", is_flag=True, help="Do not fold runs of equal rows.")
 
 
 def is_default_limit() -> bool:
-    """Return whether the user gave no `--limit`."""
+    """Return whether `--limit` was omitted."""
     return click.get_current_context().get_parameter_source("limit") is ParameterSource.DEFAULT
 
 
 def visible_rows(
     rows: Sequence[R], limit: int, sort: SortOrder | None, key: Callable[[R], Hashable], *, unfold: bool
 ) -> list[tuple[R, int]]:
-    """Return the rows to print, each with the number of equal rows for which it stands.
+    """Return the rows to print, each with the number of equal rows that it represents.
 
-    A limit that the user gave counts all rows, the default limit those that remain after folding.
+    An explicit limit counts all rows; the default limit counts the rows that remain after folding.
     """
     if not is_default_limit():
         return _fold_runs(limit_rows(rows, limit, sort), key, unfold=unfold)
@@ -110,14 +110,14 @@ def _fold_runs(rows: Iterable[R], key: Callable[[R], Hashable], *, unfold: bool)
 
 
 def fold_note(count: int) -> str:
-    """Return the text below a row that stands for a run of equal rows."""
+    """Return the text below a row that represents a run of equal rows."""
     return f"{count:,} × the same, --unfold"
 
 
 def deeper_hints(names: Sequence[str], *hints: tuple[str, str]) -> list[str]:
-    """Return the last lines of a list: commands that go deeper, each with what it does.
+    """Return the last lines of a list: commands that show more detail, each with its purpose.
 
-    In a command, PATHS stands for the files and folders that the user named.
+    In a command, PATHS is replaced with the files and folders that the user named.
     """
     import shlex
 
@@ -128,7 +128,7 @@ def deeper_hints(names: Sequence[str], *hints: tuple[str, str]) -> list[str]:
 
 
 def print_hints(names: Sequence[str], *hints: tuple[str, str], wrap: bool = True) -> None:
-    """Print the last lines of a list. Lines that are not wrapped can be copied."""
+    """Print the last lines of a list, without wrapping, so that commands can be copied."""
     out = make_console()
     for hint in deeper_hints(names, *hints):
         out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=not wrap)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _PROGRESS_THRESHOLD = 40 << 20
-"""Smaller amounts are read too quickly for a progress bar to be useful."""
+"""The number of bytes below which a progress bar is not useful."""
 
 _MIN_CUT_WIDTH = 8
 _UTC_KEY = "toolspan.utc"
@@ -45,7 +45,7 @@ TIME_COLUMN_WIDTH = 10
 MIN_BODY_WIDTH = 24
 """Minimum width of the main text. If it would be narrower, the right column is dropped."""
 _COLOUR_SYSTEMS = {"standard": "STANDARD", "256": "EIGHT_BIT", "truecolor": "TRUECOLOR"}
-"""Names of rich's colour systems. perf: rich is imported only when something is printed for people."""
+"""Names of rich's colour systems. perf: rich is imported only for human-readable output."""
 _SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
@@ -94,7 +94,7 @@ def print_json(*rows: Struct | dict[str, object]) -> None:
 
 
 def program_name() -> str:
-    """Return the command that starts toolspan here: its name if it is on the PATH, else the path it was started by."""
+    """Return the command that starts toolspan: its name if it is on the PATH, or else its path."""
     started = Path(sys.argv[0])
     from shutil import which
 
@@ -255,7 +255,7 @@ def format_duration(ms: float | None) -> str:
 
 
 def time_zone() -> tzinfo | None:
-    """Return the zone in which people read times: None for the local zone, or UTC with `--utc`."""
+    """Return the time zone for output: None for the local zone, or UTC with `--utc`."""
     ctx = click.get_current_context(silent=True)
     return UTC if ctx is not None and ctx.meta.get(_UTC_KEY) else None
 
@@ -270,7 +270,7 @@ utc_option = click.option(
 
 
 def print_zone_note(ctx: click.Context) -> None:
-    """Print the zone of the times that the command printed, if it printed any."""
+    """Print the time zone if the command printed any times."""
     if ctx.meta.get(_TIMES_KEY):
         make_console().print(f"[dim]Times in {datetime.now().astimezone(time_zone()).tzname()}.[/]")
 
@@ -417,7 +417,7 @@ def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Reda
 
 
 def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:
-    """Say on standard error what was replaced. The report goes to standard output if that is free."""
+    """Report the replacements on standard error, or on standard output if that is unused."""
     from toolspan.export.redact import SecretRedactor, format_counts
 
     if not isinstance(redactor, SecretRedactor):
@@ -450,7 +450,7 @@ def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
 
 
 def write_page(pieces: Iterable[bytes], output: Path | None, *, open_page: bool) -> None:
-    """Write an HTML page, and open it in the browser if asked. Without a file, it is opened from a temporary one."""
+    """Write an HTML page, and optionally open it in the browser. Without a file, a temporary one is opened."""
     if output is None and open_page:
         import tempfile
 

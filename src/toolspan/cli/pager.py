@@ -1,4 +1,4 @@
-"""Send long output of the reading commands through a pager, as git does."""
+"""Page long output of the reading commands, as git does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH_KEY = "toolspan.pager_width"
 
 
 def note_arguments(ctx: click.Context, args: Sequence[str]) -> list[str]:
-    """Decide by the arguments whether to page, and return them without `--no-pager`, which may stand anywhere."""
+    """Decide whether to page, and return the arguments without `--no-pager`, which is accepted anywhere."""
     end = args.index("--") if "--" in args else len(args)
     options, rest = args[:end], args[end:]
     name = next((arg for arg in options if not arg.startswith("-")), None)
@@ -30,9 +30,9 @@ def note_arguments(ctx: click.Context, args: Sequence[str]) -> list[str]:
 
 @contextmanager
 def page_output(ctx: click.Context) -> Iterator[None]:
-    """Connect standard output to a pager while a command runs, if a person reads it.
+    """Connect standard output to a pager while a command runs, if it is a terminal.
 
-    The pager is `$TOOLSPAN_PAGER`, `$PAGER` or `less`; `cat` or an empty value switches it off.
+    The pager is `$TOOLSPAN_PAGER`, `$PAGER` or `less`; `cat` or an empty value disables paging.
     """
     is_watched = ctx.meta.get(_PAGED_KEY) and sys.stdout.isatty() and sys.stdin.isatty()
     command = _pager_command() if is_watched else None

@@ -100,7 +100,7 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     about: str | None
     state: State
     allowed: bool | None
-    """Whether the call was allowed; None if no decision was recorded and the state does not imply one."""
+    """True if the call was allowed; None if no decision was recorded and the state does not imply one."""
     decision: str | None = None
     source: str | None = None
     reason: str | None = None
@@ -108,13 +108,13 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     code: str | None = None
     scope: str | None = None
     asked_ms: int | None = None
-    """How long the permission prompt was open, if the hooks from `toolspan hook install` recorded it."""
+    """The milliseconds that the permission prompt was open, if toolspan's hooks recorded them."""
     hooks: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     said: str | None = None
     """The result that the model received for a call that did not run."""
     sandbox: str | None = None
-    """The note about what the sandbox refused to the command."""
+    """The note about sandbox violations."""
     file: str
     line: int | None
 
@@ -126,8 +126,8 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
 def why_command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
     """Explain who allowed or denied a call, and why.
 
-    CALL is the beginning of a call's id; it is looked for in the files, folders and sessions you
-    name with it, or in all of your transcripts. Clients before 2.1.325 recorded no decisions; for
+    CALL is the beginning of a call's id. The files, folders and sessions you name with it are
+    searched, or else all of your transcripts. Clients before 2.1.325 recorded no decisions; for
     those, the explanation comes from the result of the call.
     """
     spans: dict[str, Span] = {}
@@ -195,7 +195,7 @@ def _print_explanation(explanation: PermissionExplanation) -> None:
 
 
 def explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]]:
-    """Return the explanation in words, as pairs of a label and a text."""
+    """Return the explanation as pairs of a label and a text."""
     rows: list[tuple[str, str | None]] = [
         ("by", _SOURCE_LABELS.get(explanation.source or "", explanation.source)),
         ("because", _REASON_LABELS.get(explanation.reason or "", explanation.reason)),
@@ -231,7 +231,7 @@ class PolicyDecision(Struct, frozen=True, kw_only=True):
     programs: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    """The role of each word that is understood, one text per command."""
+    """The role of each recognized word, one text per command."""
     suggestions: tuple[dict[str, object], ...] = ()
 
 
@@ -354,7 +354,7 @@ def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd
 
 
 def _explain_doubts(line: str) -> tuple[str, ...]:
-    """Return the first thing in a line that is not understood, and what the parser could not resolve."""
+    """Return the first unsupported construct and the first unknown word in a line, and its other uncertainties."""
     parsed = find_programs(line)
     words = [f"{unknown} in {text}" for text, _, unknown in explain_words(parsed) if unknown is not None]
     return (*parsed.unclear[:1], *words[:1], *expand_command_line(line).uncertainties)
@@ -389,7 +389,7 @@ def evaluate_call(request: PermissionRequest, permissions: Permissions) -> Polic
 
 
 def _decide_call(request: PermissionRequest, permissions: Permissions) -> Decision:
-    """Evaluate the policies without an event loop, because none of them waits for anything."""
+    """Evaluate the policies without an event loop, because none of them blocks."""
     for policies in (permissions.policies, [permissions.fallback]):
         try:
             decide(policies, request).send(None)

@@ -29,8 +29,8 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
 
     Without a name, the newest session of the current folder is repaired. The copy gets a new id in
     the same project folder. Records are recovered from damaged lines, each call gets exactly one
-    result, and each record gets an existing parent. A call without a result gets one that says so;
-    nothing is run again.
+    result, and each record gets an existing parent. A call without a result gets a placeholder
+    result; nothing is run again.
     """
     if name is None:
         path = newest_session_here().path

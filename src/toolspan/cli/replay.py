@@ -57,7 +57,7 @@ _replay_options = combine_options(
     click.option("--commit", metavar="REV", help="Copy the files of this commit; `none` for the current files."
                  "  [default: the commit in the transcript, if git has it]"),
     click.option("--bash", is_flag=True, help="Also run shell commands, inside a sandbox where one is available."),
-    click.option("--no-sandbox", is_flag=True, help="With --bash: run commands with your rights."),
+    click.option("--no-sandbox", is_flag=True, help="With --bash: run commands with your own permissions."),
     click.option("--profile", "version", type=click.Choice(VERSIONS),
                  help="The client version to imitate.  [default: the recorded version]"),
     click.option("--most-mb", type=click.IntRange(min=1), default=MAX_BYTES >> 20, show_default=True,
@@ -76,9 +76,9 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
     """Run the calls of a session again in a copy of its project, and show what differs.
 
     File tools, searches and todo lists run as in the recorded client version. Files are first
-    restored to what they were, as far as the transcript records it. Only the copy is written to,
-    and it is removed at the end. Calls that need the network, a server, a model or a person are
-    skipped, and so are commands unless you add --bash.
+    restored to their state at that time, as far as it is recorded. Only the copy is written to, and
+    it is removed at the end. Calls that need the network, a server, a model or a user are skipped,
+    and so are commands unless you add --bash.
 
     Exit codes: 0 no differences; 1 differences; 2 the session could not be replayed.
     """
@@ -144,7 +144,7 @@ def _open_sandbox(scratch: ScratchProject) -> ActiveSandbox:
     sandbox = ActiveSandbox(Sandbox(strict=True, allow_write=[scratch.root], ask_for_domains=False, required=False))
     sandbox.open()
     if sandbox.warning is not None:
-        warn(f"commands run with your rights and WITHOUT a sandbox: {sandbox.warning}")
+        warn(f"commands run with your own permissions and WITHOUT a sandbox: {sandbox.warning}")
     return sandbox
 
 

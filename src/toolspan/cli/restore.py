@@ -32,7 +32,7 @@ BACKUP_SUFFIX = ".before-restore"
 
 
 class CannotRestore(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """The content is too uncertain, or the target is unsuitable."""
+    """Raised if the content is too uncertain or the target is unsuitable."""
 
 
 class RestorePlan(Struct, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ def command(
     target = resolve_path(output, here, str(Path.home())) if output else Path(path)
     is_named_exactly = path in (file, absolute_path(file, str(here))) or is_within(path, str(here))
     if flags["yes"] and not output and not is_named_exactly:
-        # A transcript may come from anywhere and contain any path that ends with what the user typed.
+        # A transcript from an untrusted source may contain any path that ends with the user's input.
         raise CannotRestore(
             f"{printable_path(path)}: outside the current folder; name it by its full path, or leave out --yes"
         )

@@ -1,4 +1,4 @@
-"""`toolspan run`: let a model work with the tools, on one prompt or in a conversation. See also `run_live.py`."""
+"""`toolspan run`: run a model with the tools, on one prompt or in a conversation. See also `run_live.py`."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ _run_options = combine_options(
     click.option("--session-id", metavar="UUID", help="The id of the new session."),
     click.option("--max-turns", type=click.IntRange(min=1), help="The maximum number of replies per prompt."),
     click.option("--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
-                 help="The maximum length of one reply."),
+                 help="The maximum number of tokens in one reply."),
     click.option("--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
-                 help="The context size of the model; near it, the conversation is replaced by a summary."),
+                 help="The model's context size; the conversation is compacted before it is full."),
     click.option("--system-prompt", metavar="TEXT", help="Replace the built-in system prompt."),
     click.option("--append-system-prompt", metavar="TEXT", default="", help="Append to the system prompt."),
 )  # fmt: skip
@@ -87,10 +87,10 @@ _run_options = combine_options(
 @host_options
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> None:
-    """Let a model work with the tools: on one prompt (-p), or in a conversation.
+    """Run a model with the tools: on one prompt (-p), or in a conversation.
 
-    Permissions, hooks and recording work as in `toolspan exec`. With -p you are not asked: a call
-    that needs permission is denied, unless you add --approve or --permission-prompt-tool.
+    Permissions, hooks and recording work as in `toolspan exec`. With -p, there are no prompts:
+    calls that need permission are denied, unless you add --approve or --permission-prompt-tool.
 
     In a conversation, Ctrl-C interrupts the turn; a second Ctrl-C, /exit or Ctrl-D quits.
 

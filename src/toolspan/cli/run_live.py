@@ -347,7 +347,7 @@ class TerminalDisplay:
 
 
 SessionDisplay = TextOutput | TerminalDisplay
-"""Receives a session's events. Its methods must not raise."""
+"""A receiver of a session's events. Its methods must not raise."""
 
 
 async def run_conversation(

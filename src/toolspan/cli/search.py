@@ -1,4 +1,4 @@
-"""`toolspan search`: find the calls and messages that contain the given words."""
+"""`toolspan search`: find calls and messages that contain all search words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
 _SHORT_ADDRESS = 13
-"""Ids of sessions that began within a minute may have the same first eight digits."""
+"""The length of a session id prefix; sessions that began within a minute may share the first eight digits."""
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
     "result": ("result", "toolUseResult"),
@@ -49,7 +49,7 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 )
 @click.option(
     "-i/-s", "--ignore-case/--case-sensitive", default=None,
-    help="Ignore upper and lower case, or do not. By default, words in lower case match both.",
+    help="Ignore case, or match it exactly. By default, case is ignored for lower-case words.",
 )  # fmt: skip
 @click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
 @lists.limit_option(20, "matches")
@@ -59,7 +59,7 @@ def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool | None, regex: bool, limit: int,
     as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
-    """Find the calls and messages that contain all the words, the newest first.
+    """Find calls and messages that contain all the words, newest first.
 
     Words match literally, however the client escaped them in the file. Folders and transcripts
     may follow the words: an argument after the first word that exists, and contains a / or ends in
@@ -117,7 +117,7 @@ def _is_location(argument: str) -> bool:
 
 
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
-    """If nothing matches, explain that an argument that looks like a path was used as a search word."""
+    """If nothing matches, note that an argument that looks like a path was used as a search word."""
     for term in terms[1:]:
         if os.path.isdir(term):  # noqa: PTH112 - a word need not be a valid path
             name = replace_unprintable(term)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 1 << 16
 _MAX_EXAMPLES = 3
 MIN_CACHED_BYTES = 4 << 20
-"""Reading fewer bytes than this is faster than opening the cache."""
+"""The number of bytes below which reading is faster than opening the cache."""
 _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
 """The characters allowed in session ids. A name with other characters is not searched for in files."""
 
@@ -77,12 +77,12 @@ def tables_option(command: Callable[..., R]) -> Callable[..., R]:
             from toolspan.tables import Dataset
 
             if names or values.get("last") or values.get("live"):
-                raise click.UsageError("--tables answers from all its transcripts; use filters instead of names")
+                raise click.UsageError("--tables covers all transcripts in the tables; use filters instead of names")
             dataset = click.get_current_context().meta[_TABLES_KEY] = Dataset(tables)
             names = tuple(dataset.manifest.sources)
         return command(*args, names=names, **values)
 
-    help_text = "Answer from tables that `toolspan tables` wrote."
+    help_text = "Read tables written by `toolspan tables` instead of transcripts."
     return click.option("--tables", type=click.Path(path_type=Path), metavar="OUT", help=help_text)(with_tables)
 
 
@@ -145,7 +145,7 @@ def require_known_format(path: Path) -> None:
 def path_exists(path: Path) -> bool:
     """Return whether a path exists, or False if no file system accepts the name.
 
-    A URL counts as existing: it is not the name of a session, and reading it tells what is wrong with it.
+    A URL counts as existing: it cannot be a session id, and reading it reports any problem.
     """
     try:
         return is_remote(path) or path.exists()
@@ -162,7 +162,7 @@ def is_folder(name: str) -> bool:
 
 
 def current_folder() -> Path:
-    """Return the current folder."""
+    """Return the current folder. Raise NotFound if it no longer exists."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -246,12 +246,12 @@ def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
 
 
 def newest_session_here() -> TranscriptFile:
-    """Return the current folder's most recently written session, from any client."""
+    """Return the most recently written session in the current folder, from any client."""
     here = realpath(current_folder())
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=recency, reverse=True):
         if has_working_folder(file, here):
-            owner = owning_session(file)  # of a subagent, the session that started it
+            owner = owning_session(file)  # for a subagent, the session that started it
             return next((session for session in sessions if session.name.session_id == owner), file)
     raise NotFound("this folder has no session; name a file, a folder or a session")
 
@@ -348,7 +348,7 @@ def _check_results(results: list[T]) -> list[T]:
 
 
 def warn_about_skipped(count: int) -> None:
-    """Warn that files of other programs were skipped."""
+    """Warn that files from other programs were skipped."""
     if count:
         verb = "is not a transcript" if count == 1 else "are not transcripts"
         warn(f"{format_count(count, 'file')} skipped: {'it' if count == 1 else 'they'} {verb} of {format_titles()}")
@@ -428,7 +428,7 @@ def explain_nothing(call_filter: CallFilter, paths: Sequence[str | Path]) -> Non
 def explain_empty_result(
     call_filter: CallFilter, rows: Sequence[CallRow], files: Sequence[tuple[str, SessionInfo]]
 ) -> None:
-    """Raise if a filter names something that does not occur, or warn if the period contains no calls."""
+    """Raise if a filter value does not occur, or warn if the period contains no calls."""
     if call_filter.tool and not any(call_filter.accepts_tool(row.tool) for row in rows):
         _raise_unknown("tool", call_filter.tool, {row.tool for row in rows if row.tool})
     check_project(call_filter.project, files)
@@ -447,7 +447,7 @@ def check_project(name: str | None, files: Sequence[tuple[str, SessionInfo]]) ->
 
 
 def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn:
-    """Raise `NotFound` with the nearest known names and their number."""
+    """Raise `NotFound` with the most similar known names and their number."""
     from difflib import get_close_matches
 
     by_end: dict[str, list[str]] = {}  # several names may differ only in case, such as Bash and bash

@@ -74,7 +74,7 @@ def command(
     unfold: bool,
     as_json: bool,
 ) -> None:
-    """List sessions, the newest last.
+    """List sessions, newest last.
 
     Subagents belong to the session that started them. --live shows which sessions are running,
     waiting for you, idle, or dead with open calls, and the evidence for it.
@@ -125,7 +125,7 @@ def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> 
 
 
 def _count_wrong(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
-    """Return the number of calls that did not succeed, without searches that found nothing."""
+    """Return the number of failed calls, excluding searches without matches."""
     rows = call_table.calls_by_session[session.id]
     return sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows)
 

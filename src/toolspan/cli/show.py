@@ -91,12 +91,12 @@ def command(
     """Show a session as a timeline, or one call in detail.
 
     Name a session by its file or by the beginning of its id; its subagents are shown below the
-    calls that started them. Name a call by the beginning of its id; it is looked for in the files
-    and folders you name with it, or in all of your transcripts. SESSION:LINE or FILE:LINE, as search
+    calls that started them. Name a call by the beginning of its id; the files and folders you name
+    with it are searched, or else all of your transcripts. SESSION:LINE or FILE:LINE, as search
     prints it, begins at that line of the session's file and shows its text in full.
 
     Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were requested together and ran one
-    after another; ┊ marks what a rewind left behind.
+    after another; ┊ marks calls abandoned by a rewind.
     """
     if as_json and as_html:
         raise click.UsageError("use either --json or --html")

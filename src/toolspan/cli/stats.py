@@ -65,8 +65,7 @@ def command(
 ) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
-    Tokens belong to messages, not to calls, so they are left out if a filter selects calls by
-    tool, state or error.
+    Tokens belong to messages, not to calls, so they are omitted if a filter selects calls by tool, state or error.
     """
     selection = select.read_selection(names, last=last)
     rows = select.filter_calls(selection, call_filter)

@@ -11,13 +11,13 @@ from toolspan.tables.engines import EngineName
 @click.command("tables")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("-o", "--output", "out", required=True, metavar="OUT",
-              help="The folder of the tables.")  # fmt: skip
+              help="The folder for the tables.")  # fmt: skip
 @click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
-              help="Processes of this machine, or tasks of a Ray cluster.")  # fmt: skip
+              help="Run on this machine, or on a Ray cluster.")  # fmt: skip
 @click.option("--address", help="The Ray cluster, such as auto or HOST:6379; by default one on this machine.")
-@click.option("--jobs", type=click.IntRange(min=1), help="How many tasks run at once.  [default: one per core]")
+@click.option("--jobs", type=click.IntRange(min=1), help="The number of concurrent tasks.  [default: one per core]")
 @click.option("--content", is_flag=True, help="Add the inputs and results of calls.")
-@click.option("--redact", is_flag=True, help="Replace secrets and personal data by placeholders.")
+@click.option("--redact", is_flag=True, help="Replace secrets and personal data with placeholders.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     sources: tuple[str, ...], *, out: str, engine: EngineName, address: str | None, jobs: int | None,
@@ -25,10 +25,10 @@ def command(
 ) -> None:  # fmt: skip
     """Write transcripts as Parquet tables: calls, sessions, requests, file changes, findings.
 
-    The tables are partitioned by client and day. A second run reads only files that are new or
-    changed, and writes only the partitions that they touch. docs/tables.md lists the columns.
+    The tables are partitioned by client and day. Later runs read only new and changed files, and
+    write only affected partitions. docs/tables.md lists the columns.
 
-    `toolspan errors --tables OUT` answers from the tables; so do stats, usage, time and sessions.
+    `toolspan errors --tables OUT` reads the tables instead of transcripts, as do stats, usage, time and sessions.
     """
     from toolspan.tables import write_tables
 

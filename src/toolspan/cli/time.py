@@ -63,9 +63,9 @@ _BAR_WIDTH = 30
 _NARROW_WIDTH = 100
 _DURATION_WIDTH = 7
 _SPLIT_WIDTH = 34
-"""Width of the columns beside the parts of the time."""
+"""The width of the columns beside the time bar."""
 _SLOW_CALL_MS = 10_000
-"""A read or an edit that took longer than this has probably waited for permission."""
+"""The duration above which a read or an edit has probably waited for permission."""
 
 
 @click.command("time")

@@ -109,7 +109,7 @@ def _rows_from_line(rows: Sequence[TimelineRow | None], file: str, line: int) ->
 
 
 def _fold_rows(rows: Sequence[TimelineRow | None]) -> list[TimelineRow | None]:
-    """Return the rows in which a run of equal messages or calls is one of them and the length of the run."""
+    """Return the rows with each run of equal messages or calls folded into its first row and a count."""
     blocks: list[list[TimelineRow | None]] = []
     for row in rows:
         if row is None or row.places is not None or not blocks or blocks[-1][0] is None:
@@ -143,7 +143,7 @@ def _lay_out(row: TimelineRow, time: str, width: int) -> Text:
 
 
 def _agent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
-    """Yield one agent's rows. None stands for an empty line."""
+    """Yield one agent's rows. None represents an empty line."""
     was_abandoned = False
     ended: datetime | None = None
     for turn in timeline.turns:
@@ -155,7 +155,7 @@ def _agent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> 
                 yield TimelineRow(None, prefix, Text(f"┄ {gap} later", style="dim"), places=())
             is_abandoned = not isinstance(item, AgentTimeline) and item.branch == "abandoned"
             if is_abandoned and not was_abandoned:
-                yield TimelineRow(None, prefix, Text("┊ left behind by a rewind:", style="yellow"), places=())
+                yield TimelineRow(None, prefix, Text("┊ abandoned by a rewind:", style="yellow"), places=())
             was_abandoned = is_abandoned
             for row in _item_rows(item, turn, prefix + "┊ " * is_abandoned, row_format):
                 if is_abandoned and row:

@@ -29,14 +29,14 @@ class ToolRow(Struct, frozen=True, kw_only=True):
 
 @click.command("tools")
 @click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT, help="The client version to imitate.")
-@click.option("--model", help="The name of the model, which changes some tools.")
+@click.option("--model", help="The name of the model, on which some tools depend.")
 @click.option("--person", is_flag=True, help="Include the tools that ask the user.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per tool.")
 def command(name: str, model: str | None, *, person: bool, as_json: bool) -> None:
     """List the tools of a session and how their calls run.
 
     parallel: whether calls of the tool may run at the same time. read only: they change nothing.
-    deferred: the model gets the tool only after searching for it. asks: the user is asked before
+    deferred: the model must search for the tool before it can call it. asks: the user is asked before
     each call.
     """
     client = profile(name, model=model)

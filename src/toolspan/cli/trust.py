@@ -22,11 +22,11 @@ _EXIT_NOT_TRUSTED = 1
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; needs --yes to accept.")
 @click.pass_context
 def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
-    """Show what the settings of a project FOLDER would run, and accept it.
+    """Show what the settings in a project FOLDER would run, and accept it.
 
-    Hooks, variables, allow rules and MCP servers of a folder are ignored until you accept them
-    here. After a change you must accept them again; the scripts they name are not checked. Rules
-    that deny or ask always apply.
+    Hooks, variables, allow rules and MCP servers in a project are ignored until you accept them
+    here. Accept them again after any change; changes to the scripts they run are not detected.
+    Rules that deny or ask always apply.
     """
     store = TrustStore(default_trust_path())
     if flags["listed"]:

@@ -79,9 +79,11 @@ _SORT_ALIASES = {
 @names_argument
 @last_option
 @tables_option
-@click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What a row stands for.")
+@click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="The grouping of the rows.")
 @click.option("--context", is_flag=True, help="Show which results fill the context, by tool and by call.")
-@click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
+@click.option(
+    "--prices", type=click.Path(path_type=Path, dir_okay=False), help="Prices that override the built-in ones."
+)
 @sort_option(*_SORT_COLUMNS, **_SORT_ALIASES)
 @click.option("--limit", type=click.IntRange(min=0),
               help=f"Show at most this many rows; 0 for all.  [default: 0; {_CONTEXT_ROWS} of --context]")  # fmt: skip
@@ -93,7 +95,7 @@ def command(
 ) -> None:  # fmt: skip
     """Show tokens and cost: per day, or --by another grouping.
 
-    Each model request counts once, also if forks and resumes copied it. Input excludes cached
+    Each model request counts once, even if forks and resumes copied it. Input excludes cached
     tokens for every client. Costs are list prices; a model without a price shows "no price".
 
     --context shows how many bytes the results of calls put into the conversation, and how many
@@ -197,14 +199,14 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
 
 
 def format_cost(row: UsageRow) -> str:
-    """Return the cost for people, with a star if it excludes requests without a price."""
+    """Format a cost, with a star if it excludes requests without a price."""
     if row.cost_usd is None:
         return "no price" if row.unpriced_requests else "$0.00"
     return f"${row.cost_usd:,.2f}" + ("*" if row.unpriced_requests else "")
 
 
 def _remaining_width(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of columns that a table of these cells leaves for one more column."""
+    """Return the width available for one more column beside these cells."""
     widths = (max(len(head), *map(len, column)) for head, *column in zip(heads, *rows, strict=True))
     return width - sum(column + _COLUMN_GAP for column in widths)
 

@@ -46,7 +46,7 @@ from toolspan.types.span import Notification, Span, parse_timestamp
 from toolspan.types.state import OPEN_STATES, STATE_SYMBOLS
 
 _RECENT_SECONDS = 3600.0
-"""In a folder, files older than this are read only when they change."""
+"""The age in seconds above which files in a folder are read only when they change."""
 
 
 @click.command("watch")
@@ -56,7 +56,7 @@ _RECENT_SECONDS = 3600.0
 @click.option("--since-start", is_flag=True, help="Begin with all calls that are already recorded.")
 @click.option(
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="Exit after this long without updates.",
+    help="Exit after this time without updates.",
 )  # fmt: skip
 @filter_options
 def command(
@@ -71,8 +71,8 @@ def command(
     """Follow sessions as they grow: one line for each change of a call.
 
     Without a name, all of your sessions are followed, including new ones and subagents. A file or
-    session is followed with its subagents, a folder with all sessions in it. Starts with the open
-    calls; waits for a file that does not exist yet. Press Ctrl-C to stop.
+    session is followed with its subagents, a folder with all sessions in it. Open calls are printed
+    first. A file that does not exist yet is awaited. Press Ctrl-C to stop.
     """
     try:
         follower = _make_follower(name, last=last, since_start=since_start)

@@ -97,12 +97,12 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transcript_target(self) -> str | None:
-        """Where to record the session; None if it is not recorded."""
+        """The transcript in which to record the session; None if it is not recorded."""
         return None if self.transcript == "none" else self.transcript
 
     @property
     def asks_at_terminal(self) -> bool:
-        """Whether permission requests are answered at the terminal."""
+        """True if permission requests are answered at the terminal."""
         return self.ask or self.approve == "terminal"
 
     @property
@@ -131,8 +131,8 @@ host_options = combine_options(
     click.option("--disallowed-tools", default="", help="Rules that deny."),
     click.option("--tools", help="Only these tools, separated by commas."),
     click.option("--permission-prompt-tool", help="An MCP tool that answers permission requests."),
-    click.option("--approve", type=click.Choice(["terminal", "web"]), help="Ask you for permission: at the terminal,"
-                 " or in the page of a running `toolspan ui` (without one: at the terminal, if there is one)."),
+    click.option("--approve", type=click.Choice(["terminal", "web"]), help="Ask you for permission at the terminal,"
+                 " or on the page of a running `toolspan ui` (if none is running, at the terminal)."),
     click.option("--ask", is_flag=True, help="The same as --approve terminal."),
     click.option("--mcp-config", type=_PATH_TYPE, help="A file with MCP servers to connect to."),
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
@@ -151,7 +151,7 @@ host_options = combine_options(
 
 
 class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A new or resumed session: its id, history and where it is recorded."""
+    """A new or resumed session: its id, history and transcript."""
 
     session_id: str | None = None
     transcript: Path | str | None = "home"
@@ -338,7 +338,7 @@ def _announce_question(tool: str, url: str) -> None:
 
 
 class FaultReporter:
-    """A reporter for faults outside of call results, such as failed hooks and transcripts that cannot be written."""
+    """Reporter for faults outside of call results, such as failed hooks and transcripts that cannot be written."""
 
     def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] | None = None) -> None:
         self._name = name

@@ -56,7 +56,7 @@ _TOOL_KINDS: tuple[ToolKind, ...] = (
 _RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
 """Names that are allowed in rules although they are not tools."""
 FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
-"""Returns the hooks in an agent's or skill's frontmatter. Raises `ToolspanError` if they are invalid."""
+"""A function that returns the hooks in a file's frontmatter. Raises `ToolspanError` if they are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class HookOptions:
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """The merged settings. If the project is not trusted, its settings that could run code are left out."""
+    """The merged settings. Settings of an untrusted project that could run code are omitted."""
 
     merged_settings: MergedSettings
     settings_paths: SettingsPaths

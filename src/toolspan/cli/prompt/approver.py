@@ -40,7 +40,7 @@ PolicyResult = Decision | Awaitable[Decision | None] | None
 
 _MAX_OFFER_CHARACTERS = 300
 _MAX_OFFER_LINES = 5
-"""Offers longer than this are not made, because users would accept them without reading."""
+"""The maximum length of an offer; users would accept a longer one without reading it."""
 _INDENT = "  "
 _QUOTE_PREFIX = "  | "
 """Prefix for every line from the model, so that a call cannot imitate the prompt."""
@@ -71,7 +71,7 @@ class TerminalApprover:
     grant_writer: GrantWriter
     profile: Profile
     notify: Callable[[str], Coroutine[None, None, None]] | None = None
-    """Called with the tool name when a question is shown, and cancelled when it is answered."""
+    """A function called with the tool name when a question is shown, and cancelled when it is answered."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
     _waiting_count: int = 0
 
@@ -317,7 +317,7 @@ async def _is_allowed_by(permissions: Permissions, request: PermissionRequest) -
 
 @dataclass(frozen=True, slots=True)
 class GrantWriter:
-    """A writer that saves grants to settings files."""
+    """Writer that saves grants to settings files."""
 
     settings_paths: SettingsPaths
     trust_store: TrustStore
@@ -327,7 +327,7 @@ class GrantWriter:
         return self.settings_paths.local_file if scope == "local" else self.settings_paths.user_file
 
     def scope_labels(self) -> Mapping[GrantScope, str]:
-        """Return each scope in words."""
+        """Return the label of each scope."""
         return {
             "session": "for this session",
             "local": f"in this project: {_abbreviate_home(self.settings_path('local'))}",
@@ -349,7 +349,7 @@ class GrantWriter:
 
 @dataclass(frozen=True, slots=True)
 class PageGrants:
-    """The answer "always" in the page of `toolspan ui`, as the terminal offers it."""
+    """The answer "always" on the page of `toolspan ui`, with the same offers as at the terminal."""
 
     permissions: SessionPermissions
     grant_writer: GrantWriter
@@ -359,7 +359,7 @@ class PageGrants:
         return await self.permissions.is_allowed(request, ask)
 
     async def describe_offer(self, request: PermissionRequest, ask: Ask) -> AlwaysOffer | None:
-        """Return what "always" would allow, or None if it cannot be offered."""
+        """Return the offer for the answer "always", or None if it cannot be offered."""
         offer = await self.permissions.find_offer(request, ask)
         if offer is None:
             return None
@@ -367,7 +367,7 @@ class PageGrants:
         return AlwaysOffer(allows=tuple(offer.summary_lines()), scopes={scope: labels[scope] for scope in offer.scopes})
 
     async def grant(self, request: PermissionRequest, ask: Ask, scope: GrantScope) -> Allow:
-        """Allow what was offered. Raise ToolspanError if it cannot be saved."""
+        """Save the offered rules and folders. Raise ToolspanError if they cannot be saved."""
         offer = await self.permissions.find_offer(request, ask)
         if offer is None or scope not in offer.scopes:
             raise ToolspanError("this cannot be allowed permanently")

@@ -182,7 +182,7 @@ def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str
 
 
 ReadLine = Callable[[str], Awaitable[str | None]]
-"""Shows a prompt and returns the line, or None at the end of the input."""
+"""A function that shows a prompt and returns the line, or None at the end of the input."""
 WriteText = Callable[[str], Awaitable[None]]
 
 ASK_USER_QUESTION = "AskUserQuestion"
