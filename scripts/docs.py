@@ -109,12 +109,12 @@ def findings() -> str:
     seen = [f"| `{code}` | {seen.now} | {seen.older or 'the same'} |" for code, seen in RESUME_BEHAVIOR.items()]
     return _page(
         "Findings",
-        "`toolspan doctor` reports these. The last column says how the client (2.1.325) reacts on resume: it accepts\n"
-        "the file, skips the line, loses part of the conversation, or refuses the file.",
+        "`toolspan doctor` reports these. The last column is the reaction of the client (2.1.325) on resume: it\n"
+        "accepts the file, skips the line, loses part of the conversation, or refuses the file.",
         _table("| code | severity | meaning | the client |", rows),
         "## Observed reactions",
         "Each defect was put into a recorded session, which the real client then resumed; `python -m tests.oracle\n"
-        "--defects` repeats this. [`toolspan repair`](doctor.md) makes a sound copy for all of them.",
+        "--defects` repeats this. [`toolspan repair`](doctor.md) makes a repaired copy for all of them.",
         _table("| code | 2.1.197 and 2.1.325 | 2.0.65 and 2.1.80 |", seen),
     )
 
@@ -259,19 +259,18 @@ def tables() -> str:
     return _page(
         "Tables",
         "`toolspan tables SOURCE… -o OUT` writes transcripts as Parquet files, compressed with Zstandard.\n"
-        "[Beyond one machine](scale.md) has questions in SQL, and numbers.",
+        "[Analyze many sessions with SQL](scale.md) has example queries and benchmarks.",
         f"This is version {SCHEMA_VERSION} of the schema. The version is in `OUT/manifest.json` and, as\n"
         "`toolspan.schema_version`, in the metadata of each file. It changes when a column changes its name, type or\n"
         "meaning, and not when a column is added.",
-        "- Each call and each request occurs once, however many files forks and resumes copied it to.\n"
+        "- Each call and each request occurs once, even if forks and resumes copied it to other files.\n"
         "- Times are in UTC. Offsets count decompressed bytes.\n"
-        "- Inputs and results are left out unless `--content` is given. `--redact` replaces secrets and personal\n"
-        "  data in every text; numbers in placeholders such as `[key-1]` count within one file.\n"
-        "- The dataset contains the transcripts of the sources of its last run. Rows of files that are gone are\n"
-        "  removed.\n"
+        "- Inputs and results are omitted unless you add `--content`. `--redact` replaces secrets and personal\n"
+        "  data in every text; placeholders such as `[key-1]` are numbered per file.\n"
+        "- The dataset contains the transcripts in the sources of its last run. Rows of deleted files are removed.\n"
         "- `manifest.json` lists the files that belong to the dataset. A glob such as `OUT/calls/**/*.parquet` finds\n"
-        "  the same files, except during a run and after one that was killed; the next run removes what is left.\n"
-        "- Columns whose names begin with `_` and the folder `_state` are for toolspan.",
+        "  the same files, except during a run and after a killed run; the next run removes the remains.\n"
+        "- Columns whose names begin with `_` and the folder `_state` are for internal use.",
         "```python\nimport toolspan\nfrom toolspan.tables import Dataset, write_tables\n\n"
         'report = write_tables([toolspan.sample.archive()], "tables")\nprint(report.rows)\n'
         'print(Dataset("tables").files("calls"))  # paths, for any Parquet reader\n```',
@@ -282,10 +281,10 @@ def tables() -> str:
 
 
 TABLE_MEANINGS = {
-    "calls": "One row per call. `uri`, `offset` and `length` tell where its body can be fetched.",
+    "calls": "One row per call. `uri`, `offset` and `length` locate its body.",
     "sessions": "One row per session, with its subagents.",
-    "requests": "One row per request to a model. A request that several records or files repeat has the largest count "
-    "of each field.",
+    "requests": "One row per request to a model. If several records or files repeat a request, the largest count of "
+    "each field is used.",
     "file_changes": "One row per file that a call changed or failed to change.",
     "findings": "One row per problem in a transcript, and per file that could not be read.",
     "files": "One row per source file.",

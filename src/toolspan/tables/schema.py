@@ -37,7 +37,7 @@ _TOKENS = (
     Column("cache_creation_input_tokens", "int64", "Tokens written to the cache."),
     Column("cache_read_input_tokens", "int64", "Tokens read from the cache."),
 )
-_POSITION = Column("position", "int32", "The number of the row among those of its file, from 0.")
+_POSITION = Column("position", "int32", "The row number within the file, from 0.")
 
 _CALLS = (
     _URI,
@@ -48,18 +48,18 @@ _CALLS = (
     Column("result_length", "int64", "Length of that line in bytes."),
     Column("id", "string", "The call's id. Begins with `#` if the client assigned none."),
     Column("tool", "string", "Name of the tool; null for an orphan result."),
-    Column("kind", "string", "What kind of work the tool does: `shell`, `read`, `edit`, `mcp`, …"),
+    Column("kind", "string", "The kind of tool: `shell`, `read`, `edit`, `mcp`, …"),
     Column("mcp_server", "string", "The MCP server, for tools named `mcp__SERVER__TOOL`."),
     Column("state", "string", "The final state (docs/states.md)."),
     Column("error_kind", "string", "The reason for the failure; null if the call succeeded."),
     Column("error_group", "string", "The id of the group of failures with the same cause."),
     Column("error_program", "string", "The program that failed, for commands."),
-    Column("error_text", "string", "The line of the output that best tells the cause."),
+    Column("error_text", "string", "The line of the output that best explains the cause."),
     Column("message", "string", "The beginning of the error text, without tags."),
     Column("is_error", "bool", "The error flag as recorded. Most successful calls have none."),
     Column("exit_code", "int64", "The exit code found in the result text."),
-    Column("retry", "string", "How to react to the failure."),
-    Column("recovered", "bool", "Whether later calls recovered the failure; null if nothing failed."),
+    Column("retry", "string", "The recommended reaction to the failure."),
+    Column("recovered", "bool", "True if later calls recovered from the failure; null if nothing failed."),
     Column("recovered_by", "string", "The name of the recovery chain."),
     Column("session", "string", "The session that the call belongs to."),
     Column("project", "string", "The working folder of the file that contains the call."),
@@ -72,22 +72,22 @@ _CALLS = (
     Column("finished", "timestamp[ms]", "Time at which the client wrote the result, in UTC."),
     Column("duration_ms", "int64", "Time from request to result, including any wait for permission."),
     Column("wait_ms", "int64", "Time waited for permission while no other call ran; null if unknown."),
-    Column("wait_certainty", "string", "How certain the wait is: `known`, `inferred` or `unknown`."),
+    Column("wait_certainty", "string", "The certainty of the wait: `known`, `inferred` or `unknown`."),
     Column("run_ms", "int64", "Time from start to result, including an unknown wait."),
     Column("hooks_ms", "int64", "Time in hooks."),
-    Column("took_ms", "int64", "Time from request to result; null if the result was made up later."),
+    Column("took_ms", "int64", "Time from request to result; null if the result was fabricated later."),
     Column("permission", "string", "The recorded permission decision."),
     Column(
         "hooks", "list<hook>", "Hooks that ran for the call: point, name, outcome, command, exit_code, duration_ms."
     ),
-    Column("target", "string", "What the call acts on: a path, command, pattern or address."),
+    Column("target", "string", "The subject of the call: a path, command, pattern or address."),
     Column("background", "bool", "True if the call returned while its work continued."),
     Column("background_task", "string", "The background task that the call started."),
     Column("background_outcome", "string", "The outcome of that task, if reported."),
     Column("branch", "string", "`active`, `compacted` (before a compaction) or `abandoned` (by a rewind)."),
     Column("paired", "bool", "True if the file contains both the request and the result."),
     Column("ambiguous", "bool", "True if the transcript allows another interpretation."),
-    Column("synthetic", "bool", "True if the client made up the result to repair the conversation."),
+    Column("synthetic", "bool", "True if the client fabricated the result to repair the conversation."),
     Column("deferred", "bool", "True if a hook deferred the call."),
     Column("truncated", "bool", "True if the model saw only part of the output."),
     Column("copies", "int64", "Number of times the request or result is repeated in the file."),
@@ -99,8 +99,8 @@ _CALLS = (
     Column("result", "string", "The text of the result; null without `--content`."),
     Column("requested_text", "string", "The time of the request as recorded, if it is not `YYYY-MM-DDTHH:MM:SS.mmmZ`."),
     Column("finished_text", "string", "The same for the result."),
-    Column("_place", "binary", "For toolspan: agent and pauses (MessagePack)."),
-    Column("_copies", "binary", "For toolspan: the copies in all files, if there are several (MessagePack)."),
+    Column("_place", "binary", "Internal: agent and pauses (MessagePack)."),
+    Column("_copies", "binary", "Internal: the copies in all files, if there are several (MessagePack)."),
 )
 
 _SESSIONS = (
@@ -118,14 +118,14 @@ _SESSIONS = (
     Column("models", "list<string>", "Models."),
     Column("prompts", "int64", "Number of prompts."),
     Column("compactions", "int64", "Number of compactions."),
-    Column("calls", "int64", "Number of calls, without orphan results."),
-    Column("failed", "int64", "Number of calls that did not succeed, without searches that found nothing."),
-    Column("agents", "int64", "Number of files of subagents."),
+    Column("calls", "int64", "Number of calls, excluding orphan results."),
+    Column("failed", "int64", "Number of failed calls, excluding searches that found nothing."),
+    Column("agents", "int64", "Number of subagent files."),
     Column("input_tokens", "int64", "Input tokens as recorded; some clients include cached ones."),
     *_TOKENS,
     Column("wall_ms", "int64", "Time of the main conversation; the sum of the six parts."),
-    Column("model_ms", "int64", "Time in which the model wrote."),
-    Column("tools_ms", "int64", "Time in which at least one call ran."),
+    Column("model_ms", "int64", "Time in which the model was writing."),
+    Column("tools_ms", "int64", "Time in which at least one call was running."),
     Column("permission_ms", "int64", "Time spent waiting for permission."),
     Column("hooks_ms", "int64", "Time in hooks while no call ran."),
     Column("idle_ms", "int64", "Time between turns."),
@@ -142,7 +142,7 @@ _REQUESTS = (
     Column("id", "string", "The id of the message, or `#n` if the client assigned none."),
     Column("at", "timestamp[ms]", "Time of the first record of the reply, in UTC."),
     Column("model", "string", "The model."),
-    Column("input_tokens", "int64", "Input tokens without cached ones, for every client."),
+    Column("input_tokens", "int64", "Input tokens excluding cached ones, for every client."),
     *_TOKENS,
     Column("recorded_input_tokens", "int64", "Input tokens as recorded; some clients include cached ones."),
     Column("cache_write_1h", "int64", "The part of the cache creation tokens that is kept for an hour."),
@@ -155,7 +155,7 @@ _REQUESTS = (
     Column("sidechain", "bool", "True if a subagent made the request in the file of its session."),
     Column("recorded_model", "string", "The model as recorded with the request."),
     Column("at_text", "string", "The time as recorded, if it is not `YYYY-MM-DDTHH:MM:SS.mmmZ`."),
-    Column("_copies", "binary", "For toolspan: the copies in all files, if there are several (MessagePack)."),
+    Column("_copies", "binary", "Internal: the copies in all files, if there are several (MessagePack)."),
 )
 
 _FILE_CHANGES = (
@@ -201,9 +201,9 @@ _FILES = (
     Column("calls", "int64", "Number of calls in the file, including copies."),
     Column("requests", "int64", "Number of requests in the file, including copies."),
     Column("problem", "string", "The reason why the file could not be read."),
-    Column("_head", "binary", "For toolspan: the facts about the file (MessagePack)."),
-    Column("_time", "binary", "For toolspan: intervals by agent (MessagePack)."),
-    Column("_endings", "binary", "For toolspan: recovery chains (MessagePack)."),
+    Column("_head", "binary", "Internal: the facts about the file (MessagePack)."),
+    Column("_time", "binary", "Internal: intervals by agent (MessagePack)."),
+    Column("_endings", "binary", "Internal: recovery chains (MessagePack)."),
 )
 
 TABLES: Mapping[str, Sequence[Column]] = {
