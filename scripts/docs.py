@@ -225,13 +225,14 @@ def compatibility() -> str:
     ]
     return _page(
         "Compatibility",
-        "How many calls `toolspan exec --profile VERSION` answers as Claude Code of that version does: the same\n"
-        "`is_error`, text and structured result, and the same decision about permission. The calls are generated from\n"
-        "a seed and given to the real client and to toolspan in equal folders. Each run was measured at first sight:\n"
-        "nothing was changed for its seed before. The profiles 2.1.80, 2.1.197 and `seed` follow recorded calls.",
+        "This page shows how many calls `toolspan exec --profile VERSION` answers like that version of Claude\n"
+        "Code: with the same `is_error`, text and structured result, and the same permission decision. The calls\n"
+        "are generated from a seed and run by the real client and by toolspan in equal folders. Each run was measured on a new seed:\n"
+        "toolspan was not changed for it beforehand. The profiles 2.1.80, 2.1.197 and `seed` follow recorded calls.",
         _table("| version | seed | calls | equal | different on purpose | both |", rates),
         "## By tool",
-        "Equal calls of all calls, without those that differ on purpose; `MCP` are the tools of a test server.",
+        "Equal calls out of all calls, excluding those that differ on purpose; `MCP` stands for the tools of a test"
+        " server.",
         _table("| tool | " + " | ".join(versions) + " |", by_tool),
         "## Different on purpose",
         "Intended differences and their reasons. None of them lets a call run that the client refuses.",

@@ -82,13 +82,13 @@ ADVICE: dict[ErrorKind, Advice] = {
         "fix",
     ),
     "invalid_input": Advice(
-        "The model called a tool with input that does not fit its schema",
+        "The model called a tool with input that does not match its schema",
         "Nothing, if the model corrected it; otherwise describe the parameters more clearly",
         "fix",
     ),
     "read_required": Advice(
         "The model tried to change a file that it had not read",
-        "You need to do nothing: the model has to read the file first",
+        "Nothing: the model has to read the file first",
         "read_first",
     ),
     "stale_file": Advice(
@@ -154,7 +154,7 @@ ADVICE: dict[ErrorKind, Advice] = {
         "The call never started, because the turn ended first", "Ask for it again if it is still needed", "retry"
     ),
     "sibling_error": Advice(
-        "The call was cancelled because one beside it failed", "Look at the call that failed first", "retry"
+        "The call was cancelled because a parallel call failed", "Look at the call that failed first", "retry"
     ),
     "stream_discarded": Advice(
         "The model's reply was streamed again, so its calls were dropped",
@@ -203,9 +203,9 @@ ADVICE: dict[ErrorKind, Advice] = {
         "The model wrote a patch that cannot be parsed", "Nothing, if it wrote a correct one afterwards", "fix"
     ),
     "schema_output": Advice(
-        "The answer does not fit the schema that was asked for", "Simplify the schema, or ask again", "fix"
+        "The answer does not match the requested schema", "Simplify the schema, or ask again", "fix"
     ),
-    "internal": Advice("The client itself failed", "Update the client; report the error if it stays", "retry"),
+    "internal": Advice("The client itself failed", "Update the client; report the error if it persists", "retry"),
     "unknown": Advice("The message was not recognised", "Read the message", "none"),
 }
 """Advice by kind, for the reader of the report, not for the model."""
