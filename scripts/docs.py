@@ -227,8 +227,9 @@ def compatibility() -> str:
         "Compatibility",
         "This page shows how many calls `toolspan exec --profile VERSION` answers like that version of Claude\n"
         "Code: with the same `is_error`, text and structured result, and the same permission decision. The calls\n"
-        "are generated from a seed and run by the real client and by toolspan in equal folders. Each run was measured on a new seed:\n"
-        "toolspan was not changed for it beforehand. The profiles 2.1.80, 2.1.197 and `seed` follow recorded calls.",
+        "are generated from a seed and run by the real client and by toolspan in equal folders. Each run was\n"
+        "measured on a new seed: toolspan was not changed for it beforehand. The profiles 2.1.80, 2.1.197 and\n"
+        "`seed` follow recorded calls.",
         _table("| version | seed | calls | equal | different on purpose | both |", rates),
         "## By tool",
         "Equal calls out of all calls, excluding those that differ on purpose; `MCP` stands for the tools of a test"

@@ -107,7 +107,7 @@ def command(
 ) -> None:
     """Show what calls did to files.
 
-    Without a path, lists every changed file with the lines added and removed, the latest last.
+    Without a path, lists every changed file with the lines added and removed, newest last.
     With the path of a file, or the end of its path, shows each change with its diff. With --content,
     prints the content before or after a call, and how certain it is.
     """

@@ -143,8 +143,8 @@ class Runner:
     async def open(self) -> None:
         """Enter the runner so that any task can exit it with `close`.
 
-        Unlike `async with`, cancelling the current task does not cancel calls that another task, or a shielded one,
-        is waiting for.
+        Unlike in an `async with` block, calls that another or a shielded task is waiting for are not cancelled with
+        the current task.
 
         Raises:
             ToolspanError: the runner is already entered, or asyncio does not run the current task.
