@@ -223,7 +223,7 @@ def test_invalid_time_is_refused(time: str, tmp_path: Path) -> None:
 
 
 @requirement("calls.limit")
-def test_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
+def test_table_shows_the_last_rows_and_counts_the_others(tmp_path: Path) -> None:
     path = session_with_calls("one", *(f"toolu_{n}" for n in range(60))).write(tmp_path / "one.jsonl")
 
     assert calls_table(path, "--unfold").count("Bash") == 50

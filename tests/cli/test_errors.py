@@ -135,7 +135,7 @@ def test_success_overrides_the_interrupted_copy_of_a_fork(arguments: list[str], 
     assert [group["kind"] for group in groups(tmp_path / "fork.jsonl", *arguments)] == ["interrupted"]
 
 
-def test_limit_says_how_many_groups_are_hidden(tmp_path: Path) -> None:
+def test_limit_prints_the_number_of_hidden_groups(tmp_path: Path) -> None:
     path = failed_session().write(tmp_path / "s.jsonl")
 
     output = errors(path, "--limit", "1").stdout

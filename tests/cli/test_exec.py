@@ -84,7 +84,7 @@ def test_a_call_needs_no_message_around_it(tmp_path: Path) -> None:
 
 
 @requirement("exec.lenient")
-def test_lone_surrogates_and_huge_numbers_cost_no_call_its_answer(tmp_path: Path) -> None:
+def test_lone_surrogates_and_huge_numbers_do_not_lose_an_answer(tmp_path: Path) -> None:
     hello = {"command": "echo hi"}
     rows, result = run(
         tmp_path,

@@ -68,7 +68,7 @@ def test_uninstall_restores_the_file_byte_for_byte(home: Path, before: bytes | N
 
 
 @requirement("hook.restores")
-def test_uninstall_keeps_later_changes_of_others(home: Path) -> None:
+def test_uninstall_keeps_later_changes_by_other_programs(home: Path) -> None:
     file = home / ".claude" / "settings.json"
     handler = {"type": "command", "command": "mine"}
     file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [handler]}]}}), encoding="utf-8")

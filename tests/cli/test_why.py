@@ -241,7 +241,7 @@ def test_wait_logged_by_hooks_is_shown_with_its_call(tmp_path: Path) -> None:
 
 
 @requirement("why.search")
-def test_unreadable_transcript_does_not_hide_calls_of_others(tmp_path: Path) -> None:
+def test_unreadable_transcript_does_not_hide_calls_in_other_transcripts(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no archive, toolu_z")
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Bash", {"command": "ls"}, id="toolu_z"), claude_results.ran("a"))

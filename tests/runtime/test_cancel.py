@@ -264,7 +264,7 @@ async def test_no_hook_runs_for_a_cancelled_call() -> None:
 
 @requirement("cancel.partial")
 @pytest.mark.parametrize("partial", [lambda: 1 / 0, lambda: 7, None])
-async def test_failing_partial_output_costs_no_result(partial: Any) -> None:
+async def test_failing_partial_output_does_not_lose_the_result(partial: Any) -> None:
     running = Held("endless", partial=partial)
 
     async with Runner([running.tool]) as runner, runner.batch() as batch:

@@ -85,7 +85,7 @@ async def test_image_is_kept_if_the_text_beside_it_is_saved_to_a_file(tmp_path: 
 
 
 @requirement("limits.spill")
-def test_unwritable_file_costs_the_middle_and_not_the_result(tmp_path: Path) -> None:
+def test_unwritable_file_loses_the_middle_but_not_the_result(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     text, path = spill_text("x" * 30_000, tmp_path / "file" / "in it", CallId("a"))

@@ -131,7 +131,7 @@ PRECEDENCE: Sequence[tuple[Decision | None, Decision | None, Decision | None, st
 
 @requirement("permission.precedence")
 @pytest.mark.parametrize(("rule", "hook", "mode", "state"), PRECEDENCE)
-async def test_strictest_decision_wins(
+async def test_strictest_decision_applies(
     rule: Decision | None, hook: Decision | None, mode: Decision | None, state: str
 ) -> None:
     def fallback(question: PermissionRequest) -> Decision | None:

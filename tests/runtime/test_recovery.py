@@ -251,7 +251,7 @@ async def test_call_with_side_effects_is_not_retried(tmp_path: Path) -> None:
 
 
 @requirement("recover.fault")
-async def test_crashing_recovery_costs_no_call_its_result(tmp_path: Path) -> None:
+async def test_crashing_recovery_does_not_lose_the_result_of_its_call(tmp_path: Path) -> None:
     class Broken:
         async def before_call(self, call: Call, desk: object, run: object) -> None:
             raise RuntimeError("before")

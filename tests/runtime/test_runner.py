@@ -177,7 +177,7 @@ async def test_recovery_steps_are_calls_with_one_result_each() -> None:
 
 
 @requirement("runner.recovery-steps")
-async def test_failing_recovery_costs_no_call_its_result() -> None:
+async def test_failing_recovery_does_not_lose_the_result_of_its_call() -> None:
     log = EventLog()
     runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[log])
 

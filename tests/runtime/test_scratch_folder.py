@@ -58,7 +58,7 @@ async def test_large_result_can_be_read_after_the_session_by_its_owner_only(home
 
 
 @requirement("run.scratch")
-async def test_folder_open_to_others_is_made_private(home: Path) -> None:
+async def test_folder_accessible_to_other_users_is_made_private(home: Path) -> None:
     home.mkdir()
     home.chmod(0o755)
     await spilled()

@@ -82,7 +82,7 @@ def test_a_command_works_in_its_folder_and_ends_as_without_a_sandbox(files: File
         "mknod device b 7 0",
     ],
 )
-def test_what_the_rules_do_not_grant_is_refused(files: FileAccess, attempt: str) -> None:
+def test_access_that_no_rule_grants_is_refused(files: FileAccess, attempt: str) -> None:
     # $PPID of the script is this process; without the sandbox it may do all of this as its own user.
     done = run(files, f"({attempt}) && echo succeeded")
     assert "succeeded" not in done.stdout
@@ -154,7 +154,9 @@ def test_without_limits_for_files_only_the_network_is_restricted(files: FileAcce
         (9, (0xFFFF, 2, 3)),
     ],
 )
-def test_a_kernel_gets_only_the_rights_it_knows(files: FileAccess, version: int, handled: tuple[int, ...]) -> None:
+def test_a_kernel_receives_only_the_rights_it_supports(
+    files: FileAccess, version: int, handled: tuple[int, ...]
+) -> None:
     attributes, _, ports, *rest = build_restrictions(version, files, NetworkAccess(proxy_port=9), b"").split(b"\0")
     assert bytes.fromhex(attributes.decode()) == struct.pack(f"={len(handled)}Q", *handled)
     assert ports == (b"1" if version >= 4 else b"0")

@@ -193,7 +193,7 @@ async def test_a_host_is_resolved_once_and_all_its_addresses_must_be_public() ->
         assert on.names.lookups == ["mixed.example", "inside.example"]
 
 
-async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
+async def test_the_proxy_connects_to_the_address_that_it_checked() -> None:
     async with site({"/": html("first")}) as server:
         names: dict[str, list[Sequence[str]]] = {"app.example": [["127.0.0.1"], ["127.0.0.2"]]}
         rules = [f"app.example:{server.port}", f"127.0.0.1:{server.port}"]

@@ -146,7 +146,9 @@ async def test_a_timeout_ends_the_command_with_its_output(folder: Path) -> None:
 
 
 @requirement("sandbox.violations-are-told")
-async def test_a_refused_path_is_told_to_the_model_and_is_an_event_and_a_kind(folder: Path, user_folder: Path) -> None:
+async def test_a_denied_path_is_a_note_for_the_model_an_event_and_an_error_kind(
+    folder: Path, user_folder: Path
+) -> None:
     async with open_project(folder) as project:
         finished = await project.bash("echo x > ../outside")
 
@@ -169,7 +171,7 @@ async def test_a_refused_path_is_told_to_the_model_and_is_an_event_and_a_kind(fo
         "grep -r needle . || exit 2",
     ],
 )
-async def test_a_command_that_fails_by_itself_is_not_blamed_on_the_sandbox(folder: Path, command: str) -> None:
+async def test_an_ordinary_failure_is_not_attributed_to_the_sandbox(folder: Path, command: str) -> None:
     if os.getuid() == 0 and command.startswith(("cat secret", "echo 'Read")):
         pytest.skip("root may read and write everything outside")
     (folder / "secret").touch(mode=0)
@@ -183,7 +185,7 @@ async def test_a_command_that_fails_by_itself_is_not_blamed_on_the_sandbox(folde
 
 @requirement("sandbox.violations-are-told")
 @pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])
-async def test_a_refusal_to_a_background_command_is_told_when_it_ends(
+async def test_a_denial_in_a_background_command_is_reported_when_it_ends(
     folder: Path, user_folder: Path, version: str
 ) -> None:
     transcript, target = user_folder / "session.jsonl", user_folder / "outside"

@@ -189,7 +189,7 @@ def _run_without_sandbox(folder: Path, *options: str) -> subprocess.CompletedPro
 
 @requirement("sandbox.required")
 @pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
-def test_a_missing_sandbox_ends_the_command_unless_the_settings_allow_to_go_without(folder: Path) -> None:
+def test_a_missing_sandbox_ends_the_command_unless_the_settings_make_it_optional(folder: Path) -> None:
     settings = folder.parent / "settings.json"
 
     def run(block: object) -> subprocess.CompletedProcess[str]:

@@ -117,7 +117,7 @@ def test_agent_has_the_tools_it_names_and_asks_nothing(tmp_path: Path) -> None:
 
 
 @requirement("subagents.permission")
-def test_agent_mode_is_never_laxer_than_the_session_mode() -> None:
+def test_agent_mode_is_never_less_strict_than_the_session_mode() -> None:
     def mode(wanted: str | None, above: str) -> str:
         return subagent_mode(AgentDefinition(name="k", description="d", permission_mode=wanted), above)
 

@@ -108,7 +108,7 @@ def test_abandoned_and_subagent_records_are_left_out(tmp_path: Path) -> None:
 
 
 @requirement("past.damage")
-def test_repeated_and_unpaired_records_do_no_harm(tmp_path: Path) -> None:
+def test_repeated_and_unpaired_records_are_tolerated(tmp_path: Path) -> None:
     lines = Lines().model("m0", call("lost")).user(result("lost"), text("go"))
     lines.model("m1", call("a")).user(result("a")).user(result("never asked for"))
     lines.model("m2", call("a")).model("m3", text("  ")).user(text("and?"))

@@ -484,7 +484,7 @@ async def test_tokens_of_subagents_count_for_the_session(tmp_path: Path) -> None
 
 @requirement("subagents.record")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_subagent_transcript_lies_where_the_client_writes_it(tmp_path: Path, version: str) -> None:
+async def test_subagent_transcript_is_where_the_client_writes_it(tmp_path: Path, version: str) -> None:
     chosen = profile(version)
     call = use(
         chosen.agents.name, description="Look", prompt="Left", subagent_type="general-purpose",

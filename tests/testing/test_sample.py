@@ -132,7 +132,7 @@ def test_subagents_are_named_by_the_calls_that_started_them() -> None:
     assert len(started) == 4
 
 
-def test_spilled_output_lies_where_its_call_says() -> None:
+def test_spilled_output_is_at_the_path_in_its_result() -> None:
     (spilled,) = (
         span.result for span in transcript(session("gauges")).spans if span.result and span.result.persisted_path
     )
@@ -142,7 +142,7 @@ def test_spilled_output_lies_where_its_call_says() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: str(path.stem))
-def test_sessions_lie_in_one_week(path: Path) -> None:
+def test_sessions_are_within_one_week(path: Path) -> None:
     times = {entry.timestamp for entry, _ in read(path).entries() if entry.timestamp}
 
     assert min(times) >= "2026-11-02"

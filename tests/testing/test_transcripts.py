@@ -196,7 +196,7 @@ def test_damaged_lines_are_reported_with_their_kind(tmp_path: Path) -> None:
         ("2.1.325", ["s.jsonl", "s/subagents/agent-{id}.jsonl", "s/subagents/agent-{id}.meta.json"]),
     ],
 )
-def test_subagents_lie_where_their_client_writes_them(version: str, names: list[str], tmp_path: Path) -> None:
+def test_subagents_are_where_their_client_writes_them(version: str, names: list[str], tmp_path: Path) -> None:
     b = TranscriptBuilder(version=version).prompt("Go")
     child = b.agent(b.call("Task", {"prompt": "Look"})).prompt("Look")
     b.write(tmp_path / "s.jsonl")
@@ -251,7 +251,7 @@ def test_fork_starts_with_the_records_of_another_session(tmp_path: Path) -> None
     assert new[3]["uuid"] != old[3]["uuid"]
 
 
-def test_sidecar_lies_in_the_session_folder(tmp_path: Path) -> None:
+def test_sidecar_is_in_the_session_folder(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     path = b.sidecar("tool-results/b1.txt", b"much")
     b.result(b.call("Bash", BASH), claude_results.spilled("x\n" * 16_000, path))

@@ -227,7 +227,7 @@ async def test_a_command_that_removes_its_own_folder_fails(tmp_path: Path) -> No
         ("trap 'echo bye' EXIT; cd sub; exit 4", "Exit code 4\nbye"),
     ],
 )
-async def test_learning_the_final_folder_changes_neither_exit_code_nor_output(
+async def test_recording_the_final_folder_changes_neither_exit_code_nor_output(
     tmp_path: Path, command: str, output: str
 ) -> None:
     async with terminal(tmp_path) as shell:
@@ -477,7 +477,7 @@ async def test_a_negative_timeout_starts_a_command_in_the_background(tmp_path: P
 
 @requirement("bash.interrupt")
 @pytest.mark.parametrize("version", CLIENTS)
-async def test_an_interrupted_command_is_gone_with_everything_it_started(tmp_path: Path, version: str) -> None:
+async def test_interrupting_a_command_terminates_everything_it_started(tmp_path: Path, version: str) -> None:
     async with terminal(tmp_path, version) as shell:
         async with shell.runner.batch() as batch:
             batch.add(shell.block("sleep 60 & echo $! $$; wait; echo never"))

@@ -155,7 +155,7 @@ async def test_uneditable_files_are_refused(tmp_path: Path) -> None:
 
 
 @requirement("edit-tool.read-first")
-async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_path: Path) -> None:
+async def test_an_unread_file_is_kept_if_the_client_and_model_require_it(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
 
@@ -200,7 +200,7 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
 
 
 @requirement("edit-tool.stale")
-async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) -> None:
+async def test_a_changed_file_is_refused_or_edited_in_its_current_state(tmp_path: Path) -> None:
     old, path = await session_after_read(tmp_path, b"a\n", "2.1.197")
     new = ToolCaller(tmp_path)
     await new.read(path)

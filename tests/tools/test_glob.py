@@ -18,7 +18,7 @@ FILES = {"src/b.py": "", "src/a.py": "", "notes.md": "", ".dot/c.py": "", "build
 
 @requirement("glob-tool.finds")
 @pytest.mark.parametrize(("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)])
-async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version: str, absolute: bool) -> None:
+async def test_matching_files_are_listed_oldest_first(tmp_path: Path, version: str, absolute: bool) -> None:
     fill(tmp_path, {**FILES, ".gitignore": "build\n"})
     async with client(tmp_path, "Glob", version=version) as session:
         finished = await session.call("Glob", pattern="**/*.py")

@@ -25,7 +25,7 @@ LINES = {"mode": "content", "numFiles": 0, "filenames": []}
 
 
 @requirement("grep-tool.files")
-async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> None:
+async def test_matching_files_are_listed_newest_first(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path, "Grep") as session:
         finished = await session.call("Grep", pattern="todo", **{"-i": True})
@@ -141,7 +141,7 @@ async def test_an_offset_past_the_end_differs_from_no_match(tmp_path: Path) -> N
 
 
 @requirement("grep-tool.limit")
-async def test_the_newest_files_are_given_however_many_match(tmp_path: Path) -> None:
+async def test_the_newest_files_are_returned_however_many_match(tmp_path: Path) -> None:
     fill(tmp_path, {f"d/f{number:04}": "x" for number in range(1_500)})
     async with client(tmp_path, "Grep") as session:
         record = await session.record("Grep", pattern="x", head_limit=3, offset=1)
@@ -314,7 +314,7 @@ def test_records_do_not_depend_on_how_the_output_is_split(records: list[tuple[by
 
 
 @requirement("grep-tool.limit")
-def test_a_limit_means_what_the_client_version_makes_of_it() -> None:
+def test_a_limit_is_interpreted_as_in_the_client_version() -> None:
     def reach(version: str, **fields: object) -> int | None:
         return GrepOptions.parse({"pattern": "x", **fields}, profile(version).search).needed_count
 

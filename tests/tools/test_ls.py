@@ -24,7 +24,7 @@ async def tree(folder: Path, **fields: object) -> str:
 
 
 @requirement("ls-tool.tree")
-async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
+async def test_a_folder_is_listed_with_its_contents(tmp_path: Path) -> None:
     root = tmp_path / "app"
     fill(root, {"main.go": "", "go.mod": "", "lib/b.go": "", "lib/x/c.go": "", ".env": ""})
     (root / "empty").mkdir()

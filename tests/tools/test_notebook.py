@@ -62,7 +62,7 @@ async def edit_cell(session: Client, path: Path, **fields: object) -> Finished:
 
 
 @requirement("notebook-tool.replaces")
-async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path: Path) -> None:
+async def test_a_cell_is_replaced_and_its_outputs_are_removed(tmp_path: Path, path: Path) -> None:
     async with client(tmp_path) as session:
         finished = await edit_cell(session, path, cell_id="c1", new_source="print('bye')\n")
 
@@ -149,9 +149,7 @@ async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Pa
         ({"edit_mode": "insert"}, "Cell type is required when using edit_mode=insert."),
     ],
 )
-async def test_a_cell_that_is_not_there_is_refused(
-    tmp_path: Path, path: Path, tool_input: dict[str, object], text: str
-) -> None:
+async def test_a_missing_cell_is_refused(tmp_path: Path, path: Path, tool_input: dict[str, object], text: str) -> None:
     async with client(tmp_path) as session:
         finished = await edit_cell(session, path, new_source="x", **tool_input)
 
@@ -200,7 +198,7 @@ STYLES = [
 
 @requirement("notebook-tool.format")
 @pytest.mark.parametrize("text", STYLES)
-def test_a_notebook_is_written_anew_with_one_space_of_indentation(text: str) -> None:
+def test_a_notebook_is_rewritten_with_one_space_of_indentation(text: str) -> None:
     book = parse_notebook(text)
     cell = {"cell_type": "markdown", "source": "a\nb", "metadata": {}}
 

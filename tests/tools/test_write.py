@@ -96,7 +96,7 @@ async def test_a_written_file_can_be_written_again_without_a_read(tmp_path: Path
         ("2.1.325", None, False),
     ],
 )
-async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(
+async def test_an_unread_file_is_kept_if_the_client_and_model_require_it(
     tmp_path: Path, version: str, model: str | None, *, refused: bool
 ) -> None:
     path = tmp_path / "a.txt"

@@ -71,7 +71,7 @@ async def test_invalid_answer_ends_its_call_at_once(tool: str, message: str, tmp
 
 
 @requirement("mcp.settles-once")
-async def test_server_that_stops_reading_costs_only_its_call(tmp_path: Path) -> None:
+async def test_server_that_stops_reading_fails_only_its_call(tmp_path: Path) -> None:
     async with talk(tmp_path, env=QUICK) as conversation:
         deaf = await conversation.call("deaf")
         full = [await conversation.call("echo", words="x" * 300_000) for _ in range(3)]

@@ -92,7 +92,7 @@ async def test_invalid_remote_answer_ends_its_call_at_once(
 
 
 @requirement("mcp.settles-once")
-async def test_split_character_in_a_stream_costs_no_call(web: WebServer, tmp_path: Path) -> None:
+async def test_split_character_in_a_stream_does_not_lose_a_call(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         done = await conversation.call("halves")
 

@@ -151,7 +151,7 @@ async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path:
 
 
 @requirement("hooks.agent")
-async def test_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> None:
+async def test_refusal_of_an_agent_hook_is_sent_to_the_model(tmp_path: Path) -> None:
     request: list[str] = []
 
     async def agent(prompt: str, model: str | None) -> str:

@@ -116,7 +116,7 @@ async def test_defer_takes_precedence_over_ask_and_deny_over_defer(tmp_path: Pat
 
 
 @requirement("hooks.settings-input")
-async def test_last_new_input_that_goes_with_the_decision_is_used(tmp_path: Path) -> None:
+async def test_last_new_input_that_supports_the_decision_is_used(tmp_path: Path) -> None:
     block = at(
         "PreToolUse",
         decides("allow", updatedInput={"command": "one"}),

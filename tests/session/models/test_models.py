@@ -409,7 +409,7 @@ class Repeating:
 
 
 @requirement("llm.own-ids")
-async def test_invalid_and_repeated_ids_cost_no_call(tmp_path: Path) -> None:
+async def test_invalid_and_repeated_ids_do_not_lose_a_call(tmp_path: Path) -> None:
     model = Repeating()
     transcript = tmp_path / "s.jsonl"
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:

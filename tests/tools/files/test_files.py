@@ -63,7 +63,7 @@ def test_a_file_that_is_not_as_expected_is_not_changed(tmp_path: Path) -> None:
 
 
 @requirement("disk.swaps")
-def test_a_file_that_vanished_is_not_made_again(tmp_path: Path) -> None:
+def test_a_deleted_file_is_not_created_again(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     stamp = read_file(path).version

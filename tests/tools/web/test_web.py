@@ -196,7 +196,7 @@ async def test_another_port_login_host_or_scheme_is_another_site(location: str) 
 
 
 @requirement("fetch.redirects")
-async def test_a_circle_of_redirects_ends() -> None:
+async def test_a_redirect_loop_ends() -> None:
     async with site({"/": to("/")}) as server:
         with pytest.raises(ToolError, match=r"redirects more than 10 times"):
             await local().fetch_page(f"{server.url}/")
