@@ -220,7 +220,7 @@ async def yields() -> AsyncIterator[str]:
         (field_as_default, r"Annotated\[\.\.\., Field"),
         (gives_bytes, "returns bytes"),
         (yields, "yields"),
-        (lambda: "", "cannot be called '<lambda>'"),
+        (lambda: "", "Invalid tool name '<lambda>'"),
         (NoSchema, "NoSchema is not a function"),
     ],
 )
@@ -253,7 +253,7 @@ def test_sync_function_cannot_have_a_timeout() -> None:
 @requirement("tools.bad-definitions")
 def test_names_must_fit_the_api() -> None:
     for name in ("", "a b", "ä", "a.b", "x" * 129):
-        with pytest.raises(BadTool, match="cannot be called"):
+        with pytest.raises(BadTool, match="Invalid tool name"):
             tool(name=name)(positional)
     with pytest.raises(BadTool, match="cannot be called 'no good'"):
         tool(aliases=("no good",))(positional)
