@@ -255,7 +255,7 @@ def test_names_must_fit_the_api() -> None:
     for name in ("", "a b", "ä", "a.b", "x" * 129):
         with pytest.raises(BadTool, match="Invalid tool name"):
             tool(name=name)(positional)
-    with pytest.raises(BadTool, match="cannot be called 'no good'"):
+    with pytest.raises(BadTool, match="Invalid tool name 'no good'"):
         tool(aliases=("no good",))(positional)
 
 

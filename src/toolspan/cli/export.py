@@ -54,8 +54,8 @@ def command(
     for ui.perfetto.dev. otlp: OTLP/JSON, one request per session and line. Named files are read one by
     one; folders and sessions count each call once.
 
-    --tool, --state, --error and --agent select calls and leave out messages; the other filters
-    select sessions and times.
+    --tool, --state, --error and --agent select calls and omit messages; the other filters select
+    sessions and times.
     """
     if preview and not redact:
         raise click.UsageError("--preview needs --redact")

@@ -394,7 +394,7 @@ redaction_options = combine_options(
 
 
 def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Redactor:
-    """Return the redactor for the given options. `skeleton` implies redaction."""
+    """Return the redactor for these options. `skeleton` implies redaction."""
     if report and (skeleton or not redact):
         raise click.UsageError("--report needs --redact")
     if skeleton:

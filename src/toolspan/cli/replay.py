@@ -73,7 +73,7 @@ _replay_options = combine_options(
 @_replay_options
 @click.pass_context
 def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
-    """Run the calls of a session again in a copy of its project, and show what differs.
+    """Run the calls of a session again in a copy of its project, and show the differences.
 
     File tools, searches and todo lists run as in the recorded client version. Files are first
     restored to their state at that time, as far as it is recorded. Only the copy is written to, and

@@ -43,9 +43,8 @@ Verification = Fits | NoBase | Mismatch
 def apply(hunks: Sequence[Hunk], text: str) -> str:
     """Apply the hunks to the old text and return the new text.
 
-    The final newline stays as it is in `text` unless a note line says otherwise. If the hunks omit
-    the carriage returns in a CRLF file, unchanged lines keep their line endings and added lines get
-    the usual one.
+    The final newline is the same as in `text` unless a note line specifies otherwise. If the hunks omit the
+    carriage returns in a CRLF file, unchanged lines keep their line endings and added lines get the usual one.
 
     Raises:
         PatchError: the hunks are malformed, or do not match `text`.

@@ -310,7 +310,7 @@ def _replace_chunks(chunks: Sequence[PatchChunk], text: str) -> str:
             splices.append((len(lines), len(lines), new))
             continue
         index = _find_lines(lines, old, at, at_end=chunk.at_end)
-        if index is None and not old[-1]:  # an empty last line may stand for the final newline
+        if index is None and not old[-1]:  # an empty last line may represent the final newline
             old, new = old[:-1], new[:-1] if new and not new[-1] else new
             index = _find_lines(lines, old, at, at_end=chunk.at_end)
         if index is None:

@@ -172,7 +172,7 @@ class ExtractedCall(Struct, frozen=True, kw_only=True):
 def extract(message: object) -> tuple[ExtractedCall, ...]:
     """Return the calls in an assistant message, a transcript line, a list of blocks or one block.
 
-    Never validates or raises: a missing input becomes empty, and content without calls gives ().
+    Never validates or raises: a missing input becomes empty, and content without calls returns ().
     """
     calls = []
     for block in _find_blocks(message):
@@ -208,8 +208,8 @@ class ParsedResult(Struct, frozen=True, kw_only=True):
 def parse_result(message: object, *, tool: str | Mapping[str, str] = "") -> tuple[ParsedResult, ...]:
     """Return the results in a tool_result block, user message, transcript line or block list.
 
-    `tool` is the tool's name, or the names by call id: `{c.id: c.tool for c in extract(reply)}`.
-    Without it, the kind is inferred from the text alone. Never raises; content without results gives ().
+    `tool` is the tool's name, or the names by call id: `{c.id: c.tool for c in extract(reply)}`. Without it, the
+    kind is inferred from the text alone. Never raises; content without results returns ().
 
     This follows the intent of the parser in the tool call reference, and differs from it as follows:
 

@@ -96,7 +96,7 @@ class TranscriptReader(ABC, Generic[T]):
     def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
         """Return calls and messages for a timeline, in one more pass over the file.
 
-        A subagent's file may begin with a copy of its parent's history; that part is left out.
+        A subagent's file may begin with a copy of its parent's history, which is omitted.
         """
         agent_id = info.agent_id
         return TranscriptContent(

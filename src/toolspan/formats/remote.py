@@ -321,7 +321,7 @@ class _TruncatedError(OSError):
 def _open_store(bucket: str) -> Any:
     """Return the file system of a bucket. fsspec keeps one per process and thread.
 
-    Only the bucket is passed, because fsspec gives `::` in a URL a meaning, and keys may contain it.
+    Only the bucket is passed, because keys may contain `::`, which has a special meaning in fsspec.
     """
     scheme = bucket.partition("://")[0]
     hint = "run pip install 'toolspan[cloud]'"

@@ -74,7 +74,7 @@ class FileSource:
             return _ErrorNamingStream(stream, self.path)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range, opening the file anew."""
+        """Read a range through a new file handle."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).read(offset, length)
         with _name_errors(self.path), self.path.open("rb", buffering=0) as stream:

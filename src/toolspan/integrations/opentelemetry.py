@@ -349,9 +349,9 @@ class OtelSink:
     def environment(self, call_id: CallId | str | None = None) -> dict[str, str]:
         """Return the environment variables that make a child process's spans children of the current span.
 
-        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span
-        is the parent; only a `direct` sink is certain to know a call that has just started. The
-        result is empty if nothing is traced.
+        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span is the parent;
+        only a `direct` sink has certainly received a call that has just started. The result is empty if nothing is
+        traced.
         """
         with self._lock:
             spans = self._open.get(CallId(call_id)) if call_id else None

@@ -161,7 +161,7 @@ def format_notification(task: BackgroundTask, profile: Profile) -> str:
         }
         ending = endings.get(task.status, "is running").format(task.exit_code)
         summary = f'Background command "{task.description or task.command}" {ending}'
-        note = f"\n{task.sandbox_note}" if task.sandbox_note else ""  # on a line of its own, as in a result
+        note = f"\n{task.sandbox_note}" if task.sandbox_note else ""  # on a separate line, as in a result
         lines.append(f"<summary>{summary}{note}</summary>")
         tail = profile.tasks.notice_tail
     else:

@@ -256,7 +256,7 @@ class IsolatedTasks:
 
 
 class TaskSet:
-    """Tasks of a runner beside its calls. Unlike a task group, it can be closed by any task."""
+    """A runner's tasks other than its calls. Unlike a task group, it can be closed by any task."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

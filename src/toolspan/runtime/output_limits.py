@@ -98,7 +98,7 @@ _SNIFFED_BYTES = 64
 
 
 class UnfitOutputError(Exception):
-    """Raised if an output cannot be sent to a model. The message gives the reason."""
+    """Raised if an output cannot be sent to a model. The message contains the reason."""
 
 
 def sanitize_content(content: object) -> Content:

@@ -1,9 +1,8 @@
 """Decide which calls in a batch may start, without tools, tasks or a clock.
 
-Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so
-that no call overtakes it. A concurrent call runs beside other concurrent calls. An exclusive call
-waits for all calls before it and holds back all calls after it. With `by_path`, calls that declare
-the files they access wait only for calls that access the same files.
+Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so that no call
+overtakes it. Concurrent calls may overlap. An exclusive call waits for all calls before it and holds back all calls
+after it. With `by_path`, calls that declare the files they access wait only for calls that access the same files.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class QueueItem(Struct, eq=False, gc=False):
 
     id: CallId
     overlaps: bool | Callable[[], bool]
-    """True if the call may run beside other calls that also overlap, or a function that decides this when needed."""
+    """True if the call may overlap with other such calls, or a function that decides this when needed."""
     paths: frozenset[str] | None = None  # the files that the call accesses; None if unknown
     stage: Stage = "queued"
     position: int = -1  # the number of calls before this one, set by the queue
 
     def may_overlap(self) -> bool:
-        """Return whether the call may run beside other calls that also overlap."""
+        """Return whether the call may overlap with other such calls."""
         if not isinstance(self.overlaps, bool):
             self.overlaps = self.overlaps()
         return self.overlaps

@@ -123,7 +123,7 @@ class Tool:
     parse: Parse
     run: RunFunction
     concurrent: bool | Callable[[Any], bool] = False
-    """True if calls may run beside other such calls, or a function that decides this for a parsed input.
+    """True if calls may overlap with other such calls, or a function that decides this for a parsed input.
 
     If the function raises, the call does not overlap.
     """
@@ -164,7 +164,7 @@ class Tool:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def may_overlap(self, value: object) -> bool:
-        """Return whether a call with this input may run beside others."""
+        """Return whether a call with this input may overlap with others."""
         if isinstance(self.concurrent, bool):
             return self.concurrent
         try:

@@ -67,7 +67,7 @@ def make_workspace(
 ) -> Workspace:
     """Return the workspace for a session in `project`.
 
-    A recorded session keeps its files beside the transcript. A sandbox given by its settings is created, but not
+    A recorded session keeps its files beside the transcript. A sandbox passed as settings is created, but not
     opened. Subagents use the sandbox of the main session, which protects that session's files.
     """
     if recorder is None:

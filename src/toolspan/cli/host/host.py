@@ -107,7 +107,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def named_tools(self) -> list[str] | None:
-        """The tools given with `--tools`; None for the client's default tools."""
+        """The tools in `--tools`; None for the client's default tools."""
         if self.tools is None:
             return None
         return [name.strip() for name in self.tools.split(",") if name.strip()]

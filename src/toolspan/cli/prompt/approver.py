@@ -114,7 +114,7 @@ class TerminalApprover:
                     answer = await self._read_choice(subject, offer)
                     if answer is not None:
                         return answer
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             return self._deny_unattended(request, ask)
 
     async def _read_choice(self, subject: RequestPreview, offer: GrantOffer | None) -> Allow | Deny | None:

@@ -81,7 +81,7 @@ class Terminal:
         async with self._read_lock:
             self._buffer = b""
             before = None
-            with suppress(termios.error):  # the terminal is gone; the next read notices it
+            with suppress(termios.error):  # the terminal was closed; the next read fails
                 before = termios.tcgetattr(self._descriptor)
                 modes = list(before)
                 modes[_LOCAL_FLAGS_INDEX] |= termios.ICANON | termios.ECHO | termios.ISIG

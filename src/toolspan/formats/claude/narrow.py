@@ -165,7 +165,7 @@ def narrow_result(tool: str, data: bytes | None) -> StructuredResult | None:
 def _result_types(tool: str, data: bytes) -> Sequence[type[StructuredResult]]:
     if not data.lstrip().startswith(b"["):
         return _OBJECT_TYPES.get(tool, ())
-    if tool not in _INPUT_TYPES:  # lists of content blocks come from MCP tools, whatever old transcripts call them
+    if tool not in _INPUT_TYPES:  # only MCP tools return lists of content blocks, under any name
         return (results.McpResult,)
     return (_LIST_TYPES[tool],) if tool in _LIST_TYPES else ()
 

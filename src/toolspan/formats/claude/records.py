@@ -220,7 +220,7 @@ _AGENT_LINE = r"(?m)^agentId: (?:agent-)?([\w-]+)"
 
 
 def find_agent_id(text: str) -> str | None:
-    """Return the subagent id that a result's text states on a line of its own."""
+    """Return the subagent id that a result's text states on a separate line."""
     return next(reversed(re.findall(_AGENT_LINE, text)), None)
 
 

@@ -251,7 +251,7 @@ def _drop_invalid_content(state: _RepairState) -> None:
 
 
 def _resolve_duplicate_uuids(state: _RepairState) -> None:
-    """Remove duplicate records, and give different records that share a uuid a new one."""
+    """Remove duplicate records, and assign new uuids to different records that share one."""
     seen: dict[str, _Record] = {}
     for record in list(state.records):
         first = seen.setdefault(record.uuid, record) if record.uuid is not None else record

@@ -1,4 +1,4 @@
-"""Parse the arguments and outputs of Codex calls. Nothing here raises, whatever a file contains.
+"""Parse the arguments and outputs of Codex calls. Nothing here raises.
 
 Arguments are JSON encoded as a string, sometimes invalid, sometimes encoded twice. Outputs may have
 a header with exit code and duration. Start at `call_arguments` and `parse_output`.

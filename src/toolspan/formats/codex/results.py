@@ -164,7 +164,7 @@ def _command_or_patch_result(output: Raw, event: RolloutItem | None, *, is_patch
 
 
 def _output_body(output: Raw) -> str:
-    """Return the text below the client's header, which `parse_output` leaves out for successful commands."""
+    """Return the text below the client's header, which `parse_output` omits for successful commands."""
     text = extract_text(output)
     head, mark, rest = text.partition("Output:\n")
     return rest if mark and len(head) < _MAX_HEADER_LENGTH else text

@@ -3,8 +3,8 @@
     async with McpServers(Path(".mcp.json")) as servers:
         async with Session(tools=[*coding_tools(), *servers.tools()]) as session: ...
 
-Entering the context connects all servers concurrently, each within the connect timeout. Unreachable servers are left
-out and reported in `health`. Leaving the context ends all connections and processes.
+Entering the context connects all servers concurrently, each within the connect timeout. Unreachable servers are
+omitted and reported in `health`. Leaving the context ends all connections and processes.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class McpServers:
 
 
 def _read_milliseconds(environment: Mapping[str, str], name: str) -> float | None:
-    """Read a variable given in milliseconds and return seconds, or None if it is missing or invalid."""
+    """Read a variable in milliseconds and return seconds, or None if it is missing or invalid."""
     try:
         return max(0.0, int(environment[name]) / 1e3)
     except (KeyError, ValueError):

@@ -1,8 +1,8 @@
 """A temporary copy of a project, without links that point outside it.
 
-Start at `open_scratch`. Links inside the project are kept. Other links, pipes, devices and `.git`
-are left out, because git's files can refer to programs to run and to other folders. If a commit is
-set, only its files are extracted.
+Start at `open_scratch`. Links inside the project are kept. Other links, pipes, devices and `.git` are omitted,
+because git's files can refer to programs to run and to other folders. If a commit is set, only its files are
+extracted.
 """
 
 from __future__ import annotations

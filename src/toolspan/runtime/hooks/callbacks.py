@@ -8,10 +8,10 @@
     @hooks.at("Stop")
     def continue_once(event: SessionHookEvent) -> HookEffects | str | None: ...
 
-A function may be sync or async; sync functions run in the event loop and must not block. None means
-no opinion. Before a call, a function may return a decision or `PreToolDecision`; elsewhere, a
-string for the model, `Deny` or `HookEffects`. At points where no call can be denied, `Deny` is an
-objection: the model reads the reason beside the result, a prompt is rejected, or a turn continues.
+A function may be sync or async; sync functions run in the event loop and must not block. None means no opinion.
+Before a call, a function may return a decision or `PreToolDecision`; elsewhere, a string for the model, `Deny` or
+`HookEffects`. At points where no call can be denied, `Deny` is an objection: the model reads the reason with the
+result, a prompt is rejected, or a turn continues.
 
 The functions at a point run concurrently. Deny takes precedence over ask, and ask over allow. If
 several functions return a new input, the input from the last registered function is used.

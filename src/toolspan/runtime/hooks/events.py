@@ -110,7 +110,7 @@ class PreToolDecision(Struct, frozen=True, kw_only=True):
     permission_updates: tuple[Mapping[str, object], ...] = ()
     """Rule changes that accompany an approval, in the client's format."""
     contexts: tuple[str, ...] = ()
-    """Messages that the model reads beside the result."""
+    """Messages that the model reads with the result."""
     stop: str | None = None
     """The reason to end the turn after this call."""
     reports: tuple[HookReport, ...] = ()
@@ -131,8 +131,8 @@ class HookEffects(Struct, frozen=True, kw_only=True):
     output: ReplacedOutput | None = None
     contexts: tuple[str, ...] = ()
     feedback: tuple[str, ...] = ()
-    """Objections. The model reads them beside a call's result; at other points they reject a prompt or
-    continue a turn.
+    """Objections. The model reads them with a call's result; at other points they reject a prompt or continue a
+    turn.
     """
     feedback_sources: tuple[str, ...] = ()
     """The name of the handler that gave each item in `feedback`."""
@@ -147,8 +147,8 @@ class HookEffects(Struct, frozen=True, kw_only=True):
 class HookRunner(Protocol):
     """Interface for running the handlers at each hook point.
 
-    It never raises because of a handler; failures are in the reports. The methods here are those of
-    a runner without handlers, for subclasses to override.
+    A failing handler never raises; its failure is in the reports. The methods here are those of a runner without
+    handlers, for subclasses to override.
     """
 
     @property

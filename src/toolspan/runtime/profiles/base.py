@@ -61,7 +61,7 @@ class ToolAvailability:
         )
 
     def select_named(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those of `names` that are available tools."""
+        """Return the available tools in `names`."""
         return (self.tools | self.optional_tools - self.unavailable) & frozenset(names)
 
     def is_deferred(self, tool: str) -> bool:
@@ -136,7 +136,7 @@ class IssueStyle:
 
     validator: Literal["zod 3", "zod 4"]
     """The library whose issue objects are recorded; codes, keys and messages differ between the two."""
-    reports_all: bool = False  # report issues that have no sentence of their own along with those that do
+    reports_all: bool = False  # also report issues that have no message, if others have one
     reports_unparsed: bool = False  # report input that is not JSON. Otherwise it is treated as empty
 
 
@@ -236,7 +236,7 @@ class FileValues:
     """True if a file that has an image suffix but is not an image is an error; otherwise it is sent unchanged."""
     plain_dimensions: bool = False
     """True to record an image's size as `width` and `height`, not as four original and display values."""
-    scale_note_inline: bool = False  # the scale of a reduced image is given in the result, not in a separate message
+    scale_note_inline: bool = False  # the result contains the scale of a reduced image, not a separate message
     document_inline: bool = True  # a PDF is contained in the result, not in a separate message
 
     reports_current: bool = True  # note after a write that the file need not be read again
@@ -405,7 +405,7 @@ class PlanValues:
     answer_question: str = "Answer questions?"
     answered: str = "Your questions have been answered: {answers}. You can now continue with these answers in mind."
     unanswered: str = "The user did not answer the questions."
-    """The message if the user gives no answer; if empty, `answered` is used without answers."""
+    """The message if the user does not answer; if empty, `answered` is used without answers."""
     source: PlanSource = "file"
     """The source of the plan: its file if that exists, the input, or a file that must exist."""
     records_edited: bool = False  # the record notes that the plan differs from the one in the file
@@ -456,7 +456,7 @@ class HookValues:
     allow_is_final: bool = False  # `allow` takes precedence over deny rules
     uses_last_reason: bool = False  # a refusal uses the last handler's reason, even if that handler gave none
     blocked_text: str = "[{command}]: {words}"
-    """The reason given for exit code 2 before a call, inserted into `Refusals.hook_denied`."""
+    """The reason for exit code 2 before a call, inserted into `Refusals.hook_denied`."""
     max_stop_blocks: int | None = 8  # the maximum number of consecutive times that hooks can prevent a turn from ending
     summarizes_stop: bool = True  # the transcript has a line for each time a turn ends
     records_prompt_outcome: bool = True  # the record of a blocked prompt contains its outcome

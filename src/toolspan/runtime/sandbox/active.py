@@ -250,5 +250,5 @@ async def wrap_requested(command: Command, sandbox: ActiveSandbox | None, projec
 
 
 def _exclusion_patterns(text: str) -> list[str]:
-    """Return the rule patterns for an excluded command: a name stands for the program with any arguments."""
+    """Return the rule patterns for an excluded command: a name matches the program with any arguments."""
     return [text] if "*" in text else [text, f"{text}:*"]

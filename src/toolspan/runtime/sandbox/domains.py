@@ -130,7 +130,7 @@ class DomainRule:
 
 @dataclass(frozen=True)
 class DomainRules:
-    """The hosts that commands may reach, and those that they may not. A denied host cannot be allowed.
+    """Rules for allowed and denied hosts. Deny rules take precedence.
 
     A rule without a port allows ports 80 and 443, and denies every port.
 

@@ -392,7 +392,7 @@ class _Exchange:
             try:
                 await asyncio.wait({upload, download}, return_when=asyncio.FIRST_COMPLETED)
                 if not download.done():
-                    upload.result()  # raises if the client is gone
+                    upload.result()  # raises if the client has disconnected
                 await download
             finally:
                 upload.cancel()

@@ -351,7 +351,7 @@ def parse_frontmatter_fields(head: str) -> dict[str, object]:
     import yaml
 
     fields_head, _ = _split_hooks_block(head)
-    # BaseLoader builds only strings, lists and dicts, so that a name such as `on` or `1.0` stays what was written.
+    # BaseLoader builds only strings, lists and dicts, so that a name such as `on` or `1.0` stays a string.
     try:
         fields = yaml.load(fields_head, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError):

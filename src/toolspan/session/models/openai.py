@@ -147,7 +147,7 @@ class OpenAIModel:
         self._sdk_error = openai.OpenAIError
         self._omit = openai.omit
         self._client: AsyncOpenAI = openai.AsyncOpenAI(api_key=api_key, base_url=base_url, max_retries=0)
-        # OpenAI rejects the old name of the token limit; some local servers do not know the new one.
+        # OpenAI rejects the old name of the token limit; some local servers do not support the new one.
         self._is_openai_server = "api.openai.com" in str(self._client.base_url)
 
     async def stream(self, request: ModelRequest) -> ModelStream:

@@ -119,7 +119,7 @@ def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
         kind = str(cell.get("cell_type", "code"))
         cell_id, count, outputs = cell.get("id"), cell.get("execution_count"), cell.get("outputs")
         record: CellRecord = {"cellType": kind, "source": _join_lines(cell.get("source"))}
-        if kind == "code" and isinstance(count, int) and count:  # clients leave out zero
+        if kind == "code" and isinstance(count, int) and count:  # clients omit zero
             record["execution_count"] = count
         record["cell_id"] = cell_id if isinstance(cell_id, str) else f"cell-{index}"
         if kind == "code":

@@ -146,7 +146,7 @@ class LineWindow:
     digest: str
     version: FileVersion
     lost_return: bool = False
-    """True if a carriage return at the end of the file was left out."""
+    """True if a carriage return at the end of the file was dropped."""
 
 
 def read_line_range(
@@ -160,8 +160,8 @@ def read_line_range(
 ) -> LineWindow:
     """Read a range of lines. A newline at the end of the file is followed by an empty line.
 
-    With `utf16`, little-endian UTF-16 is decoded and byte order marks are left out. With `drops_return`, a carriage
-    return at the end of the file is left out.
+    With `utf16`, little-endian UTF-16 is decoded and byte order marks are dropped. With `drops_return`, a carriage
+    return at the end of the file is dropped.
 
     Raise ToolError if the file cannot be read, or the lines have more than `max_chars` characters.
     """
