@@ -72,7 +72,7 @@ def command(
 
     Without a name, all of your sessions are followed, including new ones and subagents. A file or
     session is followed with its subagents, a folder with all sessions in it. Open calls are printed
-    first. A file that does not exist yet is awaited. Press Ctrl-C to stop.
+    first. If a file does not exist yet, watch waits for it. Press Ctrl-C to stop.
     """
     try:
         follower = _make_follower(name, last=last, since_start=since_start)

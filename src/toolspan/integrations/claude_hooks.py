@@ -108,7 +108,7 @@ def plan_install(
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
-        BadSetting: its hooks are invalid.
+        SettingsError: its hooks are invalid.
     """
     target = Path(os.path.realpath(path))
     before = _read_file(target)
@@ -136,7 +136,7 @@ def plan_uninstall(path: Path) -> SettingsChange:
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
-        BadSetting: its hooks are invalid.
+        SettingsError: its hooks are invalid.
     """
     target = Path(os.path.realpath(path))
     before = _read_file(target)
@@ -158,7 +158,7 @@ def installed_hooks(path: Path) -> Mapping[str, Sequence[str]]:
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
-        BadSetting: its hooks are invalid.
+        SettingsError: its hooks are invalid.
     """
     commands: dict[str, list[str]] = {}
     for event, groups in object_at(_parse_settings(path, _read_file(path)), "hooks", path).items():

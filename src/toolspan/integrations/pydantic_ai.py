@@ -41,7 +41,7 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
     @property
     @override
     def id(self) -> str | None:
-        """The id of the toolset."""
+        """The id that distinguishes toolsets in durable runs."""
         return self._id
 
     @override

@@ -321,7 +321,7 @@ class DeliveredMessage:
 
 
 class SubagentLauncher(Protocol):
-    """A launcher that starts subagents and sends messages to them.
+    """Interface for starting subagents and sending messages to them.
 
     Several calls may use it concurrently. When a call is cancelled, its subagent is cancelled too:
     the subagent's calls receive their results before the cancellation is raised. A request that

@@ -160,7 +160,7 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange 
 
 
 def _encode_content(content: str, old_text: DecodedText, values: FileValues) -> bytes:
-    """Return the bytes of the new content, in the encoding of the old one and perhaps with its line endings."""
+    """Encode the new content like the old one and, for some clients, with its line endings."""
     codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
     if codec.bom:
         content = content.removeprefix(BYTE_ORDER_MARK)

@@ -1,7 +1,7 @@
 """Determine the outcome of unanswered calls from the intent log, a side file of a transcript.
 
-After a crash, the log shows which calls had started, and file digests show whether a change was
-made. `session/recording/intent_log.py` writes the log. Start at `collect_evidence`.
+After a crash, the log shows which calls had started, and file digests show whether a change was made. `IntentLog`
+in `session/recording/writer.py` writes the log. Start at `collect_evidence`.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
 
 
 class ClaudeContent(ContentCollector):
-    """Messages, subagents' lines in the file of the conversation that started them, and their prompts."""
+    """The messages, inline subagents and subagent prompts in one transcript."""
 
     def __init__(self, source: Source, session_info: SessionInfoCollector) -> None:
         super().__init__()

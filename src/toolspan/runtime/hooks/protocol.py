@@ -376,7 +376,7 @@ def _parse_json_object(text: str) -> dict[str, object] | None:
 
 
 def spill_long_text(text: str, folder: Path) -> str:
-    """Return the text unchanged, or, if it is too long, save it to a file and return its beginning and the path."""
+    """Save text that is too long to a file, and return its beginning and the path. Return other text unchanged."""
     if len(text) <= MAX_TEXT_LENGTH:
         return text
     path = folder / "hook-results" / f"{uuid.uuid4()}.txt"

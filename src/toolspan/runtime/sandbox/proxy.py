@@ -198,7 +198,7 @@ class NetworkProxy:
                 return
 
     def _authenticate(self, request: h11.Request) -> str:
-        """Return the user name of the request's credentials.
+        """Return the user name in the request's credentials.
 
         Raises:
             _RequestError: the secret is missing or wrong.

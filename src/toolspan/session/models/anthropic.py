@@ -69,7 +69,7 @@ class AnthropicModel:
         self._client: AsyncAnthropic = anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply."""
+        """Stream the reply, translating the API's events."""
         system = [{"type": "text", "text": request.system, **_CACHE_CONTROL}] if request.system else []
         with translate_errors(self._sdk_error):
             events = await self._client.messages.create(

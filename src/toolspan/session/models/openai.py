@@ -151,7 +151,7 @@ class OpenAIModel:
         self._is_openai_server = "api.openai.com" in str(self._client.base_url)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply."""
+        """Stream the reply, translating the API's chunks."""
         max_tokens, unset = request.max_tokens, self._omit
         tools = cast("list[ChatCompletionFunctionToolParam]", to_chat_tools(request.tools))
         with translate_errors(self._sdk_error):
