@@ -13,7 +13,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
-from tests.runtime.waiting_tools import gone
+from tests.runtime.waiting_tools import Held, gone
 from toolspan import Session
 from toolspan.runtime.batch import RunStep
 from toolspan.runtime.context import RunnerContext, ToolContext
@@ -144,6 +144,30 @@ async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, 
 
 
 @requirement("cancel.stubborn")
+@pytest.mark.parametrize("order", ["ab", "ba"])
+async def test_cancelled_host_cancels_other_calls_while_a_tool_ignores_cancellation(order: str) -> None:
+    stubborn, output = IgnoresCancellation(), EventLog()
+    held = Held("held", concurrent=True)
+    calls = {"a": call("a", "stubborn"), "b": call("b", "held")}
+
+    async def run() -> None:
+        runner = Runner([stubborn.tool(), held.tool], direct=[output], grace=GRACE)
+        await runner.run([calls[name] for name in order])
+
+    both_inside = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(gone, "task", run, both_inside)
+        await stubborn.inside.wait()
+        await held.inside.wait()
+        both_inside.set()
+    stubborn.gate.set()
+    await anyio.wait_all_tasks_blocked()
+
+    assert [str(item.call_id) for item in output.of(Finished)] == ["b", "a"]  # not only after the grace
+    assert output.states == {"a": "interrupted", "b": "interrupted"}
+
+
+@requirement("cancel.stubborn")
 async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() -> None:
     stubborn = IgnoresCancellation()
     ended: list[str] = []
@@ -161,7 +185,7 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
         await stubborn.inside.wait()
         runner.cancel()
         await batch.drain()
-        # At every turn of the loop for the first hundredth of a second, then at growing pauses.
+        assert 1 < stubborn.cancellations < 10  # at growing pauses
         before = stubborn.cancellations
         await anyio.sleep(0.05)
         assert stubborn.cancellations == before

@@ -218,10 +218,12 @@ class Batch:
         they belong to.
         """
         try:
-            # perf: the first call runs in this task, which saves a third of the time of a call that does nothing.
-            # A call that must not be interrupted always has its own task, because this one can be cancelled.
+            # perf: a call that runs alone runs in this task, which saves a third of the time of a call that does nothing.
+            # Beside others it has its own task, so that a cancellation of this one reaches all of them at once, and so
+            # does a call that must not be interrupted.
             ready = [self.calls[call_id] for call_id in self._queue.start()]
-            first = ready.pop(0) if ready and not (ready[0].tool and ready[0].tool.interrupt == "block") else None
+            runs_here = len(ready) == 1 and not (ready[0].tool and ready[0].tool.interrupt == "block")
+            first = ready.pop() if runs_here else None
             for pending in ready:
                 self._start_call(pending)
             if first is not None:

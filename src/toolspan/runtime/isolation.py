@@ -102,6 +102,7 @@ class IsolatedTask(Generic[T]):
         A second cancellation of the waiting task ends the grace period.
         """
         self._cancel_scope.cancel()
+        self._shield_scope.shield = True
         pause, remaining = FIRST_PAUSE, grace
         try:
             with anyio.CancelScope(shield=True):
