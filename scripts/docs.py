@@ -261,7 +261,7 @@ def tables() -> str:
     return _page(
         "Tables",
         "`toolspan tables SOURCE… -o OUT` writes transcripts as Parquet files, compressed with Zstandard.\n"
-        "[Analyze many sessions with SQL](scale.md) has example queries and benchmarks.",
+        "[Query many sessions with SQL](scale.md) has example queries and benchmarks.",
         f"This is version {SCHEMA_VERSION} of the schema. The version is in `OUT/manifest.json` and, as\n"
         "`toolspan.schema_version`, in the metadata of each file. It changes when a column changes its name, type or\n"
         "meaning, and not when a column is added.",
