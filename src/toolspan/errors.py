@@ -7,6 +7,7 @@
     │   └── Ambiguous      several have
     ├── InUse              another process is writing to the session
     ├── BadCall            a message contains no call that can be answered
+    │   └── ForeignReply   a message comes from another vendor's API
     ├── BadTool            a tool's definition is invalid
     └── ToolError          a tool failed; the model reads the message and continues
 
@@ -43,6 +44,10 @@ class InUse(ToolspanError):  # noqa: N818
 
 class BadCall(ToolspanError):  # noqa: N818
     """Raised if a message, or one of its blocks, contains no call that can be answered."""
+
+
+class ForeignReply(BadCall, TypeError):  # noqa: N818
+    """Raised if a message comes from another vendor's API, in which no calls would be found."""
 
 
 class BadTool(ToolspanError):  # noqa: N818

@@ -59,6 +59,7 @@ def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) 
         "{broken",
         "[]",
         '{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}',
+        '{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"Bash","arguments":"{}"}}]}',
         "",
         message(("b", "Bash", {"command": "echo hi"})),
     )
@@ -68,6 +69,7 @@ def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) 
         ("error", 1),
         ("error", 2),
         ("error", 3),
+        ("error", 4),
         ("result", None),
     ]
 

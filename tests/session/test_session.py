@@ -13,7 +13,7 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from tests.runtime.waiting_tools import Held, interrupting
-from toolspan import Hooks, Permissions, Session, tool
+from toolspan import Hooks, Permissions, Rules, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.runtime.hooks.events import PreToolDecision
 from toolspan.runtime.runner import Runner
@@ -504,3 +504,78 @@ async def test_raising_sink_is_reported_once(way: str, tmp_path: Path, caplog: p
     assert failure.reason.startswith("ValueError: cannot take ")
     (record,) = caplog.records
     assert failure.where in record.getMessage()
+
+
+CALL = {"type": "tool_use", "id": "call_0", "name": "echo", "input": {"text": "hi"}}
+
+
+@requirement("session.duplicate")
+async def test_reply_that_repeats_an_id_stops_the_turn_with_the_reason(tmp_path: Path) -> None:
+    permissions = Permissions.allow_all()
+    async with Session(permissions=permissions, cwd=tmp_path, tools=[echo], transcript=None) as session:
+        session.say("Go.")
+        assert await session.run({"role": "assistant", "content": [CALL]})
+        assert not await session.run({"role": "assistant", "content": [CALL]})
+        assert session.stopped == "no call was run: the id call_0 was used before in this conversation"
+
+    assert len(session.spans) == 1
+
+
+@requirement("session.wrong-arguments")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"permissions": Rules(allow=["Bash"])}, r"permissions must be .*, not Rules; pass Permissions\(Rules"),
+        ({"hooks": [print]}, "hooks must be Hooks or another HookRunner, not list"),
+        ({"fsync": "maybe"}, "fsync must be one of never, results, always, not 'maybe'"),
+        ({"cwd": "/nonexistent/folder"}, "/nonexistent/folder: no such folder"),
+    ],
+)
+def test_wrong_argument_of_a_session_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError, ToolspanError), match=message):
+        Session(transcript=None, **options)
+
+
+@requirement("session.wrong-arguments")
+def test_wrong_argument_of_permissions_is_named() -> None:
+    with pytest.raises(TypeError, match=r"rules must be Rules, .* not list"):
+        Permissions(["Bash"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"mode must be one of default, .*, not 'yolo'"):
+        Permissions(mode="yolo")  # type: ignore[arg-type]
+
+
+@requirement("session.wrong-arguments")
+def test_rule_about_an_unknown_tool_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    permissions = Permissions(Rules(deny=["bash(rm:*)"], allow=["echo"]))
+    with caplog.at_level(logging.WARNING, logger="toolspan"):
+        Session(cwd=tmp_path, transcript=None, permissions=permissions, tools=[echo])
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the rule bash(rm:*): there is no tool 'bash'; did you mean Bash?"
+    ]
+
+
+@requirement("session.close")
+async def test_closed_session_runs_nothing(tmp_path: Path) -> None:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None) as session:
+        session.say("Go.")
+    with pytest.raises(ToolspanError, match="this session is closed"):
+        await session.run({"role": "assistant", "content": [CALL]})
+
+    assert session.spans == []
+
+
+@requirement("session.write-failure")
+async def test_transcript_that_cannot_be_written_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="toolspan"):
+        async with Session(
+            permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript="/proc/nope/x.jsonl"
+        ) as session:
+            session.say("Go.")
+            await session.run({"role": "assistant", "content": [CALL]})
+
+    assert [span.state for span in session.spans] == ["succeeded"]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the transcript is incomplete, so that the session cannot be resumed: ")

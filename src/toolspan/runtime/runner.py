@@ -22,7 +22,7 @@ from typing import Self
 
 import anyio
 
-from toolspan.errors import BadCall, ToolspanError
+from toolspan.errors import BadCall, ForeignReply, ToolspanError
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.context import CallContext, RunnerContext, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment, HookRunner, NoHooks
@@ -303,9 +303,9 @@ class Runner:
             raise RuntimeError("the runner is not entered")
         self._task_set.start_soon(work)
 
-    def mark_seen(self, call_id: CallId) -> None:
-        """Mark an id as accepted, so that no call with this id is run."""
-        self._seen_ids.add(call_id)
+    def mark_seen(self, *call_ids: CallId) -> None:
+        """Mark ids as accepted, so that no call with one of them is run."""
+        self._seen_ids.update(call_ids)
 
     def forget_call(self, call_id: CallId) -> None:
         """Allow a call with this id to be accepted again, because it was deferred and has no result."""
@@ -402,7 +402,7 @@ def check_message_shape(message: Mapping[str, object]) -> None:
     """Reject a reply from another API, in which no calls would be found.
 
     Raises:
-        TypeError: the reply comes from the chat completions API or the responses API.
+        ForeignReply: the reply comes from the chat completions API or the responses API.
     """
     if message.keys().isdisjoint((*_CHAT_KEYS, "output")):
         return
@@ -411,7 +411,7 @@ def check_message_shape(message: Mapping[str, object]) -> None:
     items = output if isinstance(output, list) else []
     is_response = any(isinstance(item, Mapping) and item.get("type") in _RESPONSE_ITEMS for item in items)
     if chat_key is not None or is_response:
-        raise TypeError(
+        raise ForeignReply(
             f"this reply has {chat_key or 'output'!r}, so it comes from an OpenAI API, and a session needs a message of"
             " the Anthropic Messages API; let toolspan call the model, which translates both directions:"
             " `Agent(session, make_model('openai:MODEL'))` with the adapter `make_model` of `toolspan.session`"

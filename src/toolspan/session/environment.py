@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, get_args
 
+from toolspan.errors import ToolspanError
 from toolspan.runtime.batch import Recovery
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment, HookRunner
-from toolspan.runtime.permissions import Permissions, PolicyStack
+from toolspan.runtime.permissions import Permissions, PolicyStack, Rules
 from toolspan.runtime.process import ProcessSupervisor
-from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles import VERSIONS, Profile, profile
 from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.recording import Fsync, Recorder, results_folder
 from toolspan.types.ids import CallId
+from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
 
 if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
+
+_TOOL_KINDS: tuple[ToolKind, ...] = (
+    "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
+)  # fmt: skip
+_RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
+"""Names that are allowed in rules although they are not tools."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -154,3 +164,64 @@ def announce_mode(runner: Runner, mode: str) -> None:
     """Announce a session's initial mode to its runner, if the runner must deny calls that its policies ask about."""
     if mode == "dontAsk":
         runner.set_permission_mode(mode)
+
+
+def check_options(cwd: Path | str, permissions: object, hooks: object, fsync: object) -> Path:
+    """Reject arguments of a session that would fail later or would have no effect, and return its folder.
+
+    Raises:
+        ToolspanError: the folder does not exist.
+        TypeError, ValueError: an argument is not of its type.
+    """
+    folder = Path(cwd).expanduser().resolve()
+    if not folder.is_dir():
+        raise ToolspanError(f"{folder}: no such folder")
+    if not isinstance(permissions, Permissions | PolicyStack | None):
+        hint = "; pass Permissions(Rules(...))" if isinstance(permissions, Rules) else ""
+        raise TypeError(f"permissions must be Permissions or a PolicyStack, not {type(permissions).__name__}{hint}")
+    if not (hooks is None or hasattr(hooks, "bind")):
+        raise TypeError(f"hooks must be Hooks or another HookRunner, not {type(hooks).__name__}")
+    if fsync not in get_args(Fsync):
+        raise ValueError(f"fsync must be one of {', '.join(get_args(Fsync))}, not {fsync!r}")
+    return folder
+
+
+def log_rule_warnings(permissions: Permissions | PolicyStack | None, tools: Iterable[Tool]) -> None:
+    """Log a warning for each rule about an unknown tool, and for each rule that has no effect."""
+    if isinstance(permissions, Permissions):
+        for warning in rule_warnings(permissions.rules, (tool.name for tool in tools)):
+            logging.getLogger("toolspan").warning("%s", warning)
+
+
+def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
+    """Yield a warning for each name that is neither a client tool nor in `more`."""
+    import difflib
+
+    available = frozenset(more)
+    for name in dict.fromkeys(names):
+        if name in available or set(name) & set("*_") or name in _known_tool_names():
+            continue
+        # If names differ only in case, the capitalized one is suggested.
+        by_case = {known.lower(): known for known in sorted(available | _known_tool_names(), reverse=True)}
+        close = difflib.get_close_matches(name.lower(), by_case, n=1)
+        yield f"there is no tool {name!r}{f'; did you mean {by_case[close[0]]}?' if close else ''}"
+
+
+def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
+    """Yield a warning for each rule about an unknown tool, and for each rule that has no effect."""
+    extra_names = tuple(more)
+    for rule in (*rules.deny, *rules.ask, *rules.allow):
+        where = f" ({rule.origin})" if rule.origin else ""
+        yield from (f"the rule {rule.text}{where}: {line}" for line in unknown_tool_warnings([rule.tool], extra_names))
+    yield from (f"the rule {line}" for line in rules.warnings)
+
+
+@cache
+def _known_tool_names() -> frozenset[str]:
+    names = _RULE_ONLY_NAMES | {
+        name for name in tools_of_kinds(*_TOOL_KINDS) if name[0].isupper()
+    }  # not those of Codex
+    for version in VERSIONS:
+        offer = profile(version).availability
+        names |= offer.tools | offer.optional_tools | frozenset(offer.aliases)
+    return names

@@ -33,6 +33,7 @@ from toolspan.session.models.base import (
     interrupted_stream_failure,
 )
 from toolspan.session.models.history import Block
+from toolspan.types.ids import CallId
 
 if TYPE_CHECKING:
     from toolspan.session.conversation import Conversation
@@ -148,7 +149,7 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
 
     Raises:
         BadCall: the reply is not an assistant message.
-        TypeError: the reply has the shape of an OpenAI API.
+        ForeignReply: the reply has the shape of an OpenAI API.
     """
     if isinstance(reply, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         message = dict(reply)
@@ -187,20 +188,22 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
     return {**message, "role": "assistant", "content": blocks}
 
 
-def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block], list[PendingCall]]:
+def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block], list[PendingCall], list[CallId]]:
     """Accept the blocks of a reply, except empty text blocks and calls whose id was used before.
 
-    Return the accepted blocks and the calls among them.
+    Return the accepted blocks, the calls among them, and the ids that were used before.
     """
     blocks = cast("list[Block]", message["content"])
     parsed_calls = [parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks]
     truncated_block = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
     accepted_blocks: list[Block] = []
     pending_calls: list[PendingCall] = []
+    repeated_ids: list[CallId] = []
     for block, call in zip(blocks, parsed_calls, strict=True):
         if call is not None:
             pending_call = batch.accept(call, truncated=block is truncated_block)
             if pending_call is None:
+                repeated_ids.append(call.id)
                 continue
             pending_calls.append(pending_call)
             block["input"] = pending_call.body_store.arguments_
@@ -208,7 +211,7 @@ def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block],
             continue
         accepted_blocks.append(block)
     message["content"] = accepted_blocks
-    return accepted_blocks, pending_calls
+    return accepted_blocks, pending_calls, repeated_ids
 
 
 class StreamedReply:

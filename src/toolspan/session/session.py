@@ -13,6 +13,7 @@ client can resume the transcript. `agent.py` contains this loop.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ from toolspan.session.environment import (
     SkillHookLoader,
     SubagentInfo,
     announce_mode,
+    check_options,
+    log_rule_warnings,
     make_hook_environment,
     make_workspace,
 )
@@ -61,6 +64,9 @@ if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
 
 INTERRUPTED_BY_USER = "interrupted by the user"
+_LOGGER = logging.getLogger("toolspan")
+_RECORDED = (Requested, Finished, HookRan)
+"""The events that a session handles. The first is needed for recovery policies only."""
 
 HookResultT = TypeVar("HookResultT")
 
@@ -114,12 +120,14 @@ class Session:
             clock: A function that returns seconds since the epoch.
 
         Raises:
-            ToolspanError: the id cannot be a file name, or the transcript cannot be continued.
+            ToolspanError: the folder does not exist, the id cannot be a file name, or the transcript cannot be
+                continued.
+            TypeError, ValueError: an argument is not of its type.
             InUse: another process, or another session in this process, is writing to the transcript. For a new
             transcript,
                 this is raised when the session is entered.
         """
-        folder = Path(cwd).expanduser().resolve()
+        folder = check_options(cwd, permissions, hooks, fsync)
         self.profile = profile if isinstance(profile, Profile) else named_profile(profile or DEFAULT, model=model)
         policies = (permissions or Permissions()).resolve(self.profile.refusals)
         start = resolve_start(transcript, session_id, folder, history)
@@ -144,7 +152,7 @@ class Session:
         self.was_interrupted = False
         """True if the last turn was interrupted."""
         self._hook_scope: anyio.CancelScope | None = None
-        self._is_open = False
+        self._is_open = self._is_closed = False
         self._subagent = subagent
         config = RecorderConfig(
             profile=self.profile,
@@ -172,7 +180,6 @@ class Session:
         """The hooks before they are bound to this session."""
         self.skills = SkillHookLoader(self.add_hooks)
         workspace.adopt_hooks = self.skills.load_skill_hooks
-        events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner: Runner = Runner(
             coding_tools(self.profile, person=policies.approver is not None) if tools is None else tools,
             cwd=folder,
@@ -182,18 +189,18 @@ class Session:
             fallback=policies.fallback,
             approver=policies.approver,
             sinks=sinks,
-            direct=(FilteredSink(self._handle_event, events), *direct),
+            direct=(FilteredSink(self._handle_event, _RECORDED if recoveries else _RECORDED[1:]), *direct),
             workspace=workspace,
             recoveries=recoveries,
             by_path=by_path,
             clock=clock,
         )
         self.runner.set_sink_fault_handler(self._handle_sink_fault)
+        log_rule_warnings(permissions, self.runner.runner_context.tools)
         announce_mode(self.runner, policies.mode)
         if self.recorder is not None:
             self.recorder.tools = self.runner.runner_context
-        for call_id in iter_call_ids(self.conversation.messages):
-            self.runner.mark_seen(CallId(call_id))
+        self.runner.mark_seen(*map(CallId, iter_call_ids(self.conversation.messages)))
         self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
         self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks, self.conversation)
 
@@ -233,7 +240,7 @@ class Session:
             if self._own_sandbox is not None:
                 self._own_sandbox.open()
             await self.runner.open()
-            self._is_open = True
+            self._is_open, self._is_closed = True, False
             try:
                 await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
             except BaseException as error:
@@ -259,7 +266,7 @@ class Session:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open, self._is_closed = False, True
         try:
             await self._session_hooks.fire_session_end(self.end_reason)
         finally:
@@ -391,10 +398,12 @@ class Session:
 
         Raises:
             BadCall: the reply is not an assistant message, or contains a malformed call.
-            TypeError: the reply comes from an OpenAI API; `make_model("openai:NAME")` translates it.
+            ForeignReply: the reply comes from an OpenAI API; `make_model("openai:NAME")` translates it.
             ModelFailed: the stream failed before any call was complete; the reply is dropped.
-            ToolspanError: the calls of the previous reply are still running.
+            ToolspanError: the calls of the previous reply are still running, or the session is closed.
         """
+        if self._is_closed:
+            raise ToolspanError("this session is closed; `Session.resume` continues its transcript")
         if self.conversation.is_reply_pending:
             raise ToolspanError("the previous reply still has unanswered tool calls")
         self.was_interrupted, self.feedback, self.notes, self.stream_failure = False, (), [], None
@@ -402,8 +411,11 @@ class Session:
             return await self._run_stream(reply)
         message = normalize_reply(reply)
         async with self.runner.batch(message) as batch:
-            blocks, pending_calls = accept_reply(message, batch)
+            blocks, pending_calls, repeated_ids = accept_reply(message, batch)
             self.conversation.add_reply(blocks, message)
+            if repeated_ids and not pending_calls:
+                self.stopped = f"no call was run: the id {repeated_ids[0]} was used before in this conversation"
+                return False
             if not pending_calls:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
             return await self._run_pending_calls(batch, pending_calls)
@@ -587,5 +599,7 @@ class Session:
             self.failures.append(fault)
 
     def _write_failed(self, failed: WriteFailed) -> None:
+        if not any(isinstance(failure, WriteFailed) for failure in self.failures):
+            _LOGGER.warning("the transcript is incomplete, so that the session cannot be resumed: %s", failed.reason)
         self.failures.append(failed)
         self.runner.emit(failed)

@@ -174,3 +174,22 @@ async def test_effects_after_a_call_are_combined() -> None:
     assert (await hooks.run_post_tool_batch([])).stop == "0"
     assert not hooks.is_empty
     assert Hooks().is_empty
+
+
+@requirement("hooks.points")
+def test_unknown_hook_point_is_refused() -> None:
+    with pytest.raises(ToolspanError, match="there is no hook point 'PreTooolUse'"):
+        Hooks().at("PreTooolUse")  # type: ignore[arg-type]
+
+
+@requirement("hooks.answers-per-point")
+async def test_hook_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    hooks = Hooks()
+    hooks.pre_tool_use()(lambda _: False)  # type: ignore[arg-type, return-value]
+    with caplog.at_level("WARNING", logger="toolspan"):
+        for _ in range(2):
+            decision = await hooks.run_pre_tool_use(tool_event())
+            assert decision.decision is None
+
+    (record,) = caplog.records
+    assert "failed, and it has no effect: TypeError: a handler at PreToolUse answers with" in record.getMessage()

@@ -29,8 +29,6 @@ from toolspan.cli.host.settings import (
     HostSettings,
     load_host_settings,
     load_skill_hooks,
-    rule_warnings,
-    unknown_tool_warnings,
 )
 from toolspan.cli.output import combine_options, plain_line, warn
 from toolspan.cli.prompt.approver import (
@@ -57,6 +55,7 @@ from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Toolset
 from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
+from toolspan.session.environment import rule_warnings, unknown_tool_warnings
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
 from toolspan.tools import coding_tools

@@ -5,9 +5,8 @@ Start at `load_host_settings`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from toolspan.cli.output import warn
@@ -23,7 +22,7 @@ from toolspan.runtime.hooks.handlers import CallTool
 from toolspan.runtime.hooks.load import HookServices, load_hooks
 from toolspan.runtime.permissions.modes import MODES, Mode
 from toolspan.runtime.permissions.rules import Rules, rules_from_settings
-from toolspan.runtime.profiles import VERSIONS, Profile, profile
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.sandbox.settings import SandboxLayer
 from toolspan.runtime.settings import (
     SCOPES,
@@ -40,7 +39,6 @@ from toolspan.runtime.settings import (
 from toolspan.runtime.settings.load import CommandSpec, load_json, parse_frontmatter_hooks, unknown_keys
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, FrontmatterKind, with_frontmatter_hooks
 from toolspan.session.agent import HookModelAccess
-from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
 
 _RULE_ORIGINS: Mapping[Scope, str] = {
     "managed": "policySettings",
@@ -50,11 +48,6 @@ _RULE_ORIGINS: Mapping[Scope, str] = {
     "user": "userSettings",
 }
 SETTING_SOURCES = ("user", "project", "local")
-_TOOL_KINDS: tuple[ToolKind, ...] = (
-    "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
-)  # fmt: skip
-_RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
-"""Names that are allowed in rules although they are not tools."""
 FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
 """A function that returns the hooks in a file's frontmatter. Raises `ToolspanError` if they are invalid."""
 
@@ -237,38 +230,6 @@ def mcp_tool_caller(servers: McpServers) -> CallTool:
         return text
 
     return call_tool
-
-
-def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
-    """Yield a warning for each name that is neither a client tool nor in `more`."""
-    import difflib
-
-    available = frozenset(more)
-    for name in dict.fromkeys(names):
-        if name in available or set(name) & set("*_") or name in _known_tool_names():
-            continue
-        # If names differ only in case, the capitalized one is suggested.
-        by_case = {known.lower(): known for known in sorted(available | _known_tool_names(), reverse=True)}
-        close = difflib.get_close_matches(name.lower(), by_case, n=1)
-        yield f"there is no tool {name!r}{f'; did you mean {by_case[close[0]]}?' if close else ''}"
-
-
-def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
-    """Yield a warning for each rule about an unknown tool, and for each rule that has no effect."""
-    extra_names = tuple(more)
-    for rule in (*rules.deny, *rules.ask, *rules.allow):
-        where = f" ({rule.origin})" if rule.origin else ""
-        yield from (f"the rule {rule.text}{where}: {line}" for line in unknown_tool_warnings([rule.tool], extra_names))
-    yield from (f"the rule {line}" for line in rules.warnings)
-
-
-@cache
-def _known_tool_names() -> frozenset[str]:
-    names = tools_of_kinds(*_TOOL_KINDS) | _RULE_ONLY_NAMES
-    for version in VERSIONS:
-        offer = profile(version).availability
-        names |= offer.tools | offer.optional_tools | frozenset(offer.aliases)
-    return names
 
 
 def load_skill_hooks(

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import NoneType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, get_args
 
 import anyio
 import msgspec
@@ -98,6 +99,7 @@ class Hooks(HookRunner):
         """
         self._handlers: list[_RegisteredCallback] = []
         self._fail_closed = fail_closed
+        self._logged_handlers: list[_RegisteredCallback] = []
 
     @property
     def is_empty(self) -> bool:
@@ -132,10 +134,12 @@ class Hooks(HookRunner):
         """Register a function for a point that is not about a call, such as a prompt or the end of a turn.
 
         Raises:
-            ToolspanError: the point is about calls; each of those points has its own method.
+            ToolspanError: there is no such point, or it is about calls; each of those points has its own method.
         """
         if point in _TOOL_POINTS:
             raise ToolspanError(f"{point} concerns calls: use the method named after it")
+        if point not in get_args(HookPoint):
+            raise ToolspanError(f"there is no hook point {point!r}; the points are {', '.join(get_args(HookPoint))}")
         return self._register_handler(point, matcher)
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
@@ -210,6 +214,12 @@ class Hooks(HookRunner):
         error_text = None if failure is None else f"{type(failure).__name__}: {exception_text(failure)}"
         if failure is not None:
             denies = self._fail_closed and handler.point in _DECIDING_POINTS
+            if handler not in self._logged_handlers:  # once per function, because every call may fail
+                self._logged_handlers.append(handler)
+                effect = "the call is denied" if denies else "it has no effect"
+                logging.getLogger("toolspan").warning(
+                    "the %s hook %s failed, and %s: %s", handler.point, handler.name, effect, error_text
+                )
             value = Deny(f"The hook {handler.name} failed: {error_text}", "hook") if denies else None
         report = HookReport(
             point=handler.point,

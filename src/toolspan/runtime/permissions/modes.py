@@ -74,6 +74,12 @@ class Permissions:
     refusals: Refusals | None = None
     """The refusal messages of a client version; None for those in the session's profile."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.rules, Rules):
+            raise TypeError(f"rules must be Rules, such as Rules(allow=['Read']), not {type(self.rules).__name__}")
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+
     @property
     def policies(self) -> tuple[Policy, ...]:
         """The policies that are consulted before a hook's decision is applied."""
