@@ -579,3 +579,16 @@ async def test_transcript_that_cannot_be_written_is_logged_once(
     assert [span.state for span in session.spans] == ["succeeded"]
     (record,) = caplog.records
     assert record.getMessage().startswith("the transcript is incomplete, so that the session cannot be resumed: ")
+
+
+@requirement("scripted-model.says-its-script")
+async def test_sessions_with_scripted_models_are_not_copies_of_each_other(tmp_path: Path) -> None:
+    for name in "ab":
+        model = ScriptedModel([use("echo", text=name)])
+        async with Session(
+            permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=tmp_path / f"{name}.jsonl"
+        ) as session:
+            session.say("Go.")
+            await session.run(await model.create(messages=session.messages))
+
+    assert sorted(span.call.arguments["text"] for span in toolspan.history(tmp_path).spans) == ["a", "b"]

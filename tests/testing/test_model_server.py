@@ -52,7 +52,7 @@ SCRIPTS: dict[str, ScriptStep] = {
 @asynccontextmanager
 async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
     async with (
-        ModelServer(ScriptedModel(script)) as server,
+        ModelServer(ScriptedModel(script, seed="same")) as server,
         anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=retries) as client,
     ):
         yield client, server
@@ -76,7 +76,7 @@ def without_nulls(message: Json) -> Json:
 @requirement("model-server.speaks-the-api")
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_client_gets_the_script_complete_and_streamed(name: str) -> None:
-    expected = await ScriptedModel([SCRIPTS[name]]).create(
+    expected = await ScriptedModel([SCRIPTS[name]], seed="same").create(
         messages=[HELLO], model="claude-x", max_tokens=99, tools=[READ]
     )
 

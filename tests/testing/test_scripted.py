@@ -42,7 +42,7 @@ def answers(identifier: str, content: object = "ok", **more: object) -> Json:
 
 @requirement("scripted-model.says-its-script")
 async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> None:
-    model = ScriptedModel([[say("I look first."), use("Read", file_path="a.txt")], say("Done.")])
+    model = ScriptedModel([[say("I look first."), use("Read", file_path="a.txt")], say("Done.")], seed="scripted")
 
     first: Json = await model.create(messages=[HELLO], model="claude-x")
     second = await model.create(

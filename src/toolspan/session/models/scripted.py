@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import inspect
+import secrets
 import string
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -253,7 +254,7 @@ class ScriptedModel:
         *,
         then: ScriptStep | None = None,
         resumes: bool = False,
-        seed: str = "scripted",
+        seed: str | None = None,
     ) -> None:
         """Create a model.
 
@@ -261,7 +262,8 @@ class ScriptedModel:
             script: One step per reply.
             then: The step for all requests after the script. By default, they raise an error.
             resumes: Skip one step per reply in the first request, to resume a conversation.
-            seed: Models with different seeds generate different ids.
+            seed: Models with the same seed generate the same ids. Without a seed, ids of calls are reproducible and ids
+                of messages are not, so that readers do not take two sessions for copies.
         """
         self.name = MODEL_NAME
         self.requests: list[Message] = []
@@ -270,7 +272,8 @@ class ScriptedModel:
         self._then = then
         self._next_step = 0
         self._resumes = resumes
-        self._ids = SeededIds(f"model/{seed}")
+        self._ids = SeededIds(f"model/{seed or 'scripted'}")
+        self._message_ids = self._ids if seed else SeededIds(secrets.token_hex(8))
 
     @property
     def remaining_steps(self) -> int:
@@ -350,7 +353,7 @@ class ScriptedModel:
             content[-1], truncated_input = _truncate_block(content[-1])
         has_calls = any(block["type"] == "tool_use" for block in content)
         message: Message = {
-            "id": self._ids.next_token("msg_01"),
+            "id": self._message_ids.next_token("msg_01"),
             "type": "message",
             "role": "assistant",
             "model": request.get("model", MODEL_NAME),
