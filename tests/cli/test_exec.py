@@ -198,6 +198,29 @@ def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp
         os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
 
 
+@requirement("exec.output")
+def test_call_is_interrupted_when_the_reader_of_the_output_is_gone(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [*TOOLSPAN, *COMMAND, "--transcript", "none", "--events"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(message(("b", "Bash", {"command": "echo out; exec sleep 1000"})).encode() + b"\n")
+    child.stdin.flush()
+    try:
+        list(_until_progress(child.stdout))
+        child.stdout.close()
+        assert child.wait(30) == 141
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+
+
 def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
     """Return the rows up to the first progress of the command."""
     for line in out:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing, suppress
@@ -13,6 +14,7 @@ import click
 import msgspec
 from msgspec import structs
 
+from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
 from toolspan.cli.host.host import EarlyExit, FaultReporter, JsonRow, StandardOutput, watch_signals
 from toolspan.errors import ToolspanError
@@ -62,6 +64,7 @@ async def _run_exec(options: HostOptions, model: str | None, printer: EventPrint
             early_exit = EarlyExit(session)
             printer.on_broken = early_exit.request_exit
             printer.on_session_start(session)
+            group.start_soon(_watch_output, early_exit)
             await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
             async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
                 await _handle_line(number, line, session, printer)
@@ -109,6 +112,14 @@ class EventPrinter(StandardOutput):
                 self.write_row({"type": "error", "tool_use_id": event.call_id, "message": message})
             case _:
                 self._fault_reporter.on_event(event)
+
+
+async def _watch_output(early_exit: EarlyExit) -> None:
+    """Request an exit as soon as the reader of standard output is gone, even if a call prints nothing for hours."""
+    descriptor = -1 if sys.stdout is None else sys.stdout.fileno()
+    if descriptor >= 0 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        await anyio.wait_readable(descriptor)  # the writing end of a pipe is never readable, but it may be broken
+        early_exit.request_exit(EXIT_OUTPUT_CLOSED)
 
 
 async def _handle_line(number: int, line: bytes, session: Session, printer: EventPrinter) -> None:

@@ -6,6 +6,7 @@ unbuffered standard output.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -292,6 +293,7 @@ async def open_host(
         raise ToolspanError("use either --ask or --approve web")
     if options.asks_at_terminal and terminal is None:
         warn("--ask: there is no terminal to ask at, so calls that need permission are denied")
+    logging.getLogger("toolspan").addHandler(logging.NullHandler())  # the command itself reports what is logged
     settings = load_host_settings(options.cwd, options.settings_file, options.setting_sources)
     client_profile = profile(options.profile_name, model=model)
     server_config = settings.mcp_server_config(options.mcp_config)
