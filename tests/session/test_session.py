@@ -591,4 +591,4 @@ async def test_sessions_with_scripted_models_are_not_copies_of_each_other(tmp_pa
             session.say("Go.")
             await session.run(await model.create(messages=session.messages))
 
-    assert sorted(span.call.arguments["text"] for span in toolspan.history(tmp_path).spans) == ["a", "b"]
+    assert sorted(str(span.call.arguments["text"]) for span in toolspan.history(tmp_path).spans) == ["a", "b"]

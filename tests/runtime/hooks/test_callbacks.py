@@ -185,7 +185,7 @@ def test_unknown_hook_point_is_refused() -> None:
 @requirement("hooks.answers-per-point")
 async def test_hook_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     hooks = Hooks()
-    hooks.pre_tool_use()(lambda _: False)  # type: ignore[arg-type, return-value]
+    hooks.pre_tool_use()(lambda _: False)  # type: ignore[type-var]
     with caplog.at_level("WARNING", logger="toolspan"):
         for _ in range(2):
             decision = await hooks.run_pre_tool_use(tool_event())
