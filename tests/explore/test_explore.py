@@ -13,6 +13,7 @@ from tests.explore.__main__ import record_run
 from tests.explore.compare import Purpose, compare_decisions, first_difference, group_key, load_purposes, skeleton
 from tests.explore.generate import THEMES, generate_case
 from tests.explore.inside import nearest_profile
+from tests.explore.mutations import generate_mutation_case
 from tests.explore.permissions import generate_permission_case
 from tests.explore.run import reductions
 
@@ -25,6 +26,15 @@ def test_a_seed_gives_the_same_case_again(generate: Any) -> None:
     for number in range(len(THEMES)):
         assert json.dumps(generate(3, "2.1.325", number)) == json.dumps(generate(3, "2.1.325", number))
     assert generate(3, "2.1.325", 0)["turns"] != generate(4, "2.1.325", 0)["turns"]
+
+
+def test_mutations_are_different_lines_that_the_mode_alone_may_run() -> None:
+    case = generate_mutation_case(3, "2.1.325", 0)
+    lines = [call["input"]["command"] for turn in case["turns"] for call in turn]
+
+    assert len(lines) == len(set(lines)) >= 100
+    assert not any("$(" in line and "'" not in line and "\\" not in line for line in lines)
+    assert case == generate_mutation_case(3, "2.1.325", 0)
 
 
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])

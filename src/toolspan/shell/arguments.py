@@ -128,13 +128,15 @@ def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
 def _find_misread(arguments: Sequence[ShellWord], *, hides_patterns: bool) -> str | None:
     """Return an argument that the client reads in another way, even in quotes.
 
-    It takes `~x` for the home folder of a user, and does not notice a pattern beside a line break.
+    It takes `~x` for the home folder of a user, and does not notice a pattern beside a line break. Beside a variable,
+    it takes quoted patterns for patterns of files.
     """
     for word in arguments:
         text = word.text
         if text[:1] == "~" and text[1:2] not in ("", "/"):
             return text
-        if hides_patterns and "\n" in text and any(_GLOB.search(other.text) for other in arguments):
+        is_hiding = hides_patterns and ("\n" in text or (word.has_expansion and "$" in text))
+        if is_hiding and any(_GLOB.search(other.text) for other in arguments):
             return text
     return None
 
@@ -150,7 +152,7 @@ _TEST_OPERATORS = frozenset(
     {"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"}
 )
 _TEST_OPTION = re.compile(r"-[A-Za-z]")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
 _SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[^/\\;&{}!#])*/[gpiI]*[1-9]?[gpiI]*")
@@ -172,7 +174,7 @@ _VALUE_FORMS = {
     "format": re.compile(r"(?!~).*%|(?:oneline|short|medium|full|fuller|raw)\Z"),
 }
 _NEWER = re.compile(r"-newer[aBcm]t")
-_TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?[sbqc])")
+_TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?(?:[sbc]|q(?![A-Za-z])))")
 """Conversions that print any text. The shell evaluates the arguments of others."""
 _ASSIGNING_CONVERSION = re.compile(r"%[^%a-zA-Z]*[hjlLqtz]*n")
 _GLOB = re.compile(r"[*?\[]")
@@ -308,8 +310,12 @@ class _ArgumentReader:
         self._add(word, "option")
         self._has_pair = self._has_pair or kind == "pair"
         for value_word in values:
-            self._add(value_word, role)
+            self._add(value_word, "read" if self._may_name_files(value_word) else role)
         return len(values)
+
+    def _may_name_files(self, word: ShellWord) -> bool:
+        """Return whether a word in the place of a text may expand to several words, of which the others are files."""
+        return word.has_expansion and "read*" in self._spec.roles and _GLOB.search(word.text) is not None
 
     def _note_option(self, option: str) -> None:
         noted = self._spec.noted_options.get(option)
@@ -328,6 +334,8 @@ class _ArgumentReader:
             self._roles = self._roles[1:]
         self._has_operand = self._has_operand or role in ("read", "ps")
         self._add(word, role)
+        if role == "text" and self._may_name_files(word):
+            self._add(word, "read")
         if role == "script" and self._has_pair:
             self._add(word, "read")  # the client takes the second word of the pair for the script
         if role == "read" and word.text[:1] == "@":  # some programs read options from such a file
@@ -415,7 +423,7 @@ class _ArgumentReader:
         is_quiet = any(re.fullmatch(r"-[Erz]*n[Erz]*|--quiet|--silent", option) for option in options)
         in_place = "-i" in options or "--in-place" in options
         scripts = [argument.word.text for argument in self.arguments if argument.role == "script"]
-        if not scripts or (in_place and not self._with_role("read")):
+        if not scripts or (in_place and not self._with_role("read")) or options.count("-i") > 1:
             return ""
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
             names = [word.text for word in self._with_role("read")]

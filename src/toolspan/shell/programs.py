@@ -36,11 +36,11 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
     if "\\\n" in line:
-        if syntax.PIPE_BEFORE_BREAK.search(line):
-            unclear.append("A blank after a backslash")
         # The parser does not expect the end of the line after a backslash.
         if "|" not in line and syntax.CONTINUED_END.search(line):
             return replace(find_programs(line.rstrip()[:-1]), text=line)
+        if len(syntax.PLAIN_BREAK.findall(line)) < line.count("\\\n"):
+            unclear.append("A blank after a backslash")
     if not line.isascii() and syntax.OTHER_BLANKS.search(line):
         unclear.append("A blank of another kind")
     if "{" in line and syntax.has_brace_before_quote(line):
@@ -137,11 +137,13 @@ class _ProgramFinder:
         self._group_has_stdin = around
 
     def _visit_sequence(self, node: Node) -> None:
-        at = self._start(node)
+        at, before = self._start(node), ""
         for child in node.children:
             self._check_between_commands(at, child)
+            if before in syntax.RESERVED_WORDS and at == self._start(child) and self._text[at] not in ";\n":
+                self.uncertainties.append("a keyword touches a word")
             self._visit_statement(child)
-            at = self._end(child)
+            at, before = self._end(child), child.type
         if not self._is_blank(at, self._end(node)):
             self.uncertainties.append("something stands behind a command")
 
@@ -180,9 +182,15 @@ class _ProgramFinder:
         start = self._start(node)
         if syntax.REDIRECT_AT_END.search(self._text, self._text.rfind("\n", 0, start) + 1, start):
             self.unclear.append("A comment after a redirect")
-        if self._text[self._end(node) - 1] == "\\":
+        source = self._source_text(node)
+        if source[-1] == "\\":
             self.unclear.append("A blank after a backslash")
-        if "\n" in self._source_text(node) or (start and self._text[start - 1] not in " \t\n;&|()"):
+        if "{" in source and ("'" in source or '"' in source):
+            self.unclear.append("A brace before a quote")
+        before = self._text[:start].rstrip(" \t")
+        if before.endswith(("&&", "|", "|&")):
+            self.unclear.append("A comment after an operator")
+        if "\n" in source or (start and self._text[start - 1] not in " \t\n;&|()"):
             self.uncertainties.append("a comment begins inside a word")
 
     # Simple commands
@@ -573,7 +581,7 @@ class _ProgramFinder:
         if re.search(r"\n|;|`", source):
             self.uncertainties.append("a test is not understood")
         words = split_words(syntax.TEST_OPERATOR.sub(r" '\g<0>' ", source)) or []
-        if not words or syntax.NAMED_TILDE.search(source):
+        if not words or not syntax.PLAIN_TEST.fullmatch(source):
             self.unclear.append("A test")
         self.programs.append(Program((ShellWord("[["), *words[1:]), source, nested=self._nested))
 

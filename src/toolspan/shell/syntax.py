@@ -95,12 +95,20 @@ perf: The lookbehind follows the first character, so that the regex engine searc
 """
 OTHER_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")
 """Blanks that the shell takes for parts of words."""
-PIPE_BEFORE_BREAK = re.compile(r"(?<!\|)\|&?[ \t]*\\\n")
+PLAIN_BREAK = re.compile(
+    r"(?:(?<=[^\s;|&<>(\\][ \t])|(?<=&&[ \t])|(?<=\|\|[ \t])|(?<=[^\s;|&<>(\\]  ))\\\n[ \t]*(?=[^\s|;&<>()#]|&&|\|\|)"
+)
+"""An escaped line break between two words of a command, or beside `&&` or `||`."""
 CONTINUED_END = re.compile(r"[ \t]\\\n\s*\Z")
 TEST_OPERATOR = re.compile(
     r"""(?<!['"\\])(?:&&|\|\||(?<=\s)[<>](?=\s)|(?<=[\s(])\((?=[\s\w])|(?<=[\s\w)])\)(?=[\s)&|]))(?!['"])"""
 )
 """An operator between the parts of a test in double brackets."""
+PLAIN_TEST = re.compile(
+    r"""\[\[(?:\s+(?:\(*(?:(?:~/)?[\w./:,@%+^-][\w./:,@%+^=-]*|'[^'\n]*'|"[^"\\$`\n]*")\)*|==?|!=|=~|[<>!()]|&&|\|\|))+\s+\]\]""",
+    re.ASCII,
+)
+"""A test in double brackets whose parts are plain words, quoted texts and operators, with blanks between them."""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
 VALUE_UNCERTAINTIES = frozenset({
     "a word is not understood", "a value is not understood", "a declared name is not understood",

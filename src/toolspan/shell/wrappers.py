@@ -391,12 +391,20 @@ class _WrapperExpander:
 
 
 def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> Iterator[ShellWord]:
-    """Yield the option values that are command lines."""
-    for at, word in enumerate(argv):
+    """Yield the option values that are command lines: `-c ls`, `-cls`, `-xcls`, `--command=ls` and `--comm ls`."""
+    for at, word in enumerate(argv if wrapper.line_options else ()):
         option, equals, value = word.text.partition("=")
-        if at and option in wrapper.line_options and equals:
+        if not at or option[:1] != "-":
+            continue
+        if option[:2] == "--":
+            matches = len(option) > 2 and any(name.startswith(option) for name in wrapper.line_options)
+        else:
+            letters = [name[1] for name in wrapper.line_options if len(name) == 2 and name[1] in word.text]
+            matches = bool(letters)
+            value = word.text.partition(letters[0])[2] if letters else ""
+        if matches and (equals or value):
             yield replace(word, text=value)
-        elif at and word.text in wrapper.line_options and at + 1 < len(argv):
+        elif matches and at + 1 < len(argv):
             yield argv[at + 1]
 
 

@@ -222,6 +222,15 @@ def test_rules_may_name_agents_skills_and_parameters(tmp_path: Path) -> None:
     assert Rules(ask=["Bash(run_in_background:true)"])(bash_request("ls", tmp_path)) is None
 
 
+@requirement("permission.paths")
+def test_an_ask_rule_for_reading_a_path_does_not_restrict_writing(tmp_path: Path) -> None:
+    read, write = (make_request(tool, tmp_path, file_path=str(tmp_path / "a.txt")) for tool in ("Read", "Write"))
+
+    assert isinstance(Rules(ask=["Read(a.txt)"])(read), Ask)
+    assert Rules(ask=["Read(a.txt)"])(write) is None
+    assert isinstance(Rules(deny=["Read(a.txt)"])(write), Deny)
+
+
 @requirement("permission.removed")
 def test_only_a_tool_that_is_denied_as_a_whole_is_not_offered() -> None:
     rules = Rules(deny=["WebFetch", "mcp__db", "Read(*)", "Bash(rm:*)"])

@@ -254,6 +254,8 @@ class _CommandChecker:
 
     def _check_granted(self, program: Program, inner: Program, pattern: str) -> None:
         """Check a program that a rule allows."""
+        if program_basename(inner.name) == "env":
+            self._check_granted_env(program, inner)
         if strip_wrappers(program, through_xargs=False).name == "xargs":
             if inner.name in _XARGS_SCRIPTS:
                 self._require_approval(program.text)
@@ -265,8 +267,6 @@ class _CommandChecker:
                 self._note_relative_reads(program, [word for word in inner.words[2:] if word.text[:1] != "-"])
                 for word in filter(self._is_outer_path, inner.words[1:]):
                     self._check_read(program, "git", word)
-        if inner.name == "env":
-            self._check_granted_env(program, inner)
         if exceeds_rule(inner):
             self._require_approval(program.text)
         self._check_granted_files(program, inner)
@@ -276,9 +276,11 @@ class _CommandChecker:
         if not _ENV_OPTIONS.match(" ".join(word.text for word in env.words[1:])):
             self._require_approval(program.text)
         expanded = expand_wrappers(LinePrograms(env.text, (env,)))
-        programs = [entry.program for entry in expanded.programs if entry.wrappers == ("env",)]
-        for run in programs:
-            self._check_granted_files(program, strip_wrappers(run))
+        for entry in expanded.programs:
+            if program_basename(entry.program.name) in _EVALUATING_BUILTINS:
+                self._require_approval(program.text)
+            if entry.wrappers == ("env",):
+                self._check_granted_files(program, strip_wrappers(entry.program))
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
         """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
@@ -309,6 +311,8 @@ class _CommandChecker:
         if self._sets_variables:
             return False
         inner = strip_wrappers(program, through_xargs=False)
+        if program.redirected_first and (inner is not program or program.variables):
+            return False  # the client does not look for a program behind these
         if inner is not program and not is_understood_wrapper(program, inner):
             return False
         if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
@@ -329,10 +333,7 @@ class _CommandChecker:
                 return False
             self._repository_commands.append(program.text)  # a `cd` elsewhere in the line may come first
         changed = find_changed(inner, arguments)
-        if not changed and "write*" in spec.roles:
-            self._writes.append(program.text)
-            return spec.edits and self._allowed.edits
-        if changed:
+        if changed or "write*" in spec.roles:
             self._writes.append(program.text)
             is_bare = inner is program and not program.variables and not program.redirected_first
             is_plain = is_bare and is_plain_edit(program, changed)
@@ -340,7 +341,7 @@ class _CommandChecker:
             for word in changed:
                 if not self._check_change(program, inner.name, word, free=free):
                     break
-            return True
+            return free or bool(changed)
         words = [*arguments.read, *values_taken_for_files(inner, arguments)]
         self._note_relative_reads(program, words)
         if inner.name == "git" and inner.words[1].text == "diff":
@@ -478,6 +479,8 @@ class _CommandChecker:
             self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):
             text = program.text or "< " + target.text
+            if program.name == "cd":
+                self._require_approval(text)
             if target.text[:1] not in ("/", "~", "$"):
                 self._relative_inputs.append(text)
             paths = None if re.search(r"[*?\[{}$`]", target.text) else self._resolve_paths(target)

@@ -23,7 +23,7 @@ _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of files that `touch` may change without approval."""
-_TOUCH_COMMAND = re.compile(r"""touch (?!(?:.* )?(?:\\|''|""))""", re.DOTALL)
+_TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _JQ_COMMAND = re.compile(r"""jq(?: (?:--?[A-Za-z][\w-]*|'[^'`]*'|"[^"\\`]*"|[^\s'"-]\S*))*""")

@@ -248,7 +248,7 @@ class Rules:
             )
             tool_rules = self._rules_by_tool[key] = _ToolRules(
                 deny=_select_candidates(self.deny, request).rules,
-                ask=_select_candidates(self.ask, request).rules,
+                ask=tuple(rule for rule in self.ask if _may_ask(rule, request)),
                 deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
                 allow=allow,
                 exact_allow=tuple(rule for rule in allow if "*" not in (rule.content or "")),
@@ -344,6 +344,12 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
         frozenset(match[1] for match in parameters if match is not None),
         len(contents) < len(named),
     )
+
+
+def _may_ask(rule: Rule, request: PermissionRequest) -> bool:
+    """Return whether an ask rule may match calls to the requested tool. A path for Read does not restrict writing."""
+    is_reading = rule.tool not in _READ_RULES or tool_kind(request.tool) not in ("edit", "write")
+    return _rule_covers_tool(rule, request) or (is_reading and _is_path_rule_for(rule, request))
 
 
 def _first_matching_rule(rules: Sequence[Rule], request: PermissionRequest, shell: str | None) -> Rule | None:
