@@ -107,7 +107,8 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
         line = " ".join(word.text for word in arguments)
         return Arguments(unknown=None if line in spec.only.split(";") else line, spec=spec)
     reader = _ArgumentReader(spec)
-    unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, arguments)
+    read = _READERS[spec.grammar] if spec.grammar else _ArgumentReader.read
+    unknown = read(reader, arguments)
     if unknown is None:
         unknown = reader.find_rejected()
     if unknown is None:
@@ -120,7 +121,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
 def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
     """Return an argument of `ps` that the client takes for `e` without a dash, which prints environments."""
     for word in arguments if any(word.text[:1] != "-" for word in arguments) else ():
-        if word.has_expansion or ("e" in word.text and word.text[:2] != "--"):
+        if word.has_expansion or ("e" in word.text.lower() and word.text[:2] != "--"):
             return word.text
     return None
 
@@ -164,7 +165,7 @@ _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"\d+"),
     "format": re.compile(r"\+.*", re.DOTALL),
-    "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
+    "ps": re.compile(r"(?!.*[eE])[A-Za-z]+|\d+|(?!.*[eE])[A-Za-z][\w-]*[./].*"),
     "name": re.compile(r"[A-Za-z][\w.+-]*"),
     "topic": re.compile(r"(?!\.)[^/~\\]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
@@ -191,8 +192,13 @@ class _ArgumentReader:
 
     def result(self, unknown: str | None) -> Arguments:
         """Return what has been read."""
-        found = tuple(self.arguments)
-        return Arguments(found, unknown, self._spec, self._with_role("read"), self._with_role("write"))
+        read, changed = [], []
+        for argument in self.arguments:
+            if argument.role == "read":
+                read.append(argument.word)
+            elif argument.role == "write":
+                changed.append(argument.word)
+        return Arguments(tuple(self.arguments), unknown, self._spec, tuple(read), tuple(changed))
 
     def _with_role(self, role: Role) -> tuple[ShellWord, ...]:
         return tuple([argument.word for argument in self.arguments if argument.role == role])

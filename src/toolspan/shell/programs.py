@@ -32,9 +32,13 @@ def find_programs(line: str) -> LinePrograms:
     """Return the programs that a line would run, and the reasons why it may run others."""
     if len(line) > MAX_LINE_LENGTH:
         return LinePrograms(line, (), ("the line is very long",))
+    plain_programs = find_plain_programs(line)
+    if plain_programs is not None:
+        may_be_unclear = "=" in line or "/proc/" in line
+        return LinePrograms(line, tuple(plain_programs), unclear=_find_unclear_text(line) if may_be_unclear else ())
     if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))
-    unclear = [reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)]
+    unclear = list(_find_unclear_text(line))
     if "\\\n" in line:
         # The parser does not expect the end of the line after a backslash.
         if "|" not in line and syntax.CONTINUED_END.search(line):
@@ -45,10 +49,11 @@ def find_programs(line: str) -> LinePrograms:
         unclear.append("A blank of another kind")
     if "{" in line and syntax.has_brace_before_quote(line):
         unclear.append("A brace before a quote")
-    plain_programs = find_plain_programs(line)
-    if plain_programs is not None:
-        return LinePrograms(line, tuple(plain_programs), unclear=tuple(unclear))
     return find_programs_in_tree(line, unclear)
+
+
+def _find_unclear_text(line: str) -> tuple[str, ...]:
+    return tuple([reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)])
 
 
 def find_programs_in_tree(line: str, unclear: Sequence[str] = ()) -> LinePrograms:
@@ -421,7 +426,7 @@ class _ProgramFinder:
         """Check a redirect to another stream, which may be the name of a file that the shell expands again."""
         if target.text[:1] == "-":
             self.unclear.append("A redirect that closes a stream")
-        elif "~" in target.text or self._text[end : end + 1] in ("<", ">"):
+        elif not syntax.PLAIN_STREAM.fullmatch(target.text) or self._text[end : end + 1] in ("<", ">"):
             self.unclear.append("A redirect that touches another word")
 
     def _split_redirect(self, node: Node, builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:

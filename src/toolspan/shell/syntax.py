@@ -32,6 +32,8 @@ RESERVED_WORDS = frozenset({
 RESERVED_START = re.compile(r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)['\"\\]")
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
+PLAIN_STREAM = re.compile(r"[\w./][\w./-]*", re.ASCII)
+"""The target of `>&`, which the shell expands twice if it is a file."""
 REDIRECT_AT_END = re.compile(r"""(?:>|(?<!<)<)&?[ \t]*(?:'[^']*'|"[^"]*"|[^\s;|&<>()])+[ \t]*\Z""")
 HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
 COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
@@ -76,6 +78,9 @@ QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
+OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*")""", re.ASCII)
+PLAIN_TEXT = re.compile(r"[\w./:,@%+='\" -]*")
+"""The text of words of which only a part is quoted. Each shell reads other characters beside quotes in its own way."""
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
@@ -132,6 +137,9 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         yield "A brace pattern"
         return
     is_quoted = QUOTED_STRING.fullmatch(source) is not None
+    has_quotes = not is_quoted and ("'" in source or '"' in source)
+    if has_quotes and not (OPTION_WITH_QUOTES.fullmatch(source) or PLAIN_TEXT.fullmatch(word.text)):
+        yield "A word with quotes inside"
     if (word.has_expansion or not is_quoted) and (BRACE_PATTERN.search(source) or BRACE_PATTERN.search(word.text)):
         yield "A brace pattern"
         return

@@ -120,7 +120,7 @@ def split_words(text: str) -> list[ShellWord] | None:
 def _parse_bare_word(text: str) -> ShellWord | None:
     if text[0] == "#" or (not text.isascii() and _UNUSUAL_BLANK.search(text)):
         return None
-    expands = text != "[" and _WORD_GLOB.search(text) is not None
+    expands = _WORD_GLOB.search(text) is not None
     return ShellWord(text, has_expansion=expands, may_split=expands and text[0] != "~")
 
 

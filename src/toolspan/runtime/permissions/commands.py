@@ -53,6 +53,9 @@ _SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test
 """Builtins that `timeout` cannot run."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
+_CREATING_PROGRAMS = frozenset({"cp", "dd", "install", "ln", "mkdir", "mv", "rsync", "tee", "touch"})
+_REPOSITORY_PARTS = frozenset({"head", "hooks", "objects", "refs"})
+"""Names in a folder that make it a repository for git, in which hooks and settings are code."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
@@ -129,6 +132,8 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
         changed = find_changed(program, program.arguments)
+        if not changed and not program.redirects:
+            continue
         targets = [item.target for item in program.redirects if ">" in item.operator and not is_descriptor(item)]
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
@@ -193,6 +198,8 @@ class _CommandChecker:
         """The commands without approval that change files, which may not follow `cd`."""
         self._repository_commands: list[str] = []
         """The commands of git, which may not follow `cd` to another folder."""
+        self._repository_writes: list[str] = []
+        """The commands that may create a part of a repository in the current folder, which may not accompany git."""
         self._relative_reads: list[str] = []
         """The commands that read files by relative paths."""
         self._relative_inputs: list[str] = []
@@ -216,6 +223,8 @@ class _CommandChecker:
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
+        if inner.name in _CREATING_PROGRAMS:
+            self._note_repository_parts(program, inner.words[1:])
         if inner.name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(inner.name):
@@ -225,9 +234,11 @@ class _CommandChecker:
             self._require_approval(program.text)
 
     def finish(self, line: str) -> None:
-        """Require approval for the writes of a line that also changes the current folder, and for reads by relative
-        paths if rules deny reading.
+        """Require approval for the writes of a line that also changes the current folder, for reads by relative paths
+        if rules deny reading, and for files that git may take for a repository.
         """
+        if self._repository_commands:
+            self.parts.extend(self._repository_writes)
         if not self._has_moved:
             return
         is_elsewhere = len(self._scopes) != 1
@@ -279,6 +290,8 @@ class _CommandChecker:
         for entry in expanded.programs:
             if program_basename(entry.program.name) in _EVALUATING_BUILTINS:
                 self._require_approval(program.text)
+            if entry.program.name == "git":
+                self._repository_commands.append(program.text)
             if entry.wrappers == ("env",):
                 self._check_granted_files(program, strip_wrappers(entry.program))
 
@@ -353,8 +366,18 @@ class _CommandChecker:
         return True
 
     def _note_relative_reads(self, program: Program, words: Sequence[ShellWord]) -> None:
-        if any(not word.text.startswith(("/", "~", "$HOME/")) and word.text != "$HOME" for word in words):
+        if self._allowed.denies_reading and any(
+            not word.text.startswith(("/", "~", "$HOME/")) and word.text != "$HOME" for word in words
+        ):
             self._relative_reads.append(program.text)
+
+    def _note_repository_parts(self, program: Program, words: Sequence[ShellWord]) -> None:
+        """Record a command that may create a file with which git takes the current folder for a repository."""
+        folder = self._start_scope.cwd.rstrip("/") + "/"
+        for word in words:
+            name = self._start_scope.absolute_path(word.text).removeprefix(folder).partition("/")[0]
+            if name.casefold() in _REPOSITORY_PARTS:
+                self._repository_writes.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
         """Return whether the current folder certainly belongs to the repository in which the session started."""
@@ -490,13 +513,15 @@ class _CommandChecker:
                 if not self._is_readable(path):
                     self._require_approval(text, AccessedPath(program_basename(program.name), path, inside=False))
         else:
-            self._check_output_redirect(f"{program.text} {redirect.operator} {target.text}".strip(), target)
+            self._check_output_redirect(program, redirect)
 
-    def _check_output_redirect(self, text: str, target: ShellWord) -> None:
-        scope = self._start_scope
+    def _check_output_redirect(self, program: Program, redirect: Redirect) -> None:
+        scope, target = self._start_scope, redirect.target
+        text = f"{program.text} {redirect.operator} {target.text}".strip()
         is_plain = bool(target.text) and not target.has_expansion and not re.search(r"[*?\[$`]", target.text)
         paths = self._resolve_target(target) if is_plain else None
         self._writes.append(text)
+        self._note_repository_parts(program, (target,))
         if paths is None:
             self._require_approval(text)
             return
@@ -524,13 +549,19 @@ class _CommandChecker:
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
         candidates += [(part, bool(changed)) for word in words for part in inner_values(word)]
         candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
-        for word, changes in dict.fromkeys(candidates):
+        seen: set[tuple[str, bool, bool]] = set()
+        for word, changes in candidates:
+            key = (word.text, word.has_expansion, changes)
+            if key in seen:
+                continue
+            seen.add(key)
             may_deny = changes or forbidden_files.denies_reading
             is_pipe = word.text.startswith(("<(", ">("))
             if may_deny and not is_pipe and self._substitute_variables(word) is None and arguments.spec is not None:
                 self.doubts = True
             for path in self._possible_files(word):
-                self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
+                if self.forbidden_by is None and self._start_scope.matches_any_name(path, forbidden_files.pattern):
+                    self.forbidden_by = forbidden_files.find_rule(self._start_scope, path, changes)
         searched = (
             {word.text for word in arguments.read}
             if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner, arguments)

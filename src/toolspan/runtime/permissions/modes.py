@@ -43,6 +43,8 @@ _FREE_GIT_TEXT = ("log", "diff", "show")
 """Programs whose quoted arguments may contain operators for old clients."""
 _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fls)\b")
 """An action of find that old clients look for in the whole line, names of files included."""
+_REMOVAL = re.compile(r"r[\"'\\]*m")
+"""The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
@@ -387,7 +389,7 @@ def _check_critical(command: str, request: PermissionRequest, refusals: Refusals
     """Ask about a line that could remove far too much, or that cannot be checked for that."""
     if refusals.open_expansion and has_open_expansion(command):
         return Ask(refusals.open_expansion, "config", basis="critical")
-    removal = _find_critical_removal(command, request) if "rm" in re.sub(r"[\"'\\]", "", command) else None
+    removal = _find_critical_removal(command, request) if _REMOVAL.search(command) else None
     if removal is None:
         return None
     message = f"{removal} could remove far more than is meant, and is always asked about."

@@ -93,6 +93,10 @@ class LinkResolver:
         resolved[here] = here
         return resolved
 
+    def is_missing(self, path: str) -> bool:
+        """Return whether a resolved path was found not to exist."""
+        return path in self._missing
+
     def resolve_with_parents(self, path: str) -> str:
         """Resolve all links in a path in which `..` after a link means the parent of the link's target."""
         here = "/"
@@ -205,6 +209,13 @@ class PathScope(Struct, frozen=True):
         for here, _, files in itertools.islice(os.walk(self.folders[0]), _MAX_SEARCHED_FOLDERS):
             names += [f"{here}/{name}" for name in files if _is_same_file(f"{here}/{name}", status)]
         return names
+
+    def matches_any_name(self, path: str, paths: re.Pattern[str]) -> bool:
+        """Return whether a path, its target or another name of that file matches the pattern."""
+        end = self.links.resolve(path)
+        if paths.match(path) or (end != path and paths.match(end)):
+            return True
+        return not self.links.is_missing(end) and any(map(paths.match, self.other_names(end)))
 
     def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
         """Return whether a folder contains a file that matches the pattern, or too many files to tell."""

@@ -55,7 +55,8 @@ def find_granted_files(program: Program, arguments: Arguments, spec: ProgramSpec
     """Return the files of a program that a rule allows, or None if they are uncertain."""
     if any(_matches_rejected(word.text, spec) for word in program.words[1:]):
         return None
-    if arguments.unknown is None or spec.roles[-1:] not in (("read*",), ("write*",)):
+    takes_files = spec.roles[-1:] in (("read*",), ("write*",)) or program.name == "uniq"
+    if arguments.unknown is None or not takes_files:
         return arguments.files("read", "write")
     has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
     takes_targets = "write*" in spec.roles or spec.grammar == "sed"
@@ -160,15 +161,14 @@ _GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-fil
 
 def values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:
     """Return the values of options that the client takes for files, such as the number in `head -n 5`."""
-    if program.name in _PLAIN_VALUES or not (
-        program.name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)
-    ):
+    name = program.name
+    if name in _PLAIN_VALUES or not (name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)):
         return []
     values = [word for word in arguments.files("value") if word in program.words]
-    is_grep = program.name in ("egrep", "fgrep", "grep")
+    is_grep = name in ("egrep", "fgrep", "grep")
     if is_grep and any(_GREP_VALUES.fullmatch(word.text) for word in program.words):
         return [*values, *arguments.files("text")]
-    if not values or (not is_grep and program.name not in _LATE_VALUES):
+    if not values or (not is_grep and name not in _LATE_VALUES):
         return values
     late = itertools.dropwhile(lambda argument: argument.role not in ("read", "text"), arguments.arguments)
     return [argument.word for argument in late if argument.role == "value" and argument.word in values]
