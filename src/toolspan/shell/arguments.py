@@ -164,8 +164,8 @@ _SED_FILE = re.compile(
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"\d+"),
-    "format": re.compile(r"\+.*", re.DOTALL),
-    "ps": re.compile(r"(?!.*[eE])[A-Za-z]+|\d+|(?!.*[eE])[A-Za-z][\w-]*[./].*"),
+    "format": re.compile(r"\+.*|-", re.DOTALL),
+    "ps": re.compile(r"(?!=)[A-DF-Za-df-z0-9_./:,@%+=-]+"),
     "name": re.compile(r"[A-Za-z][\w.+-]*"),
     "topic": re.compile(r"(?!\.)[^/~\\]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),

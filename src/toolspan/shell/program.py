@@ -71,10 +71,10 @@ def program_basename(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*"
-_WORD = rf"(?:--[a-z-]+=[A-Za-z0-9_./:,@%+-]+|[A-Za-z0-9_./:,@%+*?-]+|'{_QUOTED}'|\"{_QUOTED}\")"
-_COMMAND = rf"[A-Za-z0-9_./-]+(?: {_WORD})*(?: 2>&1)?"
-_PLAIN_LINE = re.compile(rf"{_COMMAND}(?:(?: (?:&&|\|\|?) |; |\n){_COMMAND})*")
+_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*+"
+_WORD = rf"(?:--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|[A-Za-z0-9_./:,@%+*?-]++|'{_QUOTED}'|\"{_QUOTED}\")"
+_COMMAND = rf"[A-Za-z0-9_./-]++(?: (?!2>){_WORD})*+(?: 2>&1)?+"
+_PLAIN_LINE = re.compile(rf"{_COMMAND}(?:(?: (?:&&|\|\|?) |; |\n){_COMMAND})*+")
 _PLAIN_TOKEN = re.compile(rf"2>&1|{_WORD}|&&|\|\|?|;|\n")
 _NOT_PLAIN = frozenset({
     "-", "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if",

@@ -145,7 +145,8 @@ class _ProgramFinder:
         at, before = self._start(node), ""
         for child in node.children:
             self._check_between_commands(at, child)
-            if before in syntax.RESERVED_WORDS and at == self._start(child) and self._text[at] not in ";\n":
+            touches = before in syntax.RESERVED_WORDS and at == self._start(child)
+            if touches and self._text[at : at + 1] not in (";", "\n"):
                 self.uncertainties.append("a keyword touches a word")
             self._visit_statement(child)
             at, before = self._end(child), child.type
@@ -188,12 +189,11 @@ class _ProgramFinder:
         if syntax.REDIRECT_AT_END.search(self._text, self._text.rfind("\n", 0, start) + 1, start):
             self.unclear.append("A comment after a redirect")
         source = self._source_text(node)
-        if source[-1] == "\\":
+        if source.endswith("\\"):
             self.unclear.append("A blank after a backslash")
         if "{" in source and ("'" in source or '"' in source):
             self.unclear.append("A brace before a quote")
-        before = self._text[:start].rstrip(" \t")
-        if before.endswith(("&&", "|", "|&")):
+        if not syntax.COMMAND_END.search(self._text, 0, start):
             self.unclear.append("A comment after an operator")
         if "\n" in source or (start and self._text[start - 1] not in " \t\n;&|()"):
             self.uncertainties.append("a comment begins inside a word")
@@ -470,7 +470,8 @@ class _ProgramFinder:
         builder.has_stdin = True
         literal = syntax.QUOTE_OR_ESCAPE.search(self._text, self._start(start), self._end(start)) is not None
         is_sed = bool(builder.words) and builder.words[0].text == "sed"  # the client searches its line for a backslash
-        if not literal or (is_sed and self._text[self._start(start)] == "\\"):
+        is_plain_mark = syntax.PLAIN_MARK.fullmatch(self._text, self._start(start), self._end(start)) is not None
+        if not literal or not is_plain_mark or (is_sed and self._text[self._start(start)] == "\\"):
             self.unclear.append("A here-document with expansions")
         if not parts.keys() <= syntax.HEREDOC_NODES:
             self._visit_after_mark(children, builder)
@@ -503,7 +504,7 @@ class _ProgramFinder:
 
     def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
-            if syntax.BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
+            if syntax.UNCLEAR_BODY.search(self._text, begin, max(stop, begin)):
                 self.unclear.append("A brace before a quote in a here-document")
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
@@ -570,6 +571,8 @@ class _ProgramFinder:
         if source.startswith("[["):
             self._visit_double_test(source)
             return
+        if not syntax.PLAIN_BRACKETS.fullmatch(source):
+            self.unclear.append("A test")
         for start, end in reversed(substitutions):
             begin = self._start(node)
             source = source[: start - begin] + "x" + source[end - begin :]

@@ -34,6 +34,8 @@ REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_red
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
 PLAIN_STREAM = re.compile(r"[\w./][\w./-]*", re.ASCII)
 """The target of `>&`, which the shell expands twice if it is a file."""
+COMMAND_END = re.compile(r"(?:\A|;|[^\s;|&!(){}<>]|[^\s;|&!(){}<>][ \t]*&)\s*\Z")
+"""The end of a command, after which a comment may begin."""
 REDIRECT_AT_END = re.compile(r"""(?:>|(?<!<)<)&?[ \t]*(?:'[^']*'|"[^"]*"|[^\s;|&<>()])+[ \t]*\Z""")
 HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
 COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
@@ -76,6 +78,9 @@ QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\
 """A literal text of several lines, such as the message of `git commit -m`."""
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
+UNCLEAR_BODY = re.compile(BRACE_BEFORE_QUOTE.pattern + r"|\$\$[({]")
+"""Text in a here-document without expansions that the client nevertheless reads as an expansion."""
+PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
 OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*")""", re.ASCII)
@@ -109,11 +114,14 @@ TEST_OPERATOR = re.compile(
     r"""(?<!['"\\])(?:&&|\|\||(?<=\s)[<>](?=\s)|(?<=[\s(])\((?=[\s\w])|(?<=[\s\w)])\)(?=[\s)&|]))(?!['"])"""
 )
 """An operator between the parts of a test in double brackets."""
-PLAIN_TEST = re.compile(
-    r"""\[\[(?:\s+(?:\(*(?:(?:~/)?[\w./:,@%+^-][\w./:,@%+^=-]*|'[^'\n]*'|"[^"\\$`\n]*")\)*|==?|!=|=~|[<>!()]|&&|\|\|))+\s+\]\]""",
+_TEST_WORD = r"""(?:(?:~/)?[\w./:,@%+^-][\w./:,@%+^=~!#-]*|'[^'\n]*'|"[^"\\$`\n]*")"""
+PLAIN_TEST = re.compile(rf"\[\[(?:\s+(?:\(*{_TEST_WORD}\)*|==?|!=|=~|[<>!()]|&&|\|\|))+\s+\]\]", re.ASCII)
+"""A test in double brackets whose parts are plain words, quoted texts and operators, with blanks between them."""
+PLAIN_BRACKETS = re.compile(
+    rf"\[\s+(?:!\s+)?(?:-[A-Za-z]\s+)?{_TEST_WORD}(?:\s+(?:==?|!=|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef))\s+{_TEST_WORD})?\s+\]",
     re.ASCII,
 )
-"""A test in double brackets whose parts are plain words, quoted texts and operators, with blanks between them."""
+"""A test in single brackets: a word, a word after an operator, or two words around one."""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
 VALUE_UNCERTAINTIES = frozenset({
     "a word is not understood", "a value is not understood", "a declared name is not understood",

@@ -66,8 +66,10 @@ _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
 _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 """Names of programs that no rule allows, because some shells expand them or take them for options."""
+_PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
+"""Relative paths that every shell and file system reads in the same way."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
-_ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*(?:[^-\s]|\Z)", re.ASCII)
+_ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
@@ -366,9 +368,9 @@ class _CommandChecker:
         return True
 
     def _note_relative_reads(self, program: Program, words: Sequence[ShellWord]) -> None:
-        if self._allowed.denies_reading and any(
-            not word.text.startswith(("/", "~", "$HOME/")) and word.text != "$HOME" for word in words
-        ):
+        if not self._allowed.denies_reading:
+            return
+        if any(not word.text.startswith(("/", "~", "$HOME/")) and word.text != "$HOME" for word in words):
             self._relative_reads.append(program.text)
 
     def _note_repository_parts(self, program: Program, words: Sequence[ShellWord]) -> None:
@@ -442,6 +444,8 @@ class _CommandChecker:
 
     def _resolve_paths(self, word: ShellWord) -> list[str] | None:
         """Return the files that a word stands for in each possible folder, or None if they are unknown."""
+        if not word.has_expansion and _PLAIN_PATH.fullmatch(word.text):
+            return [scope.absolute_path(word.text) for scope in self._scopes] or None
         text = self._substitute_variables(word)
         if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//" or text[:1] == "=":
             return None
@@ -545,7 +549,8 @@ class _CommandChecker:
             words = [*arguments.files("read", "ref", "script", "write")]
             words += arguments.files("stat") if inner.name == "cd" else ()
             words += values_taken_for_files(inner, arguments)
-            words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
+            if arguments.spec.operands == "text*" and inner.name not in _PRINTING_PROGRAMS:
+                words += arguments.files("text")
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
         candidates += [(part, bool(changed)) for word in words for part in inner_values(word)]
         candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]

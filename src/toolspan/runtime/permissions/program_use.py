@@ -43,9 +43,11 @@ def exceeds_rule(program: Program) -> bool:
             return program.arguments.unknown is not None
         case "set":
             return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
+        case "printf" if len(program.words) > 1 and program.words[1].text[:1] == "-" != program.words[1].text[1:2]:
+            return True
         case "find" if re.search(r"[*?\[\]]", program.arguments.unknown or ""):
             return True
-        case "awk" | "find" | "gawk" | "mawk":  # a file name may be an action
+        case "awk" | "find" | "gawk" | "mawk" | "printf":  # a file name may be an action or an option
             return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
         case _:
             return False
@@ -104,8 +106,10 @@ def is_free_variable(name: str) -> bool:
 
 def has_harmless_variables(program: Program) -> bool:
     """Return whether all variables that are set for a program have harmless names and values."""
+    if not program.variables:
+        return True
     pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
-    return not program.variables or all(is_harmless_variable(name, value) for name, value in pairs)
+    return all(is_harmless_variable(name, value) for name, value in pairs)
 
 
 def is_understood_wrapper(program: Program, inner: Program) -> bool:
