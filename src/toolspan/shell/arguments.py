@@ -251,7 +251,9 @@ class _ArgumentReader:
             return (spec.literals or not spec.globs) and _GLOB.search(word.text) is not None
         if not spec.dollars and ("$" in word.text or "`" in word.text):
             return True
-        return (spec.plain or not (spec.globs or spec.dollars)) and _BRACES.search(word.text) is not None
+        if "{" not in word.text or (not spec.plain and (spec.globs or spec.dollars)):
+            return False
+        return _BRACES.search(word.text) is not None
 
     def _add_default(self) -> None:
         if not self._has_operand and (self._spec.default or self._is_recursive):
@@ -357,6 +359,8 @@ class _ArgumentReader:
 
     def find_rejected(self) -> str | None:
         rejects = self._spec.rejects
+        if not rejects and not self._has_pair:
+            return None
         if self._has_pair and any(
             argument.role == "script" and "$" in argument.word.text for argument in self.arguments
         ):

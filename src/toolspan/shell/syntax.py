@@ -115,12 +115,12 @@ TEST_OPERATOR = re.compile(
 )
 """An operator between the parts of a test in double brackets."""
 _TEST_WORD = r"""(?:(?:~/)?[\w./:,@%+^-][\w./:,@%+^=~!#-]*|'[^'\n]*'|"[^"\\$`\n]*")"""
-PLAIN_TEST = re.compile(rf"\[\[(?:\s+(?:\(*{_TEST_WORD}\)*|==?|!=|=~|[<>!()]|&&|\|\|))+\s+\]\]", re.ASCII)
+_TEST_OPERATOR = r"(?:==?|!=|=~|[<>]|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef))"
+_TEST = rf"(?:!\s+)?(?:-[A-Za-z]\s+{_TEST_WORD}|{_TEST_WORD}(?:\s+{_TEST_OPERATOR}\s+{_TEST_WORD})?)"
+_GROUPED_TEST = rf"(?:!\s+)?\(*\s*{_TEST}\s*\)*"
+PLAIN_TEST = re.compile(rf"\[\[\s+{_GROUPED_TEST}(?:\s+(?:&&|\|\|)\s+{_GROUPED_TEST})*\s+\]\]", re.ASCII)
 """A test in double brackets whose parts are plain words, quoted texts and operators, with blanks between them."""
-PLAIN_BRACKETS = re.compile(
-    rf"\[\s+(?:!\s+)?(?:-[A-Za-z]\s+)?{_TEST_WORD}(?:\s+(?:==?|!=|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef))\s+{_TEST_WORD})?\s+\]",
-    re.ASCII,
-)
+PLAIN_BRACKETS = re.compile(rf"\[\s+{_TEST}\s+\]", re.ASCII)
 """A test in single brackets: a word, a word after an operator, or two words around one."""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
 VALUE_UNCERTAINTIES = frozenset({

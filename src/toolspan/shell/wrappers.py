@@ -228,8 +228,11 @@ def is_plainly_wrapped(program: Program, inner: Program) -> bool:
 
 def is_unclear_wrapper(program: Program) -> bool:
     """Return whether a program is a wrapper with arguments of an unknown form, so that what it runs is uncertain."""
-    name, arguments = program.name, program.words[1:]
-    if name not in _WRAPPER_FORMS or not arguments or _has_known_form(name, arguments):
+    name = program.name
+    if name not in _WRAPPER_FORMS:
+        return False
+    arguments = program.words[1:]
+    if not arguments or _has_known_form(name, arguments):
         return False
     return name != "command" or re.fullmatch(r"-p?[vV]", arguments[0].text) is None
 

@@ -225,11 +225,12 @@ class _CommandChecker:
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
-        if inner.name in _CREATING_PROGRAMS:
+        name = inner.name
+        if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
-        if inner.name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
+        if name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
             self._require_approval(program.text)
-        elif rule is not None and not _ODD_NAME.search(inner.name):
+        elif rule is not None and not _ODD_NAME.search(name):
             self.rules.append(rule)
             self._check_granted(program, inner, rule.content or "")
         elif not has_harmless_variables(program) or not self._is_understood(program):
@@ -290,12 +291,13 @@ class _CommandChecker:
             self._require_approval(program.text)
         expanded = expand_wrappers(LinePrograms(env.text, (env,)))
         for entry in expanded.programs:
-            if program_basename(entry.program.name) in _EVALUATING_BUILTINS:
+            inner = strip_wrappers(entry.program)
+            if program_basename(inner.name) in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
                 self._require_approval(program.text)
-            if entry.program.name == "git":
+            if inner.name == "git":
                 self._repository_commands.append(program.text)
             if entry.wrappers == ("env",):
-                self._check_granted_files(program, strip_wrappers(entry.program))
+                self._check_granted_files(program, inner)
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
         """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
@@ -343,7 +345,8 @@ class _CommandChecker:
         """Check the files of a program whose arguments are understood."""
         if spec.bare and (program.variables or program.redirected_first or not is_plainly_spelled(program, inner)):
             return False
-        if inner.name in _REPOSITORY_PROGRAMS:
+        name = inner.name
+        if name in _REPOSITORY_PROGRAMS:
             if not self._is_in_own_repository():
                 return False
             self._repository_commands.append(program.text)  # a `cd` elsewhere in the line may come first
@@ -354,16 +357,16 @@ class _CommandChecker:
             is_plain = is_bare and is_plain_edit(program, changed)
             free = spec.edits and is_plain and self._allowed.edits
             for word in changed:
-                if not self._check_change(program, inner.name, word, free=free):
+                if not self._check_change(program, name, word, free=free):
                     break
             return free or bool(changed)
         words = [*arguments.read, *values_taken_for_files(inner, arguments)]
         self._note_relative_reads(program, words)
-        if inner.name == "git" and inner.words[1].text == "diff":
+        if name == "git" and inner.words[1].text == "diff":
             self._note_relative_reads(program, [word for word in inner.words[2:] if word.text[:1] != "-"])
             words += filter(self._is_outer_path, inner.words[2:])
         for word in words:
-            if word.text != "-" and not self._check_read(program, inner.name, word):
+            if word.text != "-" and not self._check_read(program, name, word):
                 break
         return True
 
