@@ -145,6 +145,8 @@ class _ProgramFinder:
         at, before = self._start(node), ""
         for child in node.children:
             self._check_between_commands(at, child)
+            if before == "!" and "\n" in self._text[at : self._start(child)]:
+                self.unclear.append("A line break after a negation")
             touches = before in syntax.RESERVED_WORDS and at == self._start(child)
             if touches and self._text[at : at + 1] not in (";", "\n"):
                 self.uncertainties.append("a keyword touches a word")

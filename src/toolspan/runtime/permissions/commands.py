@@ -302,7 +302,7 @@ class _CommandChecker:
     def _check_granted_files(self, program: Program, inner: Program) -> None:
         """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
         if inner.name in ("cd", "pushd", "popd"):
-            if not self._follow_cd(inner):
+            if not self._follow_cd(inner, is_bare=inner is program):
                 self._require_approval(program.text)
             return
         arguments = inner.arguments
@@ -335,7 +335,7 @@ class _CommandChecker:
         if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
             return False  # `[` is a word of the shell for the client
         if inner.name == "cd":
-            return self._follow_cd(inner)
+            return self._follow_cd(inner, is_bare=inner is program) and not program.variables
         arguments = inner.arguments
         if arguments.unknown is not None or arguments.spec is None:
             return False
@@ -419,8 +419,9 @@ class _CommandChecker:
                 return False
         return True
 
-    def _follow_cd(self, program: Program) -> bool:
+    def _follow_cd(self, program: Program, *, is_bare: bool) -> bool:
         """Make the target of `cd` one of the folders that may be current. Return whether it is understood."""
+        is_bare = is_bare and not program.variables and not program.redirects
         arguments = program.arguments
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
         is_second, self._has_moved = self._has_moved, True
@@ -435,7 +436,7 @@ class _CommandChecker:
             return False
         # The client does not notice that a folder may be the same if it is spelled in another way.
         is_other_spelling = target.text[:1] in ("", "~") or target.text[:2] == ".." or target.may_split
-        if paths != [self._start_scope.cwd] or is_other_spelling:
+        if paths != [self._start_scope.cwd] or is_other_spelling or not is_bare:
             self._scopes = (self._start_scope, *(replace(self._start_scope, cwd=path) for path in paths))
         outside = next((path for path in paths if not self._is_readable(path)), None)
         if outside is not None:

@@ -119,7 +119,7 @@ def is_understood_wrapper(program: Program, inner: Program) -> bool:
         return False
     if name == "timeout":
         return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
-    return {name, *rest} <= {"builtin", "command", "noglob", "-p", "--"}
+    return rest == [] if name in ("builtin", "noglob") else name == "command" and rest in ([], ["-p"], ["--"])
 
 
 def is_plainly_spelled(program: Program, inner: Program) -> bool:
