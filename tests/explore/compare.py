@@ -186,6 +186,8 @@ class Purpose:
     """The permission mode of the case; empty for all."""
     input: str = ""
     """A pattern for the call's input; empty for all."""
+    allow: str = ""
+    """An allow rule of the case; empty for all cases."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
@@ -201,6 +203,7 @@ class Purpose:
             where=row.get("where", "content"),
             mode=row.get("mode", ""),
             input=row.get("input", ""),
+            allow=row.get("allow", ""),
         )
 
     def explains(self, case: Json, call: Json, fields: tuple[str, ...], want: Json, got: Json) -> bool:
@@ -209,6 +212,7 @@ class Purpose:
         return (
             case["version"] in self.versions
             and self.mode in ("", case.get("permission_mode"))
+            and (not self.allow or self.allow in case["settings"].get("permissions", {}).get("allow", ()))
             and self.fields.issuperset(fields)
             and re.fullmatch(self.tool, tool_name(call)) is not None
             and re.search(self.input, json.dumps(call["input"])) is not None

@@ -28,7 +28,7 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call
 
 Json = dict[str, Any]
-_MODES = ("default", "acceptEdits", "default", "dontAsk")
+_MODES = ("default", "acceptEdits", "default", "dontAsk", "bypassPermissions")
 _ATTEMPTS = 40_000
 _LINES = 200
 _PIECES = (
@@ -53,7 +53,7 @@ def generate_mutation_case(seed: int, version: str, number: int) -> Json:
     permissions = case["settings"]["permissions"]
     for key, chance in (("allow", 0.4), ("deny", 0.6), ("ask", 0.6)):
         rules = [rule for rule in permissions.pop(key, []) if rule != "Bash"]
-        if rules and rng.random() >= chance:
+        if rules and (rng.random() >= chance or mode == "bypassPermissions"):
             permissions[key] = rules
     with _decider(case) as runs:
         lines = list(_draw_lines(rng, runs))
