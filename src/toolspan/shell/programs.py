@@ -209,6 +209,8 @@ class _ProgramFinder:
 
     def _finish_command(self, builder: ProgramBuilder) -> None:
         program = builder.build(has_stdin=self._has_stdin, nested=self._nested)
+        if not program.words and program.stdin_text is not None:
+            self.unclear.append("A here-string")
         if program.words and not program.name:
             self.uncertainties.append("a command's name is filled in by the shell")
         if program.name in syntax.RESERVED_WORDS:
@@ -277,6 +279,10 @@ class _ProgramFinder:
             builder.words.append(ShellWord(source))
             builder.sources.append(source)
         else:
+            if source == "{ }":  # the parser takes these two words for one
+                builder.words += (ShellWord("{"), ShellWord("}"))
+                builder.sources += ("{", "}")
+                return
             if source == "=":
                 self.unclear.append("A word that begins with an equals sign")
             unclear_count = len(self.unclear)
@@ -413,7 +419,8 @@ class _ProgramFinder:
                 self.uncertainties.append("a redirect is not understood")
         elif kind == "<<<":
             is_pattern = targets[0].has_expansion and not targets[0].has_substitution
-            if is_pattern or not builder.words or "`" in targets[0].text:
+            is_first = not builder.words and not syntax.PLAIN_WORD.fullmatch(targets[0].text)
+            if is_pattern or is_first or "`" in targets[0].text:
                 self.unclear.append("A here-string")
             builder.stdin_text, builder.has_stdin = (None if targets[0].has_expansion else targets[0].text, True)
         else:

@@ -51,6 +51,7 @@ _WORKTREES = ".claude/worktrees"
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
 _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
+_ALLOWED_BY_PARTS = Allow(None, "config", basis="parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ class _ModeDecider:
         if needs is None and mode == "plan" and sets_variables(find_programs(command)):
             needs = MissingPermissions(parts=(command,), of=1)
         if needs is None:
-            return Allow(None, "config", basis="parts")
+            return _ALLOWED_BY_PARTS
         if mode == "plan" and self.refusals.plan_shell:
             return Deny(self.refusals.plan_shell, "config", basis="classifier")
         return Ask(None, "config", needs=needs)

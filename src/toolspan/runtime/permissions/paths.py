@@ -239,9 +239,10 @@ class PathScope(Struct, frozen=True):
 
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
-        return any(
-            _is_special_path(place) or _is_in_bare_repository(place) for place in (path, self.links.resolve(path))
-        )
+        end = self.links.resolve(path)
+        if end != path and (_is_special_path(end) or _is_in_bare_repository(end)):
+            return True
+        return _is_special_path(path) or _is_in_bare_repository(path)
 
 
 def _is_within(path: str, folder: str) -> bool:

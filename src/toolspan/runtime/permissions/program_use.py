@@ -21,6 +21,8 @@ _SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "
 """Programs whose first operand is a script or a pattern."""
 _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
+_PLAIN_WRAPPERS = re.compile(r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout \d+(?:\.\d+)?[smhd]? )*")
+"""Wrappers in the order in which every shell runs the program behind them."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of files that `touch` may change without approval."""
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
@@ -114,12 +116,10 @@ def has_harmless_variables(program: Program) -> bool:
 
 def is_understood_wrapper(program: Program, inner: Program) -> bool:
     """Return whether the wrappers around a program need no rule if the program needs none."""
-    name, *rest = (word.text for word in program.words[: len(program.words) - len(inner.words)])
+    wrappers = [word.text for word in program.words[: len(program.words) - len(inner.words)]]
     if program.variables or not is_plainly_wrapped(program, inner):
         return False
-    if name == "timeout":
-        return len(rest) == 1 and re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", rest[0]) is not None
-    return rest == [] if name in ("builtin", "noglob") else name == "command" and rest in ([], ["-p"], ["--"])
+    return _PLAIN_WRAPPERS.fullmatch(" ".join(wrappers) + " ") is not None
 
 
 def is_plainly_spelled(program: Program, inner: Program) -> bool:
