@@ -120,7 +120,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
 
 def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
     """Return an argument of `ps` that the client takes for `e` without a dash, which prints environments."""
-    for word in arguments if any(word.text[:1] != "-" for word in arguments) else ():
+    for word in arguments if any(word.text[:1] != "-" or word.text == "-" for word in arguments) else ():
         if word.has_expansion or ("e" in word.text.lower() and word.text[:2] != "--"):
             return word.text
     return None

@@ -513,7 +513,7 @@ class _ProgramFinder:
 
     def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
-            if syntax.UNCLEAR_BODY.search(self._text, begin, max(stop, begin)):
+            if syntax.BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
                 self.unclear.append("A brace before a quote in a here-document")
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []

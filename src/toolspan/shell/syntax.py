@@ -30,6 +30,11 @@ RESERVED_WORDS = frozenset({
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
 })  # fmt: skip
 RESERVED_START = re.compile(r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)['\"\\]")
+KEYWORD_AFTER_VARIABLE = re.compile(
+    r"""(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?=(?:'[^']*'|"[^"]*"|[^\s'"])*+[ \t]+)+"""
+    r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)(?![\w-])",
+    re.ASCII,
+)
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
 PLAIN_STREAM = re.compile(r"[\w./][\w./-]*", re.ASCII)
@@ -78,8 +83,6 @@ QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\
 """A literal text of several lines, such as the message of `git commit -m`."""
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
-UNCLEAR_BODY = re.compile(BRACE_BEFORE_QUOTE.pattern + r"|\$\$[({]")
-"""Text in a here-document without expansions that the client nevertheless reads as an expansion."""
 PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
@@ -175,10 +178,16 @@ def first_expansion(node: Node) -> str | None:
     return next((kind for kind in found if kind is not None), None)
 
 
-def has_open_expansion(line: str) -> bool:
-    """Return whether a line ends inside `$(…)`, `${…}` or `$((…))`."""
+def may_be_misread(line: str) -> bool:
+    """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
+    has a keyword in the place of a program behind a variable.
+    """
+    if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
+        return True
     if "$(" not in line and "${" not in line:
         return False
+    if "$$(" in line or "$${" in line:
+        return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     return root.has_error and _contains_open_expansion(root)
 

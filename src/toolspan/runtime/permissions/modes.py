@@ -22,7 +22,7 @@ from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import BACKGROUND, find_programs
-from toolspan.shell.syntax import has_open_expansion
+from toolspan.shell.syntax import may_be_misread
 from toolspan.shell.wrappers import SHELLS, TRANSPARENT_WRAPPERS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
@@ -388,7 +388,7 @@ def _check_link_write(request: PermissionRequest, refusals: Refusals) -> Deny | 
 
 def _check_critical(command: str, request: PermissionRequest, refusals: Refusals) -> Ask | None:
     """Ask about a line that could remove far too much, or that cannot be checked for that."""
-    if refusals.open_expansion and has_open_expansion(command):
+    if refusals.open_expansion and may_be_misread(command):
         return Ask(refusals.open_expansion, "config", basis="critical")
     removal = _find_critical_removal(command, request) if _REMOVAL.search(command) else None
     if removal is None:
