@@ -110,6 +110,34 @@ def test_an_old_client_asks_about_operators_and_actions_of_find_in_any_word(
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
+        ("cut -d' ' -f1 a.txt", True),
+        ("grep --include='*.py' x a.txt", True),
+        ("head -n'5' a.txt", False),
+        ("ls --color 2>&1", True),
+        ("ls 2>&1x", False),
+        ("2>&1 ls", False),
+        ("'ls'; pwd", False),
+        ("echo 'a'-'b'", False),
+        ("grep ']' a.txt", True),
+        ("grep ] a.txt", False),
+        ("mkdir a-b", True),
+        ("mkdir a:b", False),
+        ("mkdir a%b", False),
+        ("ls > x", True),
+        ("ls > x~", False),
+    ],
+)
+def test_an_old_client_knows_fewer_forms_of_quotes_redirects_and_names(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    permissions = Permissions(mode="acceptEdits", refusals=profile("2.0.65").refusals)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
         ("git tag -l x", True), ("git tag --sort=x -l", False), ("git tag --contains x", False),
         ("git branch --list", True), ("git branch -a --list", False), ("git branch -rl x", False),
     ],

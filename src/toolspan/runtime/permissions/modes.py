@@ -35,8 +35,10 @@ PLAN_REASON = "plan"
 
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
-    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
+    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d(?:[\s;|&)]|\Z))|;\s*\n|\0\s*=|\0[^\s;|&)]"
+    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>\s*[^\s;|&]*[~%:]"
 )
+_QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))""")
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
@@ -234,12 +236,14 @@ class _ModeDecider:
         is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))
         if inner.name == "find" and _FIND_ACTION.search(arguments):
             return True
+        if inner.name not in ("[", "[[") and "]" in _PLAIN_QUOTES.sub("", program.text):
+            return True
         return not is_free_text and re.search(r"[;|&<>(){}$`\n]", arguments) is not None
 
 
 def _is_plain_line(command: str) -> bool:
     """Return whether a line has no characters that old clients do not understand outside quotes."""
-    return _UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) is None
+    return not (_UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) or _QUOTES_IN_OPTION.search(command))
 
 
 def _changes_folder_and_writes(programs: Sequence[Program], cwd: str) -> bool:
@@ -258,6 +262,8 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
         if arguments.spec is not None and arguments.spec.grammar == "unknown":
             words = list(program.words[1:])
         is_reader = arguments.spec is not None and (not words or "read*" in arguments.spec.operands)
+        if any("%" in word.text or ":" in word.text for word in arguments.changed):
+            return True
         if is_reader and any("$" in word.text or "%" in word.text for word in words if word.text[:1] != "-"):
             return True
     return False
