@@ -356,6 +356,12 @@ def test_a_value_nested_too_deeply_is_left_out() -> None:
         ("Recovery codes: 8f3k-29dk p2m4-77xq", "77xq"),
         ("<AdminPassword><Value>Monkey_12x</Value></AdminPassword>", "Monkey_12x"),
         ('store.load(stream, "monkey12".toCharArray());', "monkey12"),
+        ('store.load(stream, "monkeyisland".toCharArray());', "monkeyisland"),
+        ("keys:\n  password:\n    - monkey12\n    - island34\n", "island34"),
+        ("x.org\tFALSE\t/\tTRUE\t1999999999\tid\t8f7d6c5b4a39281706f5", "8f7d6c5b"),
+        ('get(url, cookies={"session": "8f7d6c5b4a39281706f5e4d3"})', "8f7d6c5b"),
+        ("htpasswd -b -c .htpasswd admin Monkey12", "Monkey12"),
+        ("uid=1001(mirabel) gid=1001(mirabel) groups=1001(mirabel)", "mirabel"),
         ("alter user scott identified by monkey12;", "monkey12"),
         ("the root pw was changed to Monkey12x last night", "Monkey12x"),
     ],
@@ -454,6 +460,8 @@ def test_a_planted_item_is_gone(text: str, secret: str) -> None:
         "elif key_spec == KeySpec.SYMMETRIC_DEFAULT2x8:",
         "secrets:\n  - db-credentials\n  - name: tls\n",
         "the enclave is a passed parameter 12",
+        'Arrays.sort("listen".toCharArray())',
+        'cookies={"theme": "dark"}',
     ],
 )
 def test_harmless_text_stays(text: str) -> None:

@@ -277,7 +277,8 @@ class SecretRedactor:
                 group != "unix"
                 or is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
             ):
-                self._add_names((match[group],))
+                if match[group].lower() not in self._name_placeholders:
+                    self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
         for match in USER_FIELD.finditer(line) if has_user else ():
             group = match.lastgroup or ""
@@ -326,7 +327,8 @@ class SecretRedactor:
     def _placeholder(self, kind: str, value: str) -> str:
         if kind in ("user", "person"):
             name = value.lower()
-            self._add_names((value,) if kind == "person" else (), kind)
+            if kind == "person":
+                self._add_names((value,), kind)
             return self._name_placeholders.get(name) or self._placeholder_for(kind, name)
         return self._placeholder_for(kind, value)
 
@@ -473,8 +475,9 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 def _match_words(low_words: str) -> dict[str, int]:
     """Return the lines with a hint, each of which is a word in lower case, with their bits of `PersonalHint`."""
     matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
+    lines = f"\n{low_words}\n"
     for hint, pattern in FORM_HINTS:
-        for word in _matching_lines((pattern,), f"\n{low_words}\n"):
+        for word in _matching_lines((pattern,), lines):
             matched[word] = matched.get(word, PersonalHint.NONE) | hint
     long_words = "\n".join([word for word in low_words.split("\n") if len(word) >= 16])
     for word in _matching_lines(_long_hint_patterns(), long_words) if long_words else ():

@@ -18,7 +18,7 @@ HOME_FOLDER = re.compile(
 )
 USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short form of a home folder
     r"(?:^|(?<=[\s\"]))[-bcdlps][r-][w-][-xsStT](?:[r-][w-][-xsStT]){2}[.+@]?[ ]+\d+[ ]+(?P<owner>[A-Za-z_][\w.-]{1,31})(?=[ ]+\S+[ ]+\d)"  # noqa: E501
-    r"|\b[gu]id=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
+    r"|\b(?:[gu]id|groups)=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
     r"|(?<![\w$.?&-])(?:(?:SUDO_)?USER|LOGNAME|USERNAME)=(?P<env>[A-Za-z_][\w.-]{2,31})(?![\w.(/$-])"
     r"|(?<![\w-])(?:sudo[ ]-u|ssh[ ]-l|su[ ]-)[ ](?P<switch>[A-Za-z_][\w.-]{1,31})(?![\w./:@-])"
     r"|(?:^|(?<=[\s\"'=:(]))~(?P<tilde>[a-z_][a-z0-9_-]{2,31})(?=/)"

@@ -22,7 +22,7 @@ from toolspan.types.secret_names import (
     name_strength,
     plausible_secret,
 )
-from toolspan.types.secret_places import find_by_place
+from toolspan.types.secret_places import find_by_place, find_cookie_lines
 
 _QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
 _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
@@ -340,15 +340,16 @@ _LINES_AFTER = re.compile(
     r"<auth-user-pass>\r?\n[^\n]{1,80}\n(?P<it>[^\s<>]{4,128})(?=\r?\n</auth)"
     r"|(?im:^[>*# ]{0,4}(?:passw(?:or)?d|passphrase|api key|token|secret)\b[^\n]{0,20}\n\s*```\w*\n)(?P<code>[^\s<>]{6,128})(?=\s*\n```)"  # noqa: E501
 )
-_CHILDREN = re.compile(
-    r"(?P<name>(?:pass|pwd|secret|token|credential|key)\w{0,40})\\*[\"']?:[ \t]*[\[{]?[ \t]*\n(?=(?P<indent>[ \t]+)\S)"
-    r"(?P<lines>(?:(?P=indent)[^\n]*(?:\n|\Z))+)"
-)
+_PARENT_END = re.compile(r":[ \t]*[\[{]?[ \t]*\n(?=[ \t]+\S)")
+"""The end of a line with a name whose items are in the lines below."""
+_PARENT_NAME = re.compile(r"(?:pass|pwd|secret|token|credential|key)\w{0,40}(?=\\*[\"']?\Z)")
+_CHILDREN = re.compile(r"(?P<indent>[ \t]+)[^\n]*(?:\n|\Z)(?:(?P=indent)[^\n]*(?:\n|\Z))*")
 _CHILD = re.compile(r"(?m)^[ \t]*(?:- |[\"']?[\w.-]+[\"']?:[ \t]*)?[\"']?(?P<it>[^\s\"'#{}\[\]]{6,})[\"']?,?[ \t]*$")
 _FORM_PART = re.compile(
     r"form-data; name=\"(?P<name>[\w.-]{2,60})\"(?:\r?\n[\w-]+:[^\n]*)?\r?\n\r?\n(?P<it>[^\r\n]{4,400})"
 )
 _IDENTIFIER_TEXT = re.compile(r"[^\W\d]+(?:[ .,:'-]+[^\W\d]+)*[.!?:]?")
+_MAX_PARENT = 60
 _MAX_HEAD = 400
 _COLUMN_NAME = re.compile(r"[ ]*\"?\w[\w .#-]{0,60}\"?[ ]*")
 _MAX_COLUMNS = 41
@@ -362,6 +363,7 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
         yield from _find_in_children(text)
+    yield from find_cookie_lines(text)
     if "</" in text:
         yield from _find_in_cells(text)
     if "alue" not in text and "efault" not in text:
@@ -381,12 +383,15 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
 
 def _find_in_children(text: str) -> Iterator[SecretMatch]:
     """Yield the items below a name, and the values in the lines after one."""
-    for match in _CHILDREN.finditer(text):
-        strength = name_strength(match["name"]) or NameStrength.WEAK
-        for child in _CHILD.finditer(match["lines"]):
+    for parent in _PARENT_END.finditer(text):
+        name = _PARENT_NAME.search(text[max(0, parent.start() - _MAX_PARENT) : parent.start()])
+        children = _CHILDREN.match(text, parent.end()) if name else None
+        if name is None or children is None:
+            continue
+        strength = name_strength(name[0]) or NameStrength.WEAK
+        for child in _CHILD.finditer(text, children.start(), children.end()):
             if is_certain_secret(child["it"], strength):
-                start = match.start("lines") + child.start("it")
-                yield SecretMatch(start, start + len(child["it"]), "secret", f"name {match['name']}"[:60])
+                yield SecretMatch(*child.span("it"), "secret", f"name {name[0]}"[:60])
     for match in _LINES_AFTER.finditer(text) if "```" in text or "<auth-user-pass>" in text else ():
         group = match.lastgroup or "it"
         if is_certain_secret(match[group], NameStrength.PASSWORD):

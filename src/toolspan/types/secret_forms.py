@@ -37,12 +37,28 @@ def plausible_matches(
 
 
 def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of the parts, grouped by their first letters."""
-    by_letter: dict[str, list[str]] = {}
+    """Return a pattern for any of the parts, each of which begins with a letter, in the order of the parts.
+
+    perf: parts with the same two first characters are grouped, so that most of them are skipped at once.
+    """
+    return re.compile(_join_alternatives(dict.fromkeys(parts), levels=2))
+
+
+def _join_alternatives(parts: Iterable[str], levels: int) -> str:
+    groups: dict[str, list[str]] = {}
     for part in parts:
-        first = part[:2] if part[0] == "\\" else part[0]
-        by_letter.setdefault(first, []).append(part[len(first) :])
-    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
+        first = re.match(r"(?:\\\W|[^\W_]|[-:<~])(?![?*+{])", part) if levels else None
+        groups.setdefault(first[0] if first else part, []).append(part[first.end() :] if first else "")
+    others = {first: rest for first, rest in groups.items() if not first.isascii() and len(first) == 1}
+    alternatives = [
+        f"{first}(?:{_join_alternatives(rest, levels - 1)})" if any(rest) else first
+        for first, rest in groups.items()
+        if first not in others
+    ]
+    if others:  # most texts have none of these letters
+        names = (f"(?<={first})(?:{'|'.join(rest)})" for first, rest in others.items())
+        alternatives.append(f"[{''.join(others)}](?:{'|'.join(names)})")
+    return "|".join(alternatives)
 
 
 _START = r"(?<![0-9A-Za-z])"
@@ -155,7 +171,7 @@ COMMANDS = tuple(
         ("sshpass", "", r"-p[ ]?", _ARGUMENT),
         ("redis-cli", "", r"(?:-a|--pass)[ ]", _ARGUMENT),
         ("docker podman helm az oc buildah skopeo", r" [^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),
-        ("htpasswd", "", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
+        ("htpasswd", "", r"-\w*b\w*[ ]+(?:-\S+[ ]+){0,3}(?!-)[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
         ("openssl", "", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
         ("mongo*", "", r"(?:-p|--password)[ =]?", _ARGUMENT),
         ("ldap*", "", r"-w[ ]?", _ARGUMENT),
@@ -245,7 +261,7 @@ SIGNING_CALL = re.compile(
     r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
     rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
     rf"|(?:bcrypt\.\w{{0,12}}(?:hash|compare)\w{{0,12}}[(]b?|plain_?text[(]|secret_?str[(]|\w\.(?:en|de)crypt[(][\w.]{{1,40}},[ ]?)(?P<plain>{_LITERAL})[ ]?[,)]"  # noqa: E501
-    rf"|(?P<chars>{_LITERAL})\.toCharArray\(\)"
+    rf"|(?P<chars>(?:(?=.[^\"'\n]{{0,60}}?\d)|(?<=,)|(?<=, )|(?<=Spec\()|(?<=Protection\()){_LITERAL})\.toCharArray\(\)"  # noqa: E501
     rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""

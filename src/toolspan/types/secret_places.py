@@ -78,7 +78,6 @@ _PLACES = (
     (("mnemonic", "phrase", "paper"), _SEED_PHRASE, "seed-phrase"),
     ((").",), _FIELD_CALL, "field"),
     (("::add-mask",), _MASK, "mask"),
-    (("\t",), _COOKIE_LINE, "cookie"),
     (("]:",), _RELAY_LOGIN, "relay"),
     (("expect",), _SENT, "expect"),
     (("wifi:",), _WIFI, "wifi"),
@@ -106,3 +105,9 @@ def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
             start, end = match.span("it")
             quoted = match["it"][0] == '"'
             yield SecretMatch(start + quoted, end - quoted, "secret", f"name {match['user']}")
+
+
+def find_cookie_lines(text: str) -> Iterator[SecretMatch]:
+    """Yield the values in the cookie files that curl and browser extensions write."""
+    if "\tTRUE\t" in text or "\tFALSE\t" in text:
+        yield from plausible_matches(_COOKIE_LINE, text, "secret", "cookie")

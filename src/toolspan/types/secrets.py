@@ -109,6 +109,8 @@ _HEADER = re.compile(
     r"(?i)(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|cookie|set-cookie)(?:\\*[\"'])?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
     r"(?:(?P<scheme>bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
 )
+_COOKIE_ITEMS = re.compile(r"(?i)cookies?\\*[\"']?[ ]?[=:][ ]?\{(?P<items>[^{}\n]{1,400})\}")
+"""Cookies as the argument of a function, as in `cookies={"session": "…"}`."""
 _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0-9a-f]{32,64})")
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
@@ -328,6 +330,11 @@ def _find_in_headers(line: str) -> Iterator[SecretMatch]:
         elif match["scheme"] and plausible_secret(first) and _is_header_value(first) and re.search(r"\d", first):
             yield SecretMatch(match.start("it"), match.start("it") + len(first), "secret", "header")
     yield from plausible_matches(_DIGEST, line, "secret", "header")
+    for cookies in _COOKIE_ITEMS.finditer(line):
+        for item in re.finditer(r":[ ]?\\*[\"']([^\s\"'\\]{16,})", cookies["items"]):
+            if looks_random(item[1]):
+                start = cookies.start("items") + item.start(1)
+                yield SecretMatch(start, start + len(item[1]), "secret", "cookie")
     for match in _BEARER.finditer(line):
         if looks_random(match["it"]) and plausible_secret(match["it"]):
             yield SecretMatch(*match.span("it"), "key", "bearer")
