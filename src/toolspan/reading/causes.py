@@ -148,7 +148,8 @@ _NOISE = re.compile(
     r"|.*\bdue to (?:\d+ )?previous errors?|your code has been rated at|[\^~|\s]+\Z|-{8,}\Z|\*{8,} )"
 )
 """Lines that tell nothing about the cause, although they may contain words such as "error"."""
-_EXIT_LINE = re.compile(r"\A\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)|\s*\[Exit code: -?\d+\]\s*\Z")
+_FIRST_EXIT_LINE = re.compile(r"\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)")
+_LAST_EXIT_LINE = re.compile(r"\[Exit code: -?\d+\]\s*\Z")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r(?=\n|\Z)")
 
 
@@ -174,8 +175,12 @@ def find_key_line(output: str) -> KeyLine | None:
     best: tuple[int, _LineRule] | None = None
     for number, line in enumerate(lines):
         low = line.lower()
-        if not any(hint in low for hint in hints) and not _CODE_HINT.search(line):
-            continue
+        for hint in hints:  # perf: `any` takes twice as long
+            if hint in low:
+                break
+        else:
+            if not _CODE_HINT.search(line):
+                continue
         rank = best[1].rank if best else 0
         rule = _match_rule(line, low, rank, slow_rules)
         if rule is None or rule.rank < rank or (rule.rank == rank and not rule.takes_last):
@@ -350,7 +355,11 @@ def background_failure(span: Span) -> Notification | None:
 
 
 def _command_cause(span: Span, text: str) -> Cause:
-    output = _EXIT_LINE.sub("", unwrap_error_text(text))
+    output = unwrap_error_text(text)
+    if first := _FIRST_EXIT_LINE.match(output):
+        output = output[first.end() :]
+    if last := _LAST_EXIT_LINE.search(output):
+        output = output[: last.start()].rstrip()
     if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
         output = output[header.end() :]
     key_line = find_key_line(output)

@@ -261,7 +261,7 @@ SIGNING_CALL = re.compile(
     r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
     rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
     rf"|(?:bcrypt\.\w{{0,12}}(?:hash|compare)\w{{0,12}}[(]b?|plain_?text[(]|secret_?str[(]|\w\.(?:en|de)crypt[(][\w.]{{1,40}},[ ]?)(?P<plain>{_LITERAL})[ ]?[,)]"  # noqa: E501
-    rf"|(?P<chars>(?:(?=.[^\"'\n]{{0,60}}?\d)|(?<=,)|(?<=, )|(?<=Spec\()|(?<=Protection\()){_LITERAL})\.toCharArray\(\)"  # noqa: E501
+    rf"|(?P<chars>(?:(?=.[^\"'\n]{{0,60}}?\d)|(?<=,)|(?<=, )|(?<=Spec\()|(?<=Protection\()){_LITERAL})\.toCharArray\(\)"
     rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""
