@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -141,6 +142,8 @@ class SecretRedactor:
         self._name_placeholders: dict[str, str] = {}
         self._harmless_words: set[str] = set()
         self._suspicious_words: dict[str, _WordHints] = {}
+        self._judged_texts: list[tuple[str, str]] = []
+        """The words of these two, one per line, and in lower case. Those with a new name are judged again."""
         self._name_hints: set[str] = set()
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
@@ -224,12 +227,17 @@ class SecretRedactor:
             bare = word.strip(_EDGES)
             is_plain = bare[-1:].isalpha() and "$" not in bare  # the dot may belong to a hash
             raw_words.setdefault(bare if is_plain else word, []).append(word)
+        short_words = {bare: raw for bare, raw in raw_words.items() if len(bare) <= _MAX_WORD_CHARS}
+        judged = "\n".join([*short_words, *chain.from_iterable(short_words.values())])
+        if judged:
+            self._judged_texts.append((judged, judged.lower()))
         for word in self._harmless_words.intersection(raw_words):
             self._harmless_words.update(raw_words.pop(word))
         if not raw_words:
             return suspicious
         joined = "\n".join(raw_words)
-        named = set(_matching_lines(_patterns_of(self._name_hints, joined.lower()), joined.lower()))
+        low_text = joined.lower()
+        named = set(_matching_lines(_patterns_of(self._name_hints, low_text), low_text))
         if "\\" in joined:
             joined = _ESCAPED_LINE_END.sub(" ", joined)
         low_words = joined.lower()
@@ -237,6 +245,7 @@ class SecretRedactor:
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
+            self._judged_texts = [(judged, judged.lower())]
         for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
             has_name = bool(named) and bare.lower() in named
             is_suspicious = has_name or low in matched
@@ -367,16 +376,12 @@ class SecretRedactor:
         self._known_texts.clear()
         hints -= self._name_hints
         self._name_hints |= hints
-        if not hints:
-            return
-        for known in (self._harmless_words, self._suspicious_words):  # judge the words with these names again
-            words = "\n".join(known)
-            low = words.lower()
-            if len(low) != len(words):
-                known.clear()
-                continue
-            for word in set(_matching_lines(_patterns_of(hints, low), low, words)):
-                known.discard(word) if isinstance(known, set) else known.pop(word)
+        for words, low in self._judged_texts if hints else ():
+            if patterns := _patterns_of(hints, low):
+                is_aligned = len(words) == len(low)
+                for word in set(_matching_lines(patterns, low, words)) if is_aligned else words.split("\n"):
+                    self._harmless_words.discard(word)
+                    self._suspicious_words.pop(word, None)
 
     def _placeholder_for(self, kind: str, value: str) -> str:
         placeholder = self._placeholders.get((kind, value))

@@ -88,8 +88,10 @@ _PLACES = (
 def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
     """Yield the secrets that a command or a format expects at a place without a name."""
     for parts, pattern, rule in _PLACES:
-        if any(part in low for part in parts):
-            yield from plausible_matches(pattern, line, "secret", rule)
+        for part in parts:  # perf: `any` takes twice as long
+            if part in low:
+                yield from plausible_matches(pattern, line, "secret", rule)
+                break
     for match in _DEFAULT.finditer(line) if "default(" in low else ():
         if name_strength(match["user"]) >= NameStrength.STRONG:
             yield SecretMatch(match.start("it") + 1, match.end("it") - 1, "secret", "default")
