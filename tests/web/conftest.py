@@ -62,6 +62,20 @@ class Server:
         assert status == 200, body
         return json.loads(body)
 
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield the names and the data of server-sent events."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+            response = connection.getresponse()
+            name = ""
+            while line := response.readline().decode():
+                field, _, value = line.strip().partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
+
 
 def command_rows(*words: str | Path) -> list[Any]:
     """Return what a command prints with --json."""

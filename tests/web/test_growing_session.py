@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -172,8 +177,62 @@ def test_only_new_and_changed_rows_are_sent(growing: Growing, page: Page) -> Non
     assert_equals_commands(page.data, growing.file)
 
 
-def test_nothing_is_sent_if_nothing_changed(page: Page) -> None:
-    assert sorted(page.ask()) == ["after", "session", "version"]
+def test_nothing_is_sent_if_nothing_changed(growing: Growing, page: Page) -> None:
+    growing.builder.call("Bash", {"command": "make"}, after_ms=50)  # without a result, it is looked at again each time
+    growing.write()
+    version = page.ask()["version"]
+    answer = page.ask()
+    assert sorted(answer) == ["after", "session", "version"]
+    assert answer["version"] == version
+
+
+def test_a_stream_starts_with_the_changes_since_the_page_was_made(growing: Growing, server: Server) -> None:
+    _, _, body = server.request("/", Authorization=f"Bearer {server.token}")
+    (position,) = re.findall(rb'name="toolspan-position" content="([0-9-]+)"', body)
+    with contextlib.closing(server.events("/api/live")) as events:
+        next(events)  # it is connected
+        growing.add_calls(1)
+        growing.write()
+        assert next(data for name, data in events if name == "changed") == [SESSION]
+
+    for after, expected in ((position.decode(), [SESSION]), ("0-99", None)):
+        with contextlib.closing(server.events(f"/api/live?after={after}")) as events:
+            assert next(data for name, data in events if name == "changed") == expected
+
+
+def test_open_pages_of_several_sessions_do_not_replace_each_others_workers(growing: Growing, server: Server) -> None:
+    sessions = [SESSION, *(SESSION[:-1] + str(number) for number in (2, 3, 4))]
+    for name in sessions[1:]:
+        builder = TranscriptBuilder(session_id=name, cwd="/home/user/grow").prompt("Go")
+        builder.write(growing.file.with_name(f"{name}.jsonl"))
+    pages = [Page(server, name) for name in sessions]
+    for page in pages:
+        page.ask()
+    assert all("after" in page.ask() for page in pages)
+
+
+def test_only_a_running_session_gets_a_worker_that_stays(growing: Growing, server: Server, page: Page) -> None:
+    running = TranscriptBuilder(session_id=SESSION[:-1] + "2", cwd=f"/home/user/{SESSION}", start=datetime.now(UTC))
+    running.prompt("Go").call("Bash", {"command": "make"})
+    running.write(growing.file.with_name(f"{running.session_id}.jsonl"))
+    with contextlib.closing(server.events("/api/live")) as events:
+        next(rows for name, rows in events if name == "sessions" and rows)
+    token = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
+    again = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
+    assert again == token  # of the same worker
+    assert not server.get(f"session/{SESSION}/timeline")["version"].startswith(page.data["version"].partition("-")[0])
+
+
+@pytest.mark.parametrize("way", ["stopped", "killed"])
+def test_no_worker_outlives_the_server(server: Server, page: Page, way: str) -> None:
+    assert page.data["order"]
+    workers = psutil.Process(server.process.pid).children(recursive=True)
+    workers[-1].suspend()  # as one that computes: it does not notice that its connection is closed
+    server.process.send_signal(signal.SIGTERM if way == "stopped" else signal.SIGKILL)
+    server.process.wait(20)
+    psutil.wait_procs(workers, timeout=20)
+    assert len(workers) == 2
+    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_numbers_equal_the_commands_after_each_growth(growing: Growing, page: Page) -> None:
@@ -243,6 +302,11 @@ def test_subagents_appear_below_their_calls_and_grow(growing: Growing, page: Pag
     growing.write()
     page.ask()
     agent = builder.agent(task, kind="Explore").prompt("Look around")
+    name = next(name for name in builder.files(SESSION) if "agent-" in name and name.endswith(".jsonl"))
+    (growing.file.parent / name).parent.mkdir(parents=True)
+    for length in (0, 20):  # created, and in the middle of its first line
+        (growing.file.parent / name).write_bytes(builder.files(SESSION)[name][:length])
+        assert "after" in page.ask()
     growing.write()
     assert "after" in page.ask()
     assert page.data["session"]["agents"] == 1

@@ -146,6 +146,8 @@ class WholeFile:
         self._running_evidence = running_evidence
         self._stamp: str | None = None
         self._growth: FileGrowth | None = None
+        self.is_empty = False
+        """True if the file had neither calls nor messages, as a file whose first line is not written yet."""
 
     def poll_growth(self) -> FileGrowth | None:
         """Return the whole file at first, then nothing new, or None if it has changed since.
@@ -167,6 +169,7 @@ class WholeFile:
             finding_count=findings,
         )
         self._stamp = stamp
+        self.is_empty = not (content.spans or content.messages or transcript.requests)
         nothing = TranscriptContent(
             file=content.file, agent_id=content.agent_id, spans=(), messages=(), branches=content.branches,
             starter_call=content.starter_call, role=content.role,

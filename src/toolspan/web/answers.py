@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,6 +41,22 @@ Version = tuple[int, int]
 """The number of changes of transcripts, and of statuses; an answer is valid for one value."""
 
 
+class Position(NamedTuple):
+    """The changes that a page has heard of: of answers, and of files."""
+
+    change: int
+    file_changes: int
+
+    def __str__(self) -> str:
+        return f"{self.change}-{self.file_changes}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position | None:
+        """Return the position that a page names, or None if it is not one."""
+        numbers = re.fullmatch("([0-9]{1,15})-([0-9]{1,15})", text)
+        return cls(*map(int, numbers.groups())) if numbers else None
+
+
 class Answers:
     """The answers to the API's questions, for one set of transcripts."""
 
@@ -49,6 +67,8 @@ class Answers:
         """The number of changes seen; an answer is valid for one value."""
         self.file_changes = 0
         """The number of file changes seen. `change` follows later if answers take long."""
+        self._counted_file_changes = 0
+        """The file changes that `change` includes."""
         self._is_outdated = False
         self._status_changes = 0
         self._address = address
@@ -69,6 +89,11 @@ class Answers:
     def live_version(self) -> Version:
         """Changes of transcripts, and of the status of sessions."""
         return (self.change, self._status_changes)
+
+    @property
+    def position(self) -> Position:
+        """The changes that all answers from now on include."""
+        return Position(self.change, self._counted_file_changes)
 
     async def ask(self, question: Question, *, live: bool = False) -> Answer:
         """Return the answer to a question. Equal questions at the same time are asked once.
@@ -117,8 +142,12 @@ class Answers:
             return await self._ask_worker(((self.change, 0), question), keep=False)
         finally:
             if changes:
-                self.change += 1
-                await self._notify()
+                await self._forget_answers()
+
+    async def _forget_answers(self) -> None:
+        self.change += 1
+        self._counted_file_changes = self.file_changes
+        await self._notify()
 
     async def _ask_worker(self, key: tuple[Version, Question], *, keep: bool = True) -> Answer:
         version, question = key
@@ -169,8 +198,7 @@ class Answers:
             await asyncio.sleep(_OBJECT_POLL_SECONDS)
             if (digest := await asyncio.to_thread(_listing_digest, roots)) != before:
                 before = digest
-                self.change += 1
-                await self._notify()
+                await self._forget_answers()
 
     async def _watch_files(self, folders: list[Path]) -> None:
         from watchfiles import awatch
@@ -200,9 +228,8 @@ class Answers:
         """Make answers invalid, and again after a rest if files changed in the meantime."""
         while self._is_outdated:
             self._is_outdated = False
-            self.change += 1
             self._busy_seconds = 0.0
-            await self._notify()
+            await self._forget_answers()
             await asyncio.sleep(0)  # the pages that wait for changes ask now
             await self._rest()
 
@@ -212,8 +239,10 @@ class Answers:
             await asyncio.wait(list(self._asked.values()))
         await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
 
-    def sessions_changed_since(self, change: int) -> list[str]:
-        """Return the ids of the sessions that changed after change number `change`, as far as these are kept."""
+    def sessions_changed_since(self, change: int) -> list[str] | None:
+        """Return the ids of the sessions that changed after change number `change`, or None if they are not kept."""
+        if not 0 <= self.file_changes - change <= len(self._changed_sessions):
+            return None
         return sorted({name for number, names in self._changed_sessions if number > change for name in names})
 
     def _note_growing(self, paths: Iterable[str]) -> None:

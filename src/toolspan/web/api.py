@@ -126,7 +126,8 @@ class _Api:
 
     def _is_live(self, session: str) -> bool:
         answer = self._answers.last_answer(Question("sessions", ("--live",), self._answers.roots))
-        return answer is not None and any(session.encode() in bytes(row) for row in answer.rows)
+        rows = () if answer is None else answer.rows
+        return any(msgspec.json.decode(row, type=_LiveSession).id == session for row in rows)
 
     async def _show(
         self,
@@ -214,6 +215,12 @@ def _files_of(session: str, answer: Answer) -> list[str] | None:
             if found.id == session or session in found.session_ids:
                 return found.files
     return None
+
+
+class _LiveSession(msgspec.Struct):
+    """The field of a row of `sessions --live` that names the session."""
+
+    id: str
 
 
 class _SessionFiles(msgspec.Struct):

@@ -1,12 +1,15 @@
 """Workers that keep the timeline of a session in memory between requests.
 
 A worker is asked for the changes since a version, over the connection on which it was started, and ends with that
-connection. At most two are kept, each for ten minutes after its last request.
+connection. Workers stay for ten minutes after their last request, at most eight, and only as many as hold little enough
+rows. One that was asked in the last minute, because its page is open, is never replaced: a worker that would be too
+many ends with its answer, so that several open pages do not end each other's workers in turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -22,8 +25,11 @@ from toolspan.web.worker import (
     frame_length,
 )
 
-_MAX_WORKERS = 2
+_MAX_WORKERS = 8
+_MAX_BYTES = 12 << 20
+"""The answers of all workers together, which grow with their memory: 12 MB stand for about 45,000 calls."""
 _IDLE_SECONDS = 600.0
+_ACTIVE_SECONDS = 60.0
 
 
 class KeptWorkers:
@@ -40,9 +46,6 @@ class KeptWorkers:
         if worker is None:
             worker = self._workers[question] = _Worker()
         self._workers.move_to_end(question)
-        idle = [name for name, other in self._workers.items() if other is not worker and not other.lock.locked()]
-        for name in idle[: max(0, len(self._workers) - _MAX_WORKERS)]:
-            self._drop(name, self._workers[name])
         try:
             async with worker.lock:
                 answer = await worker.ask(self._address, question, version)
@@ -53,7 +56,23 @@ class KeptWorkers:
             self._drop(question, worker)
         else:
             worker.expire_later(lambda: self._drop(question, worker))
+            self._limit(question, worker)
         return answer
+
+    def _limit(self, question: Question, newest: _Worker) -> None:
+        """End the workers that are too many: those without an open page, the oldest first, or else the newest."""
+        others = [(name, worker) for name, worker in self._workers.items() if worker is not newest]
+        for name, worker in others:
+            if self._are_few():
+                return
+            if worker.is_idle:
+                self._drop(name, worker)
+        if others and not self._are_few() and not newest.lock.locked():
+            self._drop(question, newest)
+
+    def _are_few(self) -> bool:
+        sizes = [worker.size for worker in self._workers.values()]
+        return len(sizes) <= _MAX_WORKERS and sum(sizes) <= _MAX_BYTES
 
     def holds(self, question: Question) -> bool:
         """Return whether a worker for this question runs."""
@@ -75,9 +94,17 @@ class _Worker:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
+        self.size = 0
+        """The bytes of its largest answer, which is the whole timeline at first."""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._asked_at = 0.0
         self._is_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no page has asked for some time."""
+        return not self.lock.locked() and time.monotonic() - self._asked_at > _ACTIVE_SECONDS
 
     async def ask(self, address: str, question: Question, version: str) -> Answer:
         """Send a version and return the answer."""
@@ -89,6 +116,8 @@ class _Worker:
         reader, writer = self._streams
         writer.write(encode_frame(version.encode()))
         length = frame_length(await reader.readexactly(FRAME_HEAD))
+        self._asked_at = time.monotonic()
+        self.size = max(self.size, length)
         return decode_answer(await reader.readexactly(length))
 
     def expire_later(self, drop: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from toolspan.integrations.web_approver import PageAnswer, PermissionQuestion
-from toolspan.web.answers import Answers
+from toolspan.web.answers import Answers, Position
 from toolspan.web.worker import Question
 
 _MAX_BODY = 4 << 20
@@ -134,6 +134,18 @@ class _Process(msgspec.Struct):
     status: str = ""
 
 
+class _PageStream:
+    """The events for one page, and the position up to which it has them."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        self.queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=8)
+
+    async def put(self, event: str, data: bytes) -> None:
+        """Send an event. Its id is the position, from which the browser continues after a break."""
+        await self.queue.put(f"id: {self.position}\nevent: {event}\ndata: {data.decode()}\n\n")
+
+
 class Live:
     """The streams of all open pages."""
 
@@ -152,48 +164,52 @@ class Live:
         self._question_count += 1
         self._answers.wake()
 
-    async def stream(self, _: Request) -> Response:
+    async def stream(self, request: Request) -> Response:
         """Send `sessions`, the rows of `sessions --live`, and `questions`, now and after each change.
 
-        `changed` has the ids of the sessions whose files changed.
+        `changed` has the ids of the sessions whose files changed, or null if these are not known any longer. It starts
+        after the position that the page names: that of the page itself, or of its last event before the connection
+        broke, so that no change is missed.
         """
-        return StreamingResponse(self._events(), media_type="text/event-stream")
+        after = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        position = Position.parse(after) or self._answers.position
+        return StreamingResponse(self._events(_PageStream(position)), media_type="text/event-stream")
 
-    async def _events(self) -> AsyncIterator[str]:
-        queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=8)
+    async def _events(self, stream: _PageStream) -> AsyncIterator[str]:
         senders = (self._send_questions, self._send_changes, self._send_sessions)
-        tasks = [asyncio.create_task(send(queue)) for send in senders]
+        tasks = [asyncio.create_task(send(stream)) for send in senders]
         self.questions.pages += 1
         try:
-            while (event := await queue.get()) is not None:
+            while (event := await stream.queue.get()) is not None:
                 yield event
         finally:
             self.questions.pages -= 1
             for task in tasks:
                 task.cancel()
 
-    async def _send_questions(self, queue: asyncio.Queue[str | None]) -> None:
+    async def _send_questions(self, stream: _PageStream) -> None:
         while True:
             count = self._question_count
-            await queue.put(f"event: questions\ndata: {self.questions.encode().decode()}\n\n")
+            await stream.put("questions", self.questions.encode())
             if not await self._answers.wait_for(lambda seen=count: self._question_count != seen):  # type: ignore[misc]
-                await queue.put(None)
+                await stream.queue.put(None)
                 return
 
-    async def _send_changes(self, queue: asyncio.Queue[str | None]) -> None:
-        change = self._answers.file_changes
-        while await self._answers.wait_for(lambda: self._answers.file_changes != change):  # noqa: B023 - read at once
-            sessions, change = self._answers.sessions_changed_since(change), self._answers.file_changes
-            await queue.put(f"event: changed\ndata: {json.dumps(sessions)}\n\n")
+    async def _send_changes(self, stream: _PageStream) -> None:
+        answers = self._answers
+        while await answers.wait_for(lambda: answers.file_changes != stream.position.file_changes):
+            sessions = answers.sessions_changed_since(stream.position.file_changes)
+            stream.position = stream.position._replace(file_changes=answers.file_changes)
+            await stream.put("changed", msgspec.json.encode(sessions))
 
-    async def _send_sessions(self, queue: asyncio.Queue[str | None]) -> None:
+    async def _send_sessions(self, stream: _PageStream) -> None:
         question = Question("sessions", ("--live",), self._answers.roots)
         while True:
             version = self._answers.live_version
             answer = await self._answers.ask(question, live=True)
             self._watch_processes(answer.rows)
-            data = b"[" + b",".join(map(bytes, answer.rows)) + b"]"
-            await queue.put(f"id: {version[0]}\nevent: sessions\ndata: {data.decode()}\n\n")
+            stream.position = stream.position._replace(change=version[0])
+            await stream.put("sessions", b"[" + b",".join(map(bytes, answer.rows)) + b"]")
             if not await self._answers.wait_for(lambda seen=version: self._answers.live_version != seen):  # type: ignore[misc]
                 return
 

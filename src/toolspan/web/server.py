@@ -139,7 +139,11 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
         static = f"/static/{files.find_version()}"
         modules = files.find_imports("app.js", f"views/{view}.js")
         data = _FIRST_DATA.get(view, ()) if "q" not in request.query_params else ()
-        return HTMLResponse(template.render(page_token=own.page_token, static=static, modules=modules, data=data))
+        return HTMLResponse(
+            template.render(
+                page_token=own.page_token, position=answers.position, static=static, modules=modules, data=data
+            )
+        )
 
     async def make_token(_: Request) -> Response:
         return JSONResponse({"token": own.make_token()})

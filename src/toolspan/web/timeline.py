@@ -159,11 +159,12 @@ class SessionTimeline:
             try:
                 if reader is None:
                     self._readers[path], growth = open_file(path, _find_evidence)
-                else:
-                    changed = reader.poll_growth()
-                    if changed is None:
-                        return False
+                elif (changed := reader.poll_growth()) is not None:
                     growth = changed
+                elif isinstance(reader, WholeFile) and reader.is_empty:  # its first line is written now
+                    self._readers[path], growth = open_file(path, _find_evidence)
+                else:
+                    return False
             except (SourceError, OSError) as error:
                 if reader is not None:
                     return False

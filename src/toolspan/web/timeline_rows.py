@@ -100,6 +100,7 @@ class TimelineRows:
         self._order: list[int] = []
         self._slices = TimeSlices(self._name)
         self._last_line: dict[str, tuple[int, int]] = {}
+        self._last_agents: list[dict[str, object]] = []
 
     # What the page gets
 
@@ -113,7 +114,7 @@ class TimelineRows:
         return {
             "base": self._base or 0,
             "names": list(self._names),
-            "agents": self._agents(),
+            "agents": self._last_agents,
             "order": self._order,
             "calls": self._calls.columns,
             "messages": self._messages.columns,
@@ -135,7 +136,7 @@ class TimelineRows:
         return {
             "base": self._base or 0,
             "names": list(self._names)[changes[0].name_count :],
-            "agents": self._agents(),
+            "agents": self._last_agents,
             "order": {"keep": keep, "add": self._order[keep : len(self._order) - tail], "tail": tail},
             "calls": self._calls.select(set().union(*(change.calls for change in changes))),
             "messages": self._messages.select(set().union(*(change.messages for change in changes))),
@@ -175,7 +176,7 @@ class TimelineRows:
         self, growths: Sequence[FileGrowth], timings: Mapping[str, HookTimings], cwd: str | None
     ) -> None:  # fmt: skip
         """Add what is new in the session's files, its own first."""
-        name_count, order = len(self._names), self._order
+        name_count, order, agents, slices = len(self._names), self._order, self._last_agents, self._slices.rows
         self._cwd = self._cwd or cwd
         if self._base is None:
             self._base = _first_time(growths)
@@ -199,8 +200,13 @@ class TimelineRows:
             self._calls.take_changed(), self._messages.take_changed(), self._requests.take_changed(), keep, tail,
             slices_keep, name_count,
         )  # fmt: skip
+        self._last_agents = self._agents()
         if not self._log:  # there is no version before the first
             change = change._replace(calls=set(), messages=set(), requests=set())
+        elif not (change.calls or change.messages or change.requests) and (agents, order, slices) == (
+            self._last_agents, self._order, self._slices.rows
+        ):  # fmt: skip
+            return  # an open call was looked at again
         self._log.append(change)
         if len(self._log) > _MAX_LOGGED:
             self._log[len(self._log) - _MAX_LOGGED - 1] = _NO_CHANGE  # free its memory; the version is forgotten

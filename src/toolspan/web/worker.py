@@ -131,17 +131,20 @@ def start_workers(address: str, folder: str) -> int:
     alive, held = os.pipe()  # the child reads end of file when the server ends, however it ends
     pid = os.fork()
     if pid:
+        with contextlib.suppress(OSError):  # the child may have done it
+            os.setpgid(pid, pid)
         os.close(alive)
         listener.close()
         return pid
     os.close(held)
-    code = 1
     try:
+        os.setpgid(0, 0)  # with the children, and with what they start
         os.chdir(folder)
         _serve(listener, alive)
-        code = 0
     finally:
-        os._exit(code)
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
 
 
 def _serve(listener: socket.socket, alive: int) -> None:
@@ -276,9 +279,9 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def stop_workers(pid: int, address: str) -> None:
-    """End the process that `start_workers` forked."""
+    """End the process that `start_workers` forked, with all children that still compute an answer."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
+        os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
     Path(address).unlink(missing_ok=True)

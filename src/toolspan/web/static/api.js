@@ -106,13 +106,16 @@ export function useApi(path, query = {}, { live = false } = {}) {
 // Live data by server-sent events, over one connection for the whole page: sessions and open questions.
 const streams = { sessions: { listeners: new Set(), latest: null }, questions: { listeners: new Set(), latest: null }, changed: { listeners: new Set(), latest: null } };
 let source = null;
+// Changes before this position are in all answers that the page has asked for.
+let position = document.querySelector('meta[name="toolspan-position"]').content;
 
 function subscribe(name, listener, { skipFirst = false } = {}) {
   const stream = streams[name];
   let skip = skipFirst && stream.latest === null;
-  const entry = (rows) => {
-    if (skip) skip = false;
-    else listener(rows);
+  const entry = (rows, isOld = false) => {
+    const isSkipped = skip && isOld;
+    skip = false;
+    if (!isSkipped) listener(rows);
   };
   stream.listeners.add(entry);
   if (stream.latest !== null && !skipFirst) listener(stream.latest);
@@ -127,17 +130,15 @@ function subscribe(name, listener, { skipFirst = false } = {}) {
 }
 
 function connect() {
-  const events = new EventSource("/api/live");
-  let isFirst = true;
-  events.addEventListener("open", () => { // after a break, changes may be missing
-    if (!isFirst) for (const one of [...streams.changed.listeners]) one(null);
-    isFirst = false;
-  });
+  const events = new EventSource(`/api/live?after=${position}`); // after a break, the browser names its last event
+  const [answered] = position.split("-");
   for (const [name, stream] of Object.entries(streams)) {
     events.addEventListener(name, (event) => {
       const data = JSON.parse(event.data);
+      position = event.lastEventId;
+      const isOld = position.split("-")[0] === answered; // no answer has changed since the page was made
       if (name !== "changed") stream.latest = data; // a change is not a state
-      for (const one of [...stream.listeners]) one(data);
+      for (const one of [...stream.listeners]) one(data, isOld);
     });
   }
   return events;
