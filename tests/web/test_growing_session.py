@@ -213,13 +213,18 @@ def test_open_pages_of_several_sessions_do_not_replace_each_others_workers(growi
 
 def test_only_a_running_session_gets_a_worker_that_stays(growing: Growing, server: Server, page: Page) -> None:
     running = TranscriptBuilder(session_id=SESSION[:-1] + "2", cwd=f"/home/user/{SESSION}", start=datetime.now(UTC))
-    running.prompt("Go").call("Bash", {"command": "make"})
-    running.write(growing.file.with_name(f"{running.session_id}.jsonl"))
+    call = running.prompt("Go").call("Bash", {"command": "make"})
+    file = growing.file.with_name(f"{running.session_id}.jsonl")
+    running.write(file)
     with contextlib.closing(server.events("/api/live")) as events:
         next(rows for name, rows in events if name == "sessions" and rows)
-    token = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
-    again = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
-    assert again == token  # of the same worker
+        token = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
+        again = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
+        assert again == token  # of the same worker, which also tells what runs now
+        running.result(call, "made")
+        call = running.call("Bash", {"command": "make test"})
+        running.write(file)
+        next(rows for name, rows in events if name == "sessions" and rows[0]["calls"][0]["id"] == call)
     assert not server.get(f"session/{SESSION}/timeline")["version"].startswith(page.data["version"].partition("-")[0])
 
 
@@ -235,7 +240,7 @@ def test_no_worker_outlives_the_server(server: Server, page: Page, way: str) -> 
     assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_numbers_equal_the_commands_after_each_growth(growing: Growing, page: Page) -> None:
+def test_numbers_equal_the_commands_after_each_growth(growing: Growing, server: Server, page: Page) -> None:
     builder = growing.builder
     waiting = builder.call("Bash", {"command": "sleep 9"}, after_ms=10)
     builder.usage(input_tokens=5, output_tokens=70)
@@ -267,6 +272,8 @@ def test_numbers_equal_the_commands_after_each_growth(growing: Growing, page: Pa
         growing.write()
         assert "after" in page.ask()
         assert_equals_commands(page.data, growing.file)
+    usage = server.get("usage", by="session", session=SESSION)  # from the worker that has read the session
+    assert usage == command_rows("usage", "--by", "session", "--session", SESSION, growing.archive)
 
 
 def test_a_torn_last_line_is_a_finding_until_it_is_complete(growing: Growing, page: Page) -> None:

@@ -23,7 +23,7 @@ from toolspan.formats.registry import format_of_path
 from toolspan.formats.remote import RemotePath
 from toolspan.formats.source import COMPRESSED_SUFFIXES
 from toolspan.reading.cache import compute_file_stamp
-from toolspan.reading.follow import Follower
+from toolspan.reading.follow import FileReset, Follower
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.ids import CallId
 from toolspan.types.session import RequestUsage, SessionInfo
@@ -107,6 +107,12 @@ class GrowingFile(Follower):
             moved_line=moved_line,
         )
 
+    def finish_transcript(self) -> Transcript | None:
+        """Read the rest of the file and return all of it, as `read` does, or None if it must be read anew."""
+        if not self.path.exists() or any(isinstance(update, FileReset) for update in self.finish()):
+            return None
+        return None if self._reader is None else Transcript(self._reader, self._format)
+
     def _changed_spans(self, info: SessionInfo) -> list[Span]:
         """Return the calls that may have changed; open calls of the last message are `running` if their client runs."""
         assert self._calls is not None
@@ -136,6 +142,17 @@ class GrowingFile(Follower):
         reader.add_chunk(chunk)
         for record, place in reader.chunk_records(chunk, number):
             self._content.add(record, place)
+
+
+class GrownFile:
+    """A growing file as it is now, for `partial_reads`: it is not followed any longer."""
+
+    def __init__(self, file: GrowingFile) -> None:
+        self._file = file
+
+    def finish(self) -> Transcript | None:
+        """Return the transcript, or None if the file must be read anew."""
+        return self._file.finish_transcript()
 
 
 class WholeFile:

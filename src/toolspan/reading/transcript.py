@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -68,6 +68,13 @@ def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) ->
     return transcript.reader.read_content(transcript.info, transcript.spans if spans is None else spans)
 
 
+class Continuation(Protocol):
+    """A file of which most has been read."""
+
+    def finish(self) -> Transcript | None:
+        """Read the rest and return the transcript, or None if the file must be read anew. Call it once."""
+
+
 class PartialRead:
     """A file that grows, read up to the end of its last complete line.
 
@@ -83,6 +90,11 @@ class PartialRead:
         self._reader: TranscriptReader[Any] | None = None
         self._format = format_of_path(path)
         self._rows: dict[CallId, tuple[Span, CallRow]] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of bytes read so far."""
+        return self._offset
 
     def catch_up(self) -> bool:
         """Read the complete new lines. Return False if the file cannot be continued and must be read anew."""
@@ -139,7 +151,7 @@ class PartialRead:
 _EDGE_BYTES = 512
 _MAX_ROWS = 20_000
 """The number of rows that are kept for a file that grows."""
-partial_reads: ContextVar[dict[str, PartialRead] | None] = ContextVar("partial_reads", default=None)
+partial_reads: ContextVar[dict[str, Continuation] | None] = ContextVar("partial_reads", default=None)
 """Files that `read` continues, by name. Each is used once."""
 
 

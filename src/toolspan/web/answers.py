@@ -26,7 +26,7 @@ from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import compute_file_stamp
 from toolspan.reading.discovery import default_roots, iter_transcripts
 from toolspan.web.kept_workers import KeptWorkers
-from toolspan.web.worker import FRAME_HEAD, Answer, Question, WorkerRequest, decode_answer, encode_frame, frame_length
+from toolspan.web.worker import Answer, Question, WorkerRequest, ask_worker
 
 _MAX_KEPT_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 20
@@ -147,6 +147,8 @@ class Answers:
     async def _forget_answers(self) -> None:
         self.change += 1
         self._counted_file_changes = self.file_changes
+        for question in [question for question in self._kept if question.command.startswith("web.")]:
+            del self._kept[question]  # nothing asks for the last of these
         await self._notify()
 
     async def _ask_worker(self, key: tuple[Version, Question], *, keep: bool = True) -> Answer:
@@ -154,21 +156,22 @@ class Answers:
         try:
             async with self._limit:
                 started = time.monotonic()
-                reader, writer = await asyncio.open_unix_connection(self._address)
                 try:
-                    writer.write(encode_frame(msgspec.msgpack.encode(WorkerRequest(question, tuple(self._growing)))))
-                    length = frame_length(await reader.readexactly(FRAME_HEAD))
-                    answer = decode_answer(await reader.readexactly(length))
+                    answer = await self.kept_workers.answer_command(question) or await self._ask_new_worker(question)
                 except asyncio.IncompleteReadError:
                     return Answer(error="the command ended without an answer", status=500)
                 finally:
-                    writer.close()
                     self._busy_seconds += time.monotonic() - started
             if keep and answer.status != 500:
                 self._keep(question, version, answer)
             return answer
         finally:
             self._asked.pop(key, None)
+
+    async def _ask_new_worker(self, question: Question) -> Answer:
+        # perf: a growing file is kept in memory only for questions that are asked again, and only in one process
+        is_repeated = question in self._kept and not self.kept_workers.covers(question)
+        return await ask_worker(self._address, WorkerRequest(question, tuple(self._growing) if is_repeated else ()))
 
     def _keep(self, question: Question, version: Version, answer: Answer) -> None:
         self._kept[question] = (version, answer)

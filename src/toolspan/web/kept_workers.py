@@ -9,9 +9,11 @@ many ends with its answer, so that several open pages do not end each other's wo
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +22,7 @@ from toolspan.web.worker import (
     Answer,
     Question,
     WorkerRequest,
+    ask_worker,
     decode_answer,
     encode_frame,
     frame_length,
@@ -39,16 +42,18 @@ class KeptWorkers:
         """Start workers at `address`, the socket of `start_workers`."""
         self._address = address
         self._workers: OrderedDict[Question, _Worker] = OrderedDict()
+        self._numbers = itertools.count(1)
 
     async def ask(self, question: Question, version: str) -> Answer:
         """Return what changed since a version, from the worker for this question, which is started if needed."""
         worker = self._workers.get(question)
         if worker is None:
-            worker = self._workers[question] = _Worker()
+            worker = self._workers[question] = _Worker(f"{self._address}-{next(self._numbers)}")
         self._workers.move_to_end(question)
         try:
             async with worker.lock:
                 answer = await worker.ask(self._address, question, version)
+                worker.size = max(worker.size, sum(memoryview(row).nbytes for row in answer.rows))
         except (asyncio.IncompleteReadError, OSError):
             self._drop(question, worker)
             return Answer(error="the command ended without an answer", status=500)
@@ -74,6 +79,32 @@ class KeptWorkers:
         sizes = [worker.size for worker in self._workers.values()]
         return len(sizes) <= _MAX_WORKERS and sum(sizes) <= _MAX_BYTES
 
+    async def answer_command(self, command: Question) -> Answer | None:
+        """Return the answer to a command from a worker that has read the largest file it needs, or None without one.
+
+        perf: the others would read a growing session of 100 MB again, or keep it in memory a second time.
+        """
+        entries = [entry for entry in self._find_readers(command) if entry[1].size]
+        if not entries:
+            return None
+        worker = max((worker for _, worker in entries), key=lambda worker: worker.size)
+        try:
+            return await ask_worker(worker.address, WorkerRequest(command))
+        except (asyncio.IncompleteReadError, OSError):  # it has ended
+            return None
+
+    def covers(self, command: Question) -> bool:
+        """Return whether a worker reads the largest file that a command needs."""
+        return bool(self._find_readers(command))
+
+    def _find_readers(self, command: Question) -> list[tuple[Question, _Worker]]:
+        if (command.command, command.arguments) == ("sessions", ("--live",)):
+            return list(self._workers.items())
+        sessions = {argument for argument in command.arguments if argument.startswith("--session=")}
+        if command.command != "usage":
+            return []
+        return [entry for entry in self._workers.items() if sessions.intersection(entry[0].arguments)]
+
     def holds(self, question: Question) -> bool:
         """Return whether a worker for this question runs."""
         return question in self._workers
@@ -92,10 +123,12 @@ class KeptWorkers:
 class _Worker:
     """The connection to one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        """Let the worker answer commands at `address`."""
+        self.address = address
         self.lock = asyncio.Lock()
         self.size = 0
-        """The bytes of its largest answer, which is the whole timeline at first."""
+        """The bytes of its largest timeline, which is the whole one at first."""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
@@ -112,12 +145,11 @@ class _Worker:
             raise OSError("the worker was replaced by others")
         if self._streams is None:
             reader, writer = self._streams = await asyncio.open_unix_connection(address)
-            writer.write(encode_frame(msgspec.msgpack.encode(WorkerRequest(question, stays=True))))
+            writer.write(encode_frame(msgspec.msgpack.encode(WorkerRequest(question, stays_at=self.address))))
         reader, writer = self._streams
         writer.write(encode_frame(version.encode()))
         length = frame_length(await reader.readexactly(FRAME_HEAD))
         self._asked_at = time.monotonic()
-        self.size = max(self.size, length)
         return decode_answer(await reader.readexactly(length))
 
     def expire_later(self, drop: Callable[[], None]) -> None:
@@ -133,3 +165,4 @@ class _Worker:
             self._timer.cancel()
         if self._streams is not None:
             self._streams[1].close()
+        Path(self.address).unlink(missing_ok=True)

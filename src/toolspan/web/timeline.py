@@ -11,7 +11,7 @@ With `after=VERSION`, the answer has only what changed since: new `names`, all `
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,9 +26,9 @@ from toolspan.formats.registry import format_of_path
 from toolspan.formats.remote import RemotePath
 from toolspan.reading.cache import Cache, cached_answer, default_folder
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.growing import GrowingFile, WholeFile, open_file
+from toolspan.reading.growing import GrowingFile, GrownFile, WholeFile, open_file
 from toolspan.reading.timeline import display_text
-from toolspan.reading.transcript import read
+from toolspan.reading.transcript import Continuation, read
 from toolspan.types.session import SessionInfo
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 from toolspan.web.timeline_rows import TimelineRows
@@ -60,11 +60,10 @@ def answer(question: Question) -> list[bytes]:
     return [uncached[0] if cached is None else cached]
 
 
-def keep_answering(question: Question) -> Callable[[str], list[bytes]]:
-    """Return a function that returns the changes since a version, for a worker that stays."""
+def keep_answering(question: Question) -> SessionTimeline:
+    """Return a timeline for a worker that stays and is asked for changes."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    timeline = SessionTimeline(question.names, options.get("session"))
-    return lambda after: [timeline.encode_changes(after)]
+    return SessionTimeline(question.names, options.get("session"))
 
 
 def _find_files(names: Sequence[str], session: str | None) -> list[TranscriptFile]:
@@ -119,6 +118,10 @@ class SessionTimeline:
     def is_running(self) -> bool:
         """True if a call has not finished and its client runs."""
         return any(state in OPEN_STATES for state in self._rows.states)
+
+    def grown_files(self) -> dict[str, Continuation]:
+        """Return the files as far as they have been read, for a process that is forked to answer a command."""
+        return {str(path): GrownFile(file) for path, file in self._readers.items() if isinstance(file, GrowingFile)}
 
     def encode_changes(self, version: str) -> bytes:
         """Read what is new, and return what changed since a version, or all of it if that is not known.

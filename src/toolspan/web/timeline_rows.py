@@ -86,7 +86,8 @@ class TimelineRows:
         """Rows of calls, by file and call id."""
         self._entries: dict[str, dict[str, tuple[Thread, str]]] = {}
         """Thread and batch of each call, by file and call id."""
-        self._request_rows: dict[tuple[str, str], int] = {}
+        self._request_rows: dict[str, dict[str, int]] = {}
+        """Rows of requests, by file and message id."""
         self._agent_of_batch: dict[str, int] = {}
         self._prompts: dict[str, Mapping[str, str]] = {}
         self._started_agents: dict[str, str] = {}
@@ -119,7 +120,7 @@ class TimelineRows:
             "calls": self._calls.columns,
             "messages": self._messages.columns,
             "requests": self._requests.columns,
-            "slices": self._slices.rows,
+            "slices": self._slices.rows(),
         }
 
     def changes_since(self, version: str) -> dict[str, object] | None:
@@ -141,7 +142,7 @@ class TimelineRows:
             "calls": self._calls.select(set().union(*(change.calls for change in changes))),
             "messages": self._messages.select(set().union(*(change.messages for change in changes))),
             "requests": self._requests.select(set().union(*(change.requests for change in changes))),
-            "slices": {"keep": slices_keep, "add": self._slices.rows[slices_keep:]},
+            "slices": {"keep": slices_keep, "add": self._slices.rows(slices_keep)},
         }
 
     @property
@@ -176,7 +177,7 @@ class TimelineRows:
         self, growths: Sequence[FileGrowth], timings: Mapping[str, HookTimings], cwd: str | None
     ) -> None:  # fmt: skip
         """Add what is new in the session's files, its own first."""
-        name_count, order, agents, slices = len(self._names), self._order, self._last_agents, self._slices.rows
+        name_count, order, agents, slice_count = len(self._names), self._order, self._last_agents, len(self._slices)
         self._cwd = self._cwd or cwd
         if self._base is None:
             self._base = _first_time(growths)
@@ -186,7 +187,7 @@ class TimelineRows:
             self._add_growth(growth)
         self._note_timings(timings)
         main = self._threads[0]
-        slices_keep = len(self._slices.rows)
+        slices_keep = slice_count
         for thread in self._threads:
             thread.append_added()
             first, earliest = self._build_dirty(thread)
@@ -203,8 +204,8 @@ class TimelineRows:
         self._last_agents = self._agents()
         if not self._log:  # there is no version before the first
             change = change._replace(calls=set(), messages=set(), requests=set())
-        elif not (change.calls or change.messages or change.requests) and (agents, order, slices) == (
-            self._last_agents, self._order, self._slices.rows
+        elif not (change.calls or change.messages or change.requests) and (agents, order, slice_count, slices_keep) == (
+            self._last_agents, self._order, len(self._slices), slice_count
         ):  # fmt: skip
             return  # an open call was looked at again
         self._log.append(change)
@@ -327,7 +328,7 @@ class TimelineRows:
 
     def _build_block(self, thread: Thread, block: Block, state: BlockState) -> BlockState:
         branch, lanes = state.branch, LaneAllocator(state.free_from)
-        block.order, block.sizes, block.starts, block.phases = [], [], [], []
+        block.order, block.sizes, block.starts, block.intervals = [], [], [], []
         block.end, block.call_count, block.concurrency = None, 0, 0
         for entry in block.entries:
             size = len(block.order)
@@ -358,7 +359,7 @@ class TimelineRows:
             block.concurrency = max(block.concurrency, count_concurrent(group, starts))
             for span in group:
                 phases = phases_of(span)
-                block.phases.append(phases)
+                block.intervals += phases.intervals
                 values = self._call_values(span, thread, to_epoch_ms(starts[span.id]), lanes, phases)
                 row = rows[span.id] = self._calls.put(rows.get(span.id), values)
                 block.order.append(3 * row + CALL)
@@ -377,7 +378,7 @@ class TimelineRows:
         batch = span.call.message_id
         if batch and batch not in self._agent_of_batch:
             self._agent_of_batch[batch] = thread.number
-            if (row := self._request_rows.get((thread.file, batch))) is not None:  # read before the call
+            if (row := self._request_rows.get(thread.file, {}).get(batch)) is not None:  # read before the call
                 self._requests.set_field(row, "agent", thread.number)
         result, base = span.result, self._base or 0
         parts = [
@@ -420,6 +421,7 @@ class TimelineRows:
         file = growth.content.file
         includes_cache = get_format(growth.info.dialect).input_includes_cache
         owner = next((thread.number for thread in self._threads if thread.file == file), 0)
+        rows = self._request_rows.setdefault(file, {})
         for name, usage in growth.requests.items():
             self._add_tokens(file, name, usage)
             tokens, at = usage.tokens, self._time(to_epoch_ms(parse_timestamp(usage.at)))
@@ -427,8 +429,8 @@ class TimelineRows:
             context = tokens.input_tokens + (0 if includes_cache else cached)
             if at is None or not (context or tokens.output_tokens):
                 continue
-            self._request_rows[file, name] = self._requests.put(
-                self._request_rows.get((file, name)),
+            rows[name] = self._requests.put(
+                rows.get(name),
                 (
                     self._name(name), at, self._agent_of_batch.get(name, owner), self._name(usage.model),
                     tokens.input_tokens, tokens.output_tokens, tokens.cache_read_input_tokens,

@@ -17,8 +17,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from toolspan.reading.transcript import PartialRead
+    from toolspan.web.timeline import SessionTimeline
 
 _PRELOADED = (
     *(f"cli.{name}" for name in ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files")),
@@ -26,7 +31,9 @@ _PRELOADED = (
 )  # fmt: skip
 """perf: modules that children find imported; opening a session took twice as long without them."""
 _LENGTH = struct.Struct("!Q")
-_MAX_GROWING = 4
+_MAX_GROWING_BYTES = 128 << 20
+_GROWING_SECONDS = 60.0
+"""How long files that have grown are kept without a question."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -50,8 +57,11 @@ class WorkerRequest(msgspec.Struct, frozen=True):
 
     question: Question
     growing: tuple[str, ...] = ()
-    stays: bool = False
-    """True if versions follow, each to be answered with what changed since; the worker ends with the connection."""
+    stays_at: str | None = None
+    """The address, a Unix socket, at which a worker that stays answers commands about the files it has read.
+
+    Versions follow, each to be answered with what changed since; the worker ends with the connection.
+    """
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -125,9 +135,7 @@ def start_workers(address: str, folder: str) -> int:
 
     Commands run in `folder`, which is empty, so that a name from a request is never a file in the current folder.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(address)
-    listener.listen(64)
+    listener = _listen(address)
     alive, held = os.pipe()  # the child reads end of file when the server ends, however it ends
     pid = os.fork()
     if pid:
@@ -147,30 +155,49 @@ def start_workers(address: str, folder: str) -> int:
         os._exit(1)
 
 
+def _listen(address: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(address)
+    listener.listen(64)
+    return listener
+
+
 def _serve(listener: socket.socket, alive: int) -> None:
     import select
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    signal.signal(signal.SIGCHLD, _reap_children)  # their CPU time counts as this process's
     for name in _PRELOADED:
         import_module(f"toolspan.{name}")
     growing = _GrowingFiles()
     gc.freeze()  # perf: children share these pages
     while True:
-        ready, _, _ = select.select([listener.fileno(), alive], [], [])
+        ready, _, _ = select.select([listener.fileno(), alive], [], [], _GROWING_SECONDS if growing else None)
         if alive in ready:
             return
+        if not ready:
+            growing.clear()
+            continue
         connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
-            (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
-            request = msgspec.msgpack.decode(_receive(connection, length), type=WorkerRequest)
+        with connection, contextlib.suppress(OSError, _ConnectionClosedError):
+            request = _receive_request(connection)
             growing.catch_up(request.growing)
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 listener.close()
+                if request.stays_at is None:
+                    growing.continue_in_child()
+                else:
+                    growing.clear()
                 _answer(connection, request)
                 os._exit(0)
+
+
+def _reap_children(*_: object) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 class _GrowingFiles:
@@ -180,19 +207,30 @@ class _GrowingFiles:
     """
 
     def __init__(self) -> None:
-        from toolspan.reading.transcript import PartialRead, partial_reads
-
-        self._new = PartialRead
         self._files: dict[str, PartialRead] = {}
-        partial_reads.set(self._files)  # a child gets a copy of its own
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
 
     def catch_up(self, paths: Sequence[str]) -> None:
+        from toolspan.reading.transcript import PartialRead
+
         for path in paths:
-            file = self._files.pop(path, None) or self._new(path)
+            file = self._files.pop(path, None) or PartialRead(path)
             if file.catch_up():
                 self._files[path] = file  # the newest last
-        for path in list(self._files)[:-_MAX_GROWING]:
-            del self._files[path]
+        while len(self._files) > 1 and sum(file.size for file in self._files.values()) > _MAX_GROWING_BYTES:
+            del self._files[next(iter(self._files))]
+
+    def continue_in_child(self) -> None:
+        """Let `read` continue these files, in a process that ends with its answer."""
+        from toolspan.reading.transcript import partial_reads
+
+        partial_reads.set(dict(self._files))
+
+    def clear(self) -> None:
+        self._files.clear()
+        gc.collect()
 
 
 class _ConnectionClosedError(Exception):
@@ -202,8 +240,8 @@ class _ConnectionClosedError(Exception):
 def _answer(connection: socket.socket, request: WorkerRequest) -> None:
     with connection, contextlib.suppress(_ConnectionClosedError):
         try:
-            if request.stays:
-                _answer_versions(connection, request.question)
+            if request.stays_at is not None:
+                _answer_versions(connection, request.question, request.stays_at)
                 return
             answer = run_command(request.question)
         except _ConnectionClosedError:
@@ -216,38 +254,86 @@ def _answer(connection: socket.socket, request: WorkerRequest) -> None:
         _send(connection, answer)
 
 
-def _answer_versions(connection: socket.socket, question: Question) -> None:
-    """Answer each version that the server sends with what changed since, until it closes the connection."""
-    keep_answering = import_module(f"toolspan.{question.command}").keep_answering
-    answer_version: Callable[[str], list[bytes]] | None = None
+def _answer_versions(connection: socket.socket, question: Question, address: str) -> None:
+    """Answer each version that the server sends with what changed since, until it closes the connection.
+
+    Commands come over connections of their own and are answered by children.
+    """
+    import select
+
+    from toolspan.reading.transcript import partial_reads
+
+    timeline: SessionTimeline | None = None
 
     def run() -> Sequence[bytes]:
-        nonlocal answer_version
-        answer_version = answer_version or keep_answering(question)
-        assert answer_version is not None
-        return answer_version(version)
+        nonlocal timeline
+        timeline = timeline or import_module(f"toolspan.{question.command}").keep_answering(question)
+        assert timeline is not None
+        return [timeline.encode_changes(version)]
 
-    while True:
-        (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
-        version = _receive(connection, length).decode()
-        _send(connection, _collect_answer(run))
-        gc.freeze()  # perf: exclude the timeline from garbage collection
+    signal.signal(signal.SIGCHLD, _reap_children)
+    with _listen(address) as listener:
+        while True:
+            if listener in select.select([connection, listener], [], [])[0]:
+                other, _ = listener.accept()
+                with other, contextlib.suppress(_ConnectionClosedError):
+                    request = _receive_request(other)
+                    if os.fork() == 0:
+                        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                        partial_reads.set(timeline.grown_files() if timeline is not None else None)
+                        _answer(other, request)
+                        os._exit(0)
+                continue
+            version = _receive_frame(connection).decode()
+            is_first = timeline is None
+            _send(connection, _collect_answer(run))
+            gc.freeze()  # perf: exclude the timeline from garbage collection
+            if is_first:
+                _return_memory()
+
+
+def _return_memory() -> None:
+    """Return free memory to the system, where its C library can (glibc). It keeps 15 of 140 MB otherwise."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _send(connection: socket.socket, answer: Answer) -> None:
     try:
-        connection.sendall(encode_frame(msgspec.msgpack.encode(_packed(answer))))
+        data = msgspec.msgpack.encode(_packed(answer))
+        connection.sendall(_LENGTH.pack(len(data)))
+        connection.sendall(data)
     except OSError as error:
         raise _ConnectionClosedError from error
 
 
-def _packed(answer: Answer) -> tuple[Sequence[bytes], Sequence[str], str | None, int]:
-    return [bytes(row) for row in answer.rows], answer.warnings, answer.error, answer.status
+def _packed(answer: Answer) -> tuple[Sequence[memoryview], Sequence[str], str | None, int]:
+    return [memoryview(row) for row in answer.rows], answer.warnings, answer.error, answer.status
+
+
+async def ask_worker(address: str, request: WorkerRequest) -> Answer:
+    """Return the answer to a request, over a connection of its own.
+
+    Raises:
+        OSError, asyncio.IncompleteReadError: the worker ended without an answer.
+    """
+    import asyncio
+
+    reader, writer = await asyncio.open_unix_connection(address)
+    try:
+        writer.write(encode_frame(msgspec.msgpack.encode(request)))
+        length = frame_length(await reader.readexactly(FRAME_HEAD))
+        return decode_answer(await reader.readexactly(length))
+    finally:
+        writer.close()
 
 
 def decode_answer(data: bytes) -> Answer:
     """Return the answer that a child sent."""
-    rows, warnings, error, status = msgspec.msgpack.decode(data, type=tuple[list[bytes], list[str], str | None, int])
+    packed_type = tuple[list[memoryview], list[str], str | None, int]  # rows are not copied
+    rows, warnings, error, status = msgspec.msgpack.decode(data, type=packed_type)
     return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
 
 
@@ -263,6 +349,15 @@ def frame_length(head: bytes) -> int:
 
 
 FRAME_HEAD = _LENGTH.size
+
+
+def _receive_request(connection: socket.socket) -> WorkerRequest:
+    return msgspec.msgpack.decode(_receive_frame(connection), type=WorkerRequest)
+
+
+def _receive_frame(connection: socket.socket) -> bytes:
+    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
+    return _receive(connection, length)
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:
