@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -34,7 +35,11 @@ _FIRST_PORT = 8787
 _PORTS_TRIED = 100
 _STOP_SECONDS = 1
 _FIRST_DATA = {
-    "overview": ("/api/stats?by=hour", "/api/usage?by=day"), "sessions": ("/api/sessions", "/api/usage?by=session"),
+    "overview": (
+        "/api/stats?by=hour", "/api/usage?by=day", "/api/sessions?sort=-ended&limit=5",
+        "/api/errors?fields=id%2Ckind%2Ctool%2Cprogram%2Ctext%2Cper_day%2Ccount%2Ccause",
+    ),
+    "sessions": ("/api/sessions", "/api/usage?by=session"),
 }  # fmt: skip
 """perf: data that a view asks for at once; the browser loads it while it loads the view's modules."""
 _ALL_ADDRESSES = ("0.0.0.0", "::")
@@ -135,10 +140,13 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     async def show_page(request: Request) -> Response:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": f"no route {request.url.path}"}, 404)
-        view = request.url.path.split("/")[1] or "overview"  # the page's router shows it; named here to load it sooner
+        view, _, name = request.url.path[1:].partition("/")  # the page's router shows it; named here to load it sooner
+        view = view or "overview"
         static = f"/static/{files.find_version()}"
         modules = files.find_imports("app.js", f"views/{view}.js")
         data = _FIRST_DATA.get(view, ()) if "q" not in request.query_params else ()
+        if view == "session" and re.fullmatch("[A-Za-z0-9_-]+", name):
+            data = (f"/api/session/{name}/timeline",)
         return HTMLResponse(
             template.render(
                 page_token=own.page_token, position=answers.position, static=static, modules=modules, data=data

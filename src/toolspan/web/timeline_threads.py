@@ -56,6 +56,14 @@ class Table:
             self.columns[name][index] = value
             self._changed.add(index)
 
+    def compact(self) -> dict[str, Any]:
+        """Return the columns. Instead of a column whose values are all the same, return that value.
+
+        perf: most columns of a session are such, and the page takes long to parse 50,000 times the same.
+        """
+        key, *others = self.columns.items()
+        return dict([key]) | {name: values[0] if _is_uniform(values) else values for name, values in others}
+
     def take_changed(self) -> set[int]:
         """Return the indexes of the rows that changed since the last invocation."""
         changed, self._changed = self._changed, set()
@@ -65,6 +73,10 @@ class Table:
         """Return some rows as columns, with their indexes in `rows`."""
         indexes = sorted(rows)
         return {"rows": indexes} | {name: [values[n] for n in indexes] for name, values in self.columns.items()}
+
+
+def _is_uniform(values: list[Any]) -> bool:
+    return len(values) > 1 and not isinstance(values[0], list | tuple) and values.count(values[0]) == len(values)
 
 
 class Entry(Struct, gc=False):
@@ -211,7 +223,16 @@ class TimeSlices:
     def __len__(self) -> int:
         return len(self._cells) // 3
 
-    def rows(self, start: int = 0) -> list[tuple[int, ...]]:
+    def encode(self, start: int = 0) -> list[int]:
+        """Return the slices from a number on, each as the time since the end of the last one, its length and part."""
+        numbers: list[int] = []
+        before = self._cells[3 * start - 2] if start else 0
+        for begin, end, part in self._rows(start):
+            numbers += (begin - before, end - begin, part)
+            before = end
+        return numbers
+
+    def _rows(self, start: int) -> list[tuple[int, ...]]:
         """Return start, end and part of each slice from a number on, the times in milliseconds after the base."""
         cells = iter(self._cells[3 * start :])
         return list(zip(cells, cells, cells, strict=True))
@@ -224,7 +245,7 @@ class TimeSlices:
         cut, first_needed = (None, 0) if earliest is None else _find_cut(main, first, earliest)
         unchanged = 0 if cut is None else bisect_right(self._cells[1::3], cut - base)
         keep = max(unchanged - 1, 0)  # the last one may become longer
-        before = self.rows(keep)
+        before = self._rows(keep)
         rows = before[: unchanged - keep]
         if cut is not None and unchanged < len(self) and before[unchanged - keep][0] < cut - base:
             rows.append((before[unchanged - keep][0], cut - base, before[unchanged - keep][2]))

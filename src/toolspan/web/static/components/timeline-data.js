@@ -1,7 +1,7 @@
 // The timeline of a session, kept up to date while it grows: only what changed is asked for and built again.
 import { useEffect, useState } from "../lib.js";
 import { get, onChanged, onLive } from "../api.js";
-import { applyChanges, buildModel } from "./timeline-model.js";
+import { applyChanges, buildModel, expandColumns } from "./timeline-model.js";
 
 const PAUSE_FACTOR = 3; // after an answer, wait this many times as long as it took
 const MAX_PAUSE = 15_000;
@@ -20,7 +20,7 @@ export function useTimeline(id) {
       try {
         const answer = await get(`session/${encodeURIComponent(id)}/timeline`, data ? { after: data.version } : {}, { signal: controller.signal });
         const changed = "after" in answer ? applyChanges(data, answer) : null;
-        if (!("after" in answer)) model = buildModel(data = answer);
+        if (!("after" in answer)) model = buildModel(data = expandColumns(answer));
         else model = changed ? buildModel(data, model, changed) : { ...model, session: data.session };
         setState({ data: model, error: null });
       } catch (error) {

@@ -186,7 +186,7 @@ function layOut(model, closed) {
     tracks.push({ kind, top, height, ...rest });
     top += height;
   };
-  if (model.slices.length) add("split", 12, { label: "used for" });
+  if (model.slices.count) add("split", 12, { label: "used for" });
   if (model.requests.length) add("context", 26, { label: "context" });
   const hidden = hiddenAgents(model.agentOrder, closed);
   const byAgent = model.agents.map(() => []);
@@ -300,21 +300,23 @@ function drawAxis(g, { model, tracks, x, scale, label, width, colours }) {
 
 // What the time was used for. Of parts narrower than a pixel, each pixel shows the one that took most of it.
 function drawSplit(g, { model, track, x, label, width, colours }) {
+  const { count, starts, ends, parts, names } = model.slices;
   const pixels = new Map();
-  for (const { start, end, part } of model.slices) {
-    const [from, to] = [x(start), x(end)];
+  for (let n = 0, to = count ? x(starts[0]) : 0; n < count; n += 1) {
+    const from = n && starts[n] === ends[n - 1] ? to : x(starts[n]);
+    to = x(ends[n]);
     if (to < label || from > width) continue;
-    if (to - from >= 1.5) bar(g, from, to, track.top + 2, 7, colours[PARTS[part]], 0);
+    if (to - from >= 1.5) bar(g, from, to, track.top + 2, 7, colours[PARTS[names[parts[n]]]], 0);
     else {
       const pixel = Math.floor(from);
       if (!pixels.has(pixel)) pixels.set(pixel, {});
       const sums = pixels.get(pixel);
-      sums[part] = (sums[part] ?? 0) + to - from;
+      sums[parts[n]] = (sums[parts[n]] ?? 0) + to - from;
     }
   }
   for (const [pixel, sums] of pixels) {
     const most = Object.keys(sums).reduce((one, other) => (sums[other] > sums[one] ? other : one));
-    bar(g, pixel, pixel + 1, track.top + 2, 7, colours[PARTS[most]], 0);
+    bar(g, pixel, pixel + 1, track.top + 2, 7, colours[PARTS[names[most]]], 0);
   }
 }
 

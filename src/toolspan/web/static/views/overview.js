@@ -33,8 +33,8 @@ export default function Overview({ query, setQuery, setTitle }) {
   const filter = period?.asked ? { since: period.asked } : {};
   const usage = useApi("usage", { by: "day" }, { live: true });
   const stats = useApi(period ? "stats" : null, filter, { live: true });
-  const time = useApi(period ? "time" : null, { ...filter, limit: 1 }, { live: true });
-  const errors = useApi(period ? "errors" : null, { fields: "id,kind,tool,program,text,per_day,count,cause" }, { live: true });
+  const time = useApi(period ? "time" : null, { ...filter, limit: 1, fields: "split" }, { live: true });
+  const errors = useApi("errors", { fields: "id,kind,tool,program,text,per_day,count,cause" }, { live: true });
   const latest = useApi("sessions", { sort: "-ended", limit: LATEST }, { live: true });
   const spent = useMemo(() => (usage.data && period ? usage.data.map((row) => ({ ...row, start: parseDay(row.period) }))
     .filter(({ start }) => start >= period.since && start < period.until) : null), [usage.data, period]);
@@ -53,7 +53,7 @@ export default function Overview({ query, setQuery, setTitle }) {
       <${Card} title="Calls and failures" className="wide" of=${activity} ready=${seen}>${() => html`<${CallBars} seen=${seen} period=${period} />`}<//>
       <${Card} title="Cost" of=${usage} ready=${spent} more=${href("/usage", {}, filter)}>${() => html`<${Cost} spent=${spent} period=${period} />`}<//>
       <${Card} title="Latest sessions" className="full" of=${latest} more="/sessions">${(data) => html`<${Latest} sessions=${data} />`}<//>
-      <${Card} title="Top causes of failures" className="wide" of=${errors} more=${href("/errors", {}, filter)}>${(data) => html`<${Causes} groups=${data} period=${period} filter=${filter} />`}<//>
+      <${Card} title="Top causes of failures" className="wide" of=${errors} ready=${errors.data && period} more=${href("/errors", {}, filter)}>${(data) => html`<${Causes} groups=${data} period=${period} filter=${filter} />`}<//>
       <${Card} title="Slowest tools" of=${stats} more=${href("/calls", {}, { ...filter, sort: "-took" })}>${(data) => html`<${Tools} tools=${data.tools} filter=${filter} />`}<//>
       <${Card} title="MCP servers" className="full" of=${stats}>${(data) => html`<${Servers} servers=${data.servers} filter=${filter} />`}<//>
     </div>`}

@@ -160,9 +160,10 @@ function Head({ id, model, about, query, setQuery }) {
   const total = Object.entries(info.calls).reduce((sum, [state, count]) => sum + (state === "orphan_result" ? 0 : count), 0);
   const pick = (state) => setQuery({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
   const parts = useMemo(() => {
+    const { count, starts, ends, parts: indexes, names } = model.slices;
     const sums = {};
-    for (const { start, end, part } of model.slices) sums[part] = (sums[part] ?? 0) + end - start;
-    return Object.entries(sums).filter(([, ms]) => ms > 0).sort((a, b) => b[1] - a[1]);
+    for (let n = 0; n < count; n += 1) sums[indexes[n]] = (sums[indexes[n]] ?? 0) + ends[n] - starts[n];
+    return Object.entries(sums).map(([index, ms]) => [names[index], ms]).filter(([, ms]) => ms > 0).sort((a, b) => b[1] - a[1]);
   }, [model]);
   return html`<div class="head"><h1 title=${about}>${about}</h1>
     <span class="links"><a class="small-button" href=${href("/doctor", {}, { session: id, tab: "share" })} title="Export this session without secrets">Share</a>
