@@ -384,14 +384,14 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
 def _find_in_children(text: str) -> Iterator[SecretMatch]:
     """Yield the items below a name, and the values in the lines after one."""
     for parent in _PARENT_END.finditer(text):
-        name = _PARENT_NAME.search(text[max(0, parent.start() - _MAX_PARENT) : parent.start()])
-        children = _CHILDREN.match(text, parent.end()) if name else None
-        if name is None or children is None:
+        named = _PARENT_NAME.search(text[max(0, parent.start() - _MAX_PARENT) : parent.start()])
+        children = _CHILDREN.match(text, parent.end()) if named else None
+        if named is None or children is None:
             continue
-        strength = name_strength(name[0]) or NameStrength.WEAK
+        strength = name_strength(named[0]) or NameStrength.WEAK
         for child in _CHILD.finditer(text, children.start(), children.end()):
             if is_certain_secret(child["it"], strength):
-                yield SecretMatch(*child.span("it"), "secret", f"name {name[0]}"[:60])
+                yield SecretMatch(*child.span("it"), "secret", f"name {named[0]}"[:60])
     for match in _LINES_AFTER.finditer(text) if "```" in text or "<auth-user-pass>" in text else ():
         group = match.lastgroup or "it"
         if is_certain_secret(match[group], NameStrength.PASSWORD):
