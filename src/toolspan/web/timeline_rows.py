@@ -420,7 +420,7 @@ class TimelineRows:
 
     def _target(self, span: Span) -> str:
         text = relative_to_folder(span.call.target or "", self._cwd)
-        if not text and span.call.kind in ("mcp", "question", "other") and span.call.place:
+        if not text and span.call.place:
             text = span.call.raw_input[: 4 * _MAX_LINE_CHARS].decode("utf-8", "replace").strip("{}")
         return one_line(text, _MAX_LINE_CHARS)
 

@@ -108,10 +108,10 @@ function ThemeButton() {
 function Help({ onClose }) {
   const box = useRef(null);
   useEffect(() => box.current.showModal(), []);
-  const keys = [...new Map(listKeys())];
+  const keys = listKeys();
   return html`<dialog ref=${box} class="help" aria-labelledby="keys" onClose=${onClose} onClick=${(event) => event.target === box.current && onClose()}>
     <h2 id="keys">Keys</h2>
-    <dl>${keys.map(([key, label]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${label}</dd></div>`)}</dl>
+    <dl>${keys.map(([names, label]) => html`<div key=${names[0]}><dt>${names.flatMap((name) => name.split(" ")).map((one) => html`<kbd>${one.replace("ArrowDown", "↓").replace("ArrowUp", "↑")}</kbd> `)}</dt><dd>${label}</dd></div>`)}</dl>
     <form method="dialog"><button>Close</button></form>
   </dialog>`;
 }

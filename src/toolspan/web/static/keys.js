@@ -15,9 +15,22 @@ export function useKeys(bindings) {
   }, []);
 }
 
-// Return all active keys as [key, label], those of the view first.
+// Return all active keys as [keys, label], those of the view first. Keys that do the same are listed together, and of two
+// with the same name only the one that acts.
 export function listKeys() {
-  return [...active].reverse().flatMap((ref) => Object.entries(ref.current).map(([key, { label }]) => [key, label]));
+  const [seen, rows] = [new Set(), []];
+  for (const { current } of [...active].reverse()) {
+    const own = [];
+    for (const [key, { label }] of Object.entries(current)) {
+      if (seen.has(key)) continue;
+      seen.add(key);
+      const same = own.find((row) => row[1] === label);
+      if (same) same[0].push(key);
+      else own.push([[key], label]);
+    }
+    rows.push(...own.sort(([one], [other]) => /^\d/.test(one[0]) - /^\d/.test(other[0]))); // objects list digits first
+  }
+  return rows;
 }
 
 function isTyping(target) {

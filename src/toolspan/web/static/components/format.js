@@ -55,3 +55,10 @@ export const toolName = (tool) => (tool && tool !== "?" ? tool : "Unknown tool")
 export const words = (name) => (name ?? "").replaceAll("_", " ");
 export const firstLine = (text, length = 240) => (text ?? "").trim().split("\n", 1)[0].slice(0, length);
 export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : /(ch|s)$/.test(noun) ? "es" : "s"}`;
+
+// A share in percent; one that is small but not zero is not shown as zero, and one that is not all not as all.
+export function percent(part, whole) {
+  const share = whole ? (part / whole) * 100 : 0;
+  if (share > 0 && share < 0.5) return "<1%";
+  return share >= 99.5 && share < 100 ? ">99%" : `${Math.round(share)}%`;
+}

@@ -111,7 +111,7 @@ function eventText(event) {
 
 function Recovery({ chain, id, session }) {
   const rows = [chain.start, ...chain.links];
-  return html`<p class="described">${words(chain.name ?? "not attempted")}: ${words(chain.outcome)}${chain.evasion ? ", possible evasion" : ""}, ${plural(chain.attempts, "attempt")}${chain.wall_ms === null ? "" : `, ${duration(chain.wall_ms)}`}</p>
+  return html`<p class="described">${chain.attempts < 2 ? `${words(chain.outcome)}: no later call tried it again` : `${chain.name ? `${words(chain.name)}: ` : ""}${words(chain.outcome)}, ${plural(chain.attempts, "attempt")}`}${chain.evasion ? ", possible evasion" : ""}${chain.wall_ms ? `, ${duration(chain.wall_ms)}` : ""}</p>
     ${rows.length > 1 ? html`<ol class="steps">${rows.map((row) => html`<${Step} row=${row} session=${session} current=${row.id === id} />`)}</ol>` : null}`;
 }
 

@@ -29,7 +29,7 @@ const subject = (row) => firstLine(row.target || row.message) || shortId(row.id)
 
 const COLUMNS = [
   { key: "time", title: "Time", width: "10.5rem", newest: true, cell: (row) => html`<span class="faint">${day(row.start)}</span> <span class="mono">${clock(row.start)}</span>`, value: (row) => row.start?.getTime() },
-  { key: "state", title: "State", width: "9rem", cell: (row) => html`<${StateBadge} state=${row.state} />`, value: (row) => row.state },
+  { key: "state", title: "State", width: "10.5rem", cell: (row) => html`<${StateBadge} state=${row.state} />`, value: (row) => row.state },
   { key: "tool", title: "Tool", width: "10rem", cell: (row) => html`<b title=${row.tool}>${row.tool ?? "?"}</b>`, value: (row) => row.tool },
   { key: "about", title: "About", cell: (row) => html`<a class="mono" href=${callHref(row)} title=${row.failed ? row.message : undefined}>${subject(row)}</a>`, value: (row) => row.target },
   { key: "message", title: "Error", width: "25%", hide: "narrow", cell: (row) => (row.failed ? html`<span class="tone-bad" title=${row.message}>${row.error}</span>` : ""), value: (row) => (row.failed ? row.error_text || row.message : null) },

@@ -133,7 +133,8 @@ const pointText = (point, changes) => {
 function Reasons({ point, changes }) {
   return point.reasons.join("; ").split(/([^\s;,]+)/).map((word) => {
     const change = changes.get(word);
-    return change ? html`<a href=${href("/call/:id", { id: word }, { session: change.session })} title=${word}>at ${clock(parseTime(change.at))}</a>` : word;
+    if (change) return html`<a href=${href("/call/:id", { id: word }, { session: change.session })} title=${word}>at ${clock(parseTime(change.at))}</a>`;
+    return /^(toolu|call)_\w{8,}$/.test(word) ? html`<a href=${href("/call/:id", { id: word })} title=${word}>${word.slice(0, 14)}…</a>` : word;
   });
 }
 

@@ -6,7 +6,7 @@ import { usageTokens } from "../components/badges.js";
 import { Bars, Sparkline } from "../components/bars.js";
 import { Empty, Problem } from "../components/messages.js";
 import { DAY, PeriodChoice, midnight, parseDay, periodStart } from "../components/period.js";
-import { ago, baseName, cost, day, duration, firstLine, number, parseTime, plural, short, shortId, toolName, words } from "../components/format.js";
+import { ago, baseName, cost, day, duration, firstLine, number, parseTime, percent, plural, short, shortId, toolName, words } from "../components/format.js";
 import { href } from "../router.js";
 
 export const styles = ["views/overview.css"];
@@ -187,7 +187,7 @@ function CallBars({ seen, period }) {
     return list.slice(-120);
   }, [seen, period]);
   const name = ({ start }) => (length <= 1.5 ? `${start.getHours()}:00` : dayTitle.format(start));
-  return html`<${Bars} bars=${bars} format=${short} label="Calls and failures over time" labels=${bars.length > 8 ? [bars[0], bars[Math.floor(bars.length / 2)], bars.at(-1)].map(name) : bars.map(name)} />
+  return html`<${Bars} bars=${bars} format=${(value) => (Number.isInteger(value) ? short(value) : "")} label="Calls and failures over time" labels=${bars.length > 8 ? [bars[0], bars[Math.floor(bars.length / 2)], bars.at(-1)].map(name) : bars.map(name)} />
     <p class="legend"><span><i class="tone-accent"></i>succeeded</span><span><i class="tone-bad"></i>failed</span></p>`;
 }
 
@@ -219,7 +219,7 @@ function TimeSplit({ split, filter }) {
   if (!parts.length) return html`<${Empty}>No time was recorded.<//>`;
   return html`<div class="stack" aria-hidden="true">${parts.map(([name, ms, tone]) => html`<a key=${name} tabindex="-1" class="tone-${tone}" href=${links[name] ?? sessions} style=${{ flexGrow: ms }} title=${`${words(name)} ${duration(ms)}`}></a>`)}</div>
     <table class="plain mini"><tbody>${parts.map(([name, ms, tone]) => html`<tr key=${name}><td><i class="tone-${tone}"></i> <a href=${links[name] ?? sessions}>${words(name)}</a></td>
-      <td class="right">${duration(ms)}</td><td class="right faint">${Math.round((ms / split.wall_ms) * 100)}%</td></tr>`)}</tbody></table>
+      <td class="right">${duration(ms)}</td><td class="right faint">${percent(ms, split.wall_ms)}</td></tr>`)}</tbody></table>
     <p class="legend">${duration(split.wall_ms)} in all sessions</p>`;
 }
 

@@ -173,7 +173,7 @@ function Head({ id, model, about, query, setQuery }) {
       info.models.length > 0 && info.models.join(", "),
       info.cwd && html`<span title=${info.cwd}>${baseName(info.cwd)}${info.git_branch ? ` (${info.git_branch})` : ""}</span>`,
       dateTime(parseTime(info.started_at)),
-      duration(parseTime(info.ended_at) - parseTime(info.started_at)),
+      info.ended_at !== info.started_at && duration(parseTime(info.ended_at) - parseTime(info.started_at)),
       html`<span data-test="calls">${plural(total, "call")}</span>`,
       info.agents > 0 && plural(info.agents, "subagent"),
       info.concurrency > 1 && `up to ${info.concurrency} at once`,
@@ -214,9 +214,9 @@ function Tools({ model, query, setQuery, text, scale, zoom, zoomBy, shown, step 
     ${filtered ? html`<span class="faint" data-test="shown">${plural(shown.filter(({ kind }) => kind === "call").length, "call")} shown</span><button type="button" class="quiet" onClick=${() => setQuery({ state: null, tool: null, agent: null, find: null, range: null })}>Clear</button>` : null}
     <span class="buttons">
       ${wrong ? html`<button type="button" class="small" title="Previous failure (p)" onClick=${() => step(-1)}>‹ failure</button><button type="button" class="small" title="Next failure (n)" onClick=${() => step(1)}>failure ›</button>` : null}
-      <button type="button" class="small" title="Zoom out (-)" aria-label="Zoom out" disabled=${!zoom} onClick=${() => zoomBy(2)}>−</button>
+      ${model.to > model.from ? html`<button type="button" class="small" title="Zoom out (-)" aria-label="Zoom out" disabled=${!zoom} onClick=${() => zoomBy(2)}>−</button>
       <button type="button" class="small" title="Zoom in (+)" aria-label="Zoom in" onClick=${() => zoomBy(0.5)}>+</button>
-      <button type="button" class="small" title="Whole session (0)" disabled=${!zoom} onClick=${() => setQuery({ zoom: null })}>fit</button>
+      <button type="button" class="small" title="Whole session (0)" disabled=${!zoom} onClick=${() => setQuery({ zoom: null })}>fit</button>` : null}
     </span>
   </div>`;
 }
@@ -262,8 +262,8 @@ function CallRow({ row, item, session, model, selected, onSelect }) {
   const share = row.request && model.window ? ` (${Math.round((100 * row.request.context) / model.window)}%)` : "";
   return html`<a class=${`item call${selected ? " current" : ""}${row.branch === "abandoned" ? " abandoned" : ""}${item.inside ? " inside" : ""}${wrong ? " wrong" : ""}`} href=${href("/session/:id", { id: session }, { call: row.id })} onClick=${open} aria-current=${selected ? "true" : undefined}>
     <${Time} model=${model} at=${row.at} /><${Indent} depth=${row.depth} /><${StateBadge} state=${row.state} text=${false} />
-    <b class="tool">${row.tool}</b><span class="mono about">${row.target || row.id}</span>
-    ${wrong && row.message ? html`<span class="why tone-${STATES[row.state]?.[1] ?? "muted"}">${row.error ? words(row.error) : words(row.state)}: ${row.message}</span>` : null}
+    <b class="tool">${row.tool}</b><span class="mono about">${row.target || (row.requestLine === null ? row.id : "")}</span>
+    ${wrong && (row.message || row.error) ? html`<span class="why tone-${STATES[row.state]?.[1] ?? "muted"}">${[words(row.error ?? row.state), row.message].filter(Boolean).join(": ")}</span>` : null}
     ${row.together > 1 ? html`<${Badge} title=${`${row.together} calls ran at the same time`}>∥ ${row.together}<//>` : null}
     ${FLAGS.map((flag, n) => (row.flags & (1 << n) ? html`<${Badge} key=${flag}>${flag}<//>` : null))}
     <span class="context faint" title=${row.request ? `request: ${number(row.request.context)} tokens of context, ${number(row.request.output)} out, ${number(row.request.read)} from the cache` : ""}>${row.request ? `${short(row.request.context)}${share}` : ""}</span>

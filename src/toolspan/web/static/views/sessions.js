@@ -80,7 +80,8 @@ function List({ query, setQuery }) {
     return from || to ? rows.filter((row) => row.end && (!from || row.end >= from) && (!to || row.start < to)) : rows;
   }, [rows, since, until]);
   const shown = useMemo(() => filterRows(inPeriod, FACETS, query), [inPeriod, choiceKey(FACETS, query)]);
-  const columns = useMemo(() => columnsWith(mark), [mark]);
+  const isMixed = useMemo(() => new Set(rows.map(({ dialect }) => dialect)).size > 1, [rows]);
+  const columns = useMemo(() => columnsWith(mark).filter(({ key }) => key !== "client" || isMixed), [mark, isMixed]); // else titles have the room
   const marked = mark ? rows.find(({ id }) => id === mark) : null;
   const failed = useMemo(() => sum(shown, "wrong"), [shown]);
   useKeys({ c: { label: "compare the row with another", run: () => active.current && navigate(compareHref(active.current, mark)) } });

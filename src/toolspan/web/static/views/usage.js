@@ -101,6 +101,18 @@ function nameOf(by, row, titles) {
 const most = (rows, key) => rows.reduce((top, row) => Math.max(top, row[key] ?? 0), 0);
 const add = (rows, key) => rows.reduce((sum, row) => sum + (row[key] ?? 0), 0);
 
+// Ticks at local midnight, for long steps on the first day of months: a step of 30 days would name a month twice.
+function dateSplits(_, __, min, max, step) {
+  const first = midnight(new Date(min * 1000));
+  const months = Math.round(step / (30 * 86_400));
+  const splits = [];
+  for (let n = 0; ; n += 1) {
+    const at = months ? new Date(first.getFullYear(), first.getMonth() + n * months, 1) : midnight(first, -n * Math.round(step / 86_400));
+    if (at > max * 1000) return splits;
+    if (at >= min * 1000) splits.push(at / 1000);
+  }
+}
+
 // Bars of cost, or stacked bars of tokens. A click opens the sessions of the period.
 function TimeChart({ rows, by, metric }) {
   const theme = useTheme();
@@ -120,7 +132,7 @@ function TimeChart({ rows, by, metric }) {
       legend: { show: false }, padding: [8, 8, 0, 0],
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       scales: { x: { time: true, range: (_, from, to) => [from - (width / 2000), to + (width / 2000)] }, y: { range: (_, __, to) => [0, (to || 1) * 1.05] } },
-      axes: [{ ...axis, ...(by === "block" ? {} : { space: 70, incrs: DAY_STEPS, values: (_, splits, __, ___, step) => splits.map((at) => (step < 28 * 86_400 ? dayTitle : monthTitle).format(at * 1000)) }) }, { ...axis, size: 58, values: (_, values) => values.map((value) => (metric === "cost" ? `$${value >= 1000 ? short(value) : value}` : short(value))) }],
+      axes: [{ ...axis, ...(by === "block" ? {} : { space: 70, incrs: DAY_STEPS, splits: dateSplits, values: (_, splits, __, ___, step) => splits.map((at) => (step < 28 * 86_400 ? dayTitle : monthTitle).format(at * 1000)) }) }, { ...axis, size: 58, values: (_, values) => values.map((value) => (metric === "cost" ? `$${value >= 1000 ? short(value) : value}` : short(value))) }],
       series: [{}, ...series.map(([label, tone]) => ({ label, paths, fill: token(tone), stroke: token(tone), width: 0, points: { show: false } }))],
       hooks: {
         setCursor: [(chart) => setOver(chart.cursor.idx ?? null)],
