@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -62,7 +62,7 @@ class Server:
         assert status == 200, body
         return json.loads(body)
 
-    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+    def events(self, path: str) -> Generator[tuple[str, Any], None, None]:
         """Yield the names and the data of server-sent events."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         with contextlib.closing(connection):

@@ -59,7 +59,7 @@ def respond(answer: Answer, *, single: bool = False) -> Response:
     """Return an answer as JSON."""
     if answer.error is not None:
         return JSONResponse({"error": answer.error}, answer.status)
-    rows = list(map(memoryview, answer.rows))
+    rows = [memoryview(row) for row in answer.rows]  # not copied
     body = (rows[0] if rows else b"null") if single else b"[" + b",\n".join(rows) + b"]"
     response = Response(body, media_type="application/json")
     if answer.warnings:
