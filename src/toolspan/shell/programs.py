@@ -41,7 +41,7 @@ def find_programs(line: str) -> LinePrograms:
     unclear = list(_find_unclear_text(line))
     if "\\\n" in line:
         # The parser does not expect the end of the line after a backslash.
-        if "|" not in line and syntax.CONTINUED_END.search(line):
+        if "|" not in line and syntax.CONTINUED_END.search(line) and line.strip() != "\\":
             return replace(find_programs(line.rstrip()[:-1]), text=line)
         if len(syntax.PLAIN_BREAK.findall(line)) < line.count("\\\n"):
             unclear.append("A blank after a backslash")
