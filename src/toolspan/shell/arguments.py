@@ -454,7 +454,7 @@ class _ArgumentReader:
         if len(texts) == 1 and texts[0][:1] == "-":
             return texts[0]
         for at, word in enumerate(arguments):
-            if word.has_expansion and not _HOME_PATH.match(word.text):
+            if word.has_expansion and (_GLOB.search(word.text) or not _HOME_PATH.match(word.text)):
                 return word.text
             if not word.has_expansion and self._is_uncertain(word):
                 return word.text

@@ -170,6 +170,8 @@ class _ProgramFinder:
             at = self._end(child)
 
     def _visit_pipeline(self, node: Node) -> None:
+        if self._nested:
+            self.unclear.append("A pipeline inside another command")
         has_stdin = self._has_stdin
         at = self._start(node)
         for child in node.children:
