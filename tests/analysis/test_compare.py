@@ -62,7 +62,7 @@ def test_two_sessions_part_where_their_actions_differ(tmp_path: Path) -> None:
     assert parting["shared_steps"] == 2
     assert (parting["last_shared"]["text"], parting["a"]["text"], parting["b"]["text"]) == ("ls", "make", "make test")
     assert parting["first_different_result"] is None
-    assert "part after" in run("compare", a, b).stdout
+    assert "diverge after" in run("compare", a, b).stdout
 
 
 def test_an_earlier_difference_of_results_is_named(tmp_path: Path) -> None:

@@ -70,7 +70,31 @@ def test_json_has_one_object_per_file(workspace: ClaudeFolder) -> None:
     )  # fmt: skip
     assert (second["errors"], second["created"]) == (1, 1)
     edited = rows(transcript(workspace), "--tool", "edit")
-    assert {row["path"]: row["changes"] for row in edited} == {workspace.path("a.py"): 1, workspace.path("b.md"): 0}
+    assert {row["path"]: row["changes"] for row in edited} == {workspace.path("a.py"): 1}
+    assert "1 file, +2 −1 lines\nCalls failed to change 1 more file." in printed(
+        transcript(workspace), "--tool", "edit"
+    )
+    failed = rows(transcript(workspace), "--state", "failed")
+    assert {row["path"]: row["errors"] for row in failed} == {workspace.path("b.md"): 1}
+
+
+@requirement("files.command")
+def test_file_that_a_patch_replaces_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    workspace = CodexFolder(tmp_path / "work", events=False)
+    workspace.patch(AddFile(path="a.py", lines=("one",)))
+    workspace.patch(DeleteFile(path="a.py"), AddFile(path="a.py", lines=("two", "three")))
+    chunks = [PatchChunk(lines=("-two", "+2")), PatchChunk(lines=("-three", "+3"))]
+    workspace.patch(*(UpdateFile(path="a.py", chunks=(chunk,)) for chunk in chunks))
+    rollout = workspace.transcript().file
+
+    (row,) = rows(rollout)
+    assert (row["changes"], row["added"], row["removed"], row["known"]) == (3, 5, 2, False)
+    assert (row["created"], row["deleted"], row["last_kind"]) == (1, 0, "edited")
+    assert "deleted" not in printed(rollout)
+    (comparison,) = rows_of(run("compare", rollout, rollout, "--json"))
+    side = comparison["a"]
+    assert (side["files_changed"], side["lines_added"], side["lines_removed"]) == (1, 5, 2)
 
 
 @requirement("files.command")

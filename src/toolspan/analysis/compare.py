@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from toolspan.analysis.errors import is_unsuccessful
+from toolspan.analysis.file_history.archive import merge_changes
 from toolspan.analysis.file_history.changes import changes_of
 from toolspan.analysis.prices import PriceTable
 from toolspan.analysis.timesheet import Timesheet
@@ -65,7 +66,7 @@ def file_facts(path: Path | str) -> ComparedFile:
     changes = [
         ChangedFile(path=change.path, call=change.call, at=change.at, added=change.added, removed=change.removed)
         for span in transcript.spans
-        for change in changes_of(span, transcript.info.cwd)
+        for change in merge_changes(changes_of(span, transcript.info.cwd))
     ]
     return ComparedFile(file=transcript.file, info=transcript.info, usage=usage, time=time, changes=changes)
 

@@ -361,8 +361,10 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
             for change in changes:
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                     totals.add(change)
-    rows = totals.rows()
-    if not rows:
+    all_rows = totals.rows()
+    selects_failures = options.call_filter.state or options.call_filter.error
+    rows = all_rows if selects_failures else [row for row in all_rows if row.changes]
+    if not all_rows:
         select.explain_nothing(options.call_filter, [file.path for file in files])
     if options.sort is not None:
         rows = options.sort.sort(rows, getattr)
@@ -381,6 +383,8 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     more = lists.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
+    if unchanged := len(all_rows) - len(rows):
+        out.print(f"[dim]Calls failed to change {format_count(unchanged, 'more file')}.[/]")
     if rows:
         lists.print_hints(
             options.names, ("files PATHS --path FILE", "shows its changes"), ("restore FILE PATHS", "gets it back")
@@ -393,7 +397,7 @@ def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:
         if is_within(path, str(folder)) and path != str(folder):
             path = prefix + str(PurePath(path).relative_to(folder))
             break
-    note = " (deleted)" if row.deleted else " (new)" if row.created else ""
+    note = " (deleted)" if row.last_kind == "deleted" else " (new)" if row.created else ""
     mark = "" if row.known else " ?"
     sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
     agents = f" ↳ {len(row.agents)}" if row.agents else ""

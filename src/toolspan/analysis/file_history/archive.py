@@ -76,6 +76,7 @@ class FileTotals(Struct, frozen=True, kw_only=True):
     first: str | None
     last: str | None
     last_call: str | None
+    last_kind: ChangeKind | None
 
 
 class FileArchive:
@@ -222,6 +223,7 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
     """None if the change failed."""
     added: int | None = None
     removed: int | None = None
+    """None if unknown; the added lines may be known nevertheless, if a file of unknown length was replaced."""
     state: str = "succeeded"
     error_kind: str | None = None
 
@@ -232,6 +234,33 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
         if isinstance(change, FailedChange):
             return cls(**shared, requested=change.at, state=change.state, error_kind=change.error_kind)
         return cls(**shared, requested=change.requested, kind=change.kind, added=change.added, removed=change.removed)
+
+
+def merge_changes(changes: Iterable[FileChange | FailedChange]) -> list[RecordedChange]:
+    """Return one record per call and file, because a patch can change a file more than once.
+
+    A file that a patch deletes and adds again is edited.
+    """
+    merged: dict[tuple[str, str], RecordedChange] = {}
+    for change in changes:
+        later = RecordedChange.of(change)
+        earlier = merged.get((later.call, later.path))
+        if earlier is not None and earlier.kind is not None and later.kind is not None:
+            later = _join_changes(earlier, later)
+        merged[later.call, later.path] = later
+    return list(merged.values())
+
+
+def _join_changes(earlier: RecordedChange, later: RecordedChange) -> RecordedChange:
+    added = [change.added for change in (earlier, later) if change.added is not None]
+    is_length_known = earlier.removed is not None and later.removed is not None
+    is_replaced = earlier.kind == "deleted" and later.kind == "created"
+    return msgspec.structs.replace(
+        later,
+        kind="edited" if is_replaced else earlier.kind if later.kind == "edited" else later.kind,
+        added=sum(added) if added else None,
+        removed=(earlier.removed or 0) + (later.removed or 0) if is_length_known else None,
+    )
 
 
 class FileTotalsCollector:
@@ -262,7 +291,7 @@ class FileTotalsCollector:
                     changes=len(changes),
                     added=sum(change.added or 0 for change in changes),
                     removed=sum(change.removed or 0 for change in changes),
-                    known=all(change.added is not None for change in changes),
+                    known=all(change.added is not None and change.removed is not None for change in changes),
                     created=sum(change.kind == "created" for change in changes),
                     deleted=sum(change.kind == "deleted" for change in changes),
                     errors=len(self._errors.get(path, ())),
@@ -271,6 +300,7 @@ class FileTotalsCollector:
                     first=changes[0].at if changes else None,
                     last=last.at if last else None,
                     last_call=last.call if last else None,
+                    last_kind=last.kind if last else None,
                 )
             )
         return sorted(totals, key=lambda row: (row.last or "", row.path))
@@ -327,7 +357,7 @@ def changes_by_project(
 def _collect_changes(group: Sequence[TranscriptFile]) -> ProjectChanges:
     problems: list[str] = []
     archive = FileArchive(list(_read_transcripts(group, lambda _: None, problems.append)), contents=False)
-    return ProjectChanges([RecordedChange.of(change) for change in archive.changes_and_failures], problems)
+    return ProjectChanges(merge_changes(archive.changes_and_failures), problems)
 
 
 def archive_about(
