@@ -132,8 +132,10 @@ def test_unreadable_folder_hides_only_itself(tmp_path: Path) -> None:
     closed.mkdir()
     (tmp_path / "own.jsonl").write_bytes(b"{}\n")
     closed.chmod(0)
+    problems: list[str] = []
     try:
-        assert names(tmp_path) == ["own.jsonl"]
+        assert [file.path.name for file in find_transcripts(tmp_path, problems.append)] == ["own.jsonl"]
+        assert problems == [f"{closed}: Permission denied; its transcripts are missing from this answer"]
         with pytest.raises(SourceError):
             find_transcripts(closed)
     finally:

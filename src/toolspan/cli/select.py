@@ -119,11 +119,13 @@ def locate_files(
 
 def _find_files(names: Sequence[str]) -> list[TranscriptFile]:
     if not names:
-        return find_all_transcripts()
+        return find_all_transcripts(problem=warn)
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder or a session")
     paths = {name: to_path(name) for name in names}
-    groups = [find_transcripts(paths[name]) if path_exists(paths[name]) else find_session_files(name) for name in names]
+    groups = [
+        find_transcripts(paths[name], warn) if path_exists(paths[name]) else find_session_files(name) for name in names
+    ]
     if len(groups) == 1:
         return groups[0]
     folder = lru_cache(1 << 12)(realpath)  # many files share few folders

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -25,6 +25,9 @@ from toolspan.formats.source import COMPRESSED_SUFFIXES, source_for_path
 from toolspan.types.span import parse_timestamp
 
 _TRANSCRIPT_SUFFIXES = tuple(f"{name}{packed}" for name in (".jsonl", ".json") for packed in ("", *COMPRESSED_SUFFIXES))
+
+
+ProblemCallback = Callable[[str], None]
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):
@@ -89,21 +92,25 @@ def default_roots() -> list[Path]:
     return existing_roots
 
 
-def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[TranscriptFile]:
+def find_all_transcripts(
+    roots: Sequence[Path] | None = None, problem: ProblemCallback | None = None
+) -> list[TranscriptFile]:
     """Return the transcripts below `roots`, or those of this user's clients if `roots` is None.
 
-    Raise SourceError if a folder does not exist or cannot be listed.
+    `problem` is called for each folder below them that cannot be listed. Raise SourceError if one of `roots` does not
+    exist or cannot be listed.
     """
-    return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root)]
+    return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root, problem)]
 
 
-def find_transcripts(root: Path) -> list[TranscriptFile]:
+def find_transcripts(root: Path, problem: ProblemCallback | None = None) -> list[TranscriptFile]:
     """Return the transcripts below a folder sorted by path, or just `root` if it is a file.
 
-    Raise SourceError if the path does not exist or cannot be listed.
+    `problem` is called for each folder below `root` that cannot be listed. Raise SourceError if `root` does not exist
+    or cannot be listed.
     """
     sidecars: dict[str, str] = {}
-    files = list(iter_transcripts(root, sidecars))
+    files = list(iter_transcripts(root, sidecars, problem))
     by_path = {str(file.path): file for file in files}
     if sidecars:
         for name, file in by_path.items():
@@ -115,7 +122,9 @@ def find_transcripts(root: Path) -> list[TranscriptFile]:
     return [by_path[path] for path in sorted(by_path)]
 
 
-def iter_transcripts(root: Path, sidecars: dict[str, str] | None = None) -> Iterator[TranscriptFile]:
+def iter_transcripts(
+    root: Path, sidecars: dict[str, str] | None = None, problem: ProblemCallback | None = None
+) -> Iterator[TranscriptFile]:
     """Yield the transcripts below a folder in the order of its listing, or just `root` if it is a file.
 
     The listing of a store is read page by page, and no more than a page is kept. Etags of the side files that results
@@ -134,7 +143,7 @@ def iter_transcripts(root: Path, sidecars: dict[str, str] | None = None) -> Iter
         if isinstance(root, RemotePath):
             yield from _walk_objects(root, {} if sidecars is None else sidecars)
         else:
-            yield from _walk_folder(root)
+            yield from _walk_folder(root, problem)
     except OSError as error:
         raise SourceError(f"{root}: {error.strerror or os.strerror(error.errno or 0)}") from error
 
@@ -152,17 +161,19 @@ def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:
     return TranscriptFile(path=path, name=parse_file_name(path), size=status.st_size, modified=status.st_mtime)
 
 
-def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
-    """Yield the transcripts below a folder, skipping folders that cannot be read."""
+def _walk_folder(root: Path, problem: ProblemCallback | None) -> Iterator[TranscriptFile]:
+    """Yield the transcripts below a folder, skipping and reporting folders that cannot be read."""
     pending_folders = [str(root)]
     while pending_folders:
         folder = pending_folders.pop()
         try:
             with os.scandir(folder) as listing:
                 items = list(listing)
-        except OSError:
+        except OSError as error:
             if folder == str(root):
                 raise
+            if problem is not None and not isinstance(error, FileNotFoundError):  # removed in the meantime
+                problem(f"{folder}: {error.strerror}; its transcripts are missing from this answer")
             continue
         for item in items:
             if is_folder(item):
