@@ -53,7 +53,7 @@ def _run_command() -> int:
     except OSError as error:
         code = _EXIT_UNWRITABLE
         _discard_output()
-        sys.stderr.write(f"toolspan: cannot write to standard output: {error.strerror}\n")
+        sys.stderr.write(f"toolspan: cannot write to {error.filename or 'standard output'}: {error.strerror}\n")
     return code
 
 

@@ -436,17 +436,44 @@ def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) ->
 
 
 def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
-    """Write the pieces one by one to a file or to standard output."""
+    """Write the pieces one by one to a file or to standard output. An existing file is replaced only at the end."""
     if output is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
         return
+    target = Path(os.path.realpath(output))
     try:
-        stream = output.open("wb")
+        if not output.exists() or output.is_file():
+            _write_beside(pieces, target)
+        else:  # a pipe or a device
+            with output.open("wb") as stream:
+                stream.writelines(pieces)
+    except _UnwritableFolderError as error:
+        raise ToolspanError(f"{output}: {error}") from error
     except OSError as error:
-        raise ToolspanError(f"{output}: {error.strerror}") from error
-    with stream:
-        stream.writelines(pieces)
+        raise OSError(error.errno, error.strerror, str(output)) from error
+
+
+class _UnwritableFolderError(Exception):
+    """A file cannot be created in a folder."""
+
+
+def _write_beside(pieces: Iterable[bytes], target: Path) -> None:
+    """Write to a new file, and replace `target` with it only if everything was written."""
+    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+    try:
+        stream = temporary.open("xb")
+    except OSError as error:
+        raise _UnwritableFolderError(error.strerror) from error
+    try:
+        with stream:
+            if target.exists():
+                temporary.chmod(target.stat().st_mode & 0o777)
+            stream.writelines(pieces)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_page(pieces: Iterable[bytes], output: Path | None, *, open_page: bool) -> None:

@@ -34,10 +34,13 @@ def command(
 
     if redact:  # perf: its patterns take a tenth of a second to compile
         from toolspan.export.redact import SecretRedactor
-    report = write_tables(
-        sources, out, engine=engine, jobs=jobs, address=address, content=content,
-        redactor=SecretRedactor if redact else None, progress=lambda size: progress_bar(size, "reading"),
-    )  # fmt: skip
+    try:
+        report = write_tables(
+            sources, out, engine=engine, jobs=jobs, address=address, content=content,
+            redactor=SecretRedactor if redact else None, progress=lambda size: progress_bar(size, "reading"),
+        )  # fmt: skip
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), error.filename or out) from error
     if as_json:
         print_json(report)
         return
