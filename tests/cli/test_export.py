@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import resource
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,35 @@ def test_every_format_can_be_written_to_a_file(form: str, tmp_path: Path) -> Non
 
     assert exported(ARCHIVE, "--format", form, "-o", path) == ""
     assert path.read_bytes() == run("export", ARCHIVE, "--format", form).stdout_bytes
+
+
+@requirement("export.choice")
+def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("old", encoding="utf-8")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))  # writing fails as on a full disk
+    try:
+        result = run("export", ARCHIVE, "-o", path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert isinstance(result.exception, OSError)
+    assert result.exception.filename == str(path)
+    assert [(file, file.read_text(encoding="utf-8")) for file in tmp_path.iterdir()] == [(path, "old")]
+
+
+@requirement("export.choice")
+def test_page_is_of_the_newest_session_that_the_filter_accepts(tmp_path: Path) -> None:
+    for number, (project, day) in enumerate([("/home/dev/a", 1), ("/home/dev/b", 2)]):
+        builder = TranscriptBuilder(session_id=f"{number}" * 8, cwd=project, start=datetime(2026, 1, day, tzinfo=UTC))
+        builder.prompt(f"Look at {project}")
+        builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("x"))
+        saved(builder, tmp_path, project)
+
+    for choice in (["--project", "/home/dev/a"], ["--until", "2026-01-01T12:00Z"]):
+        page = typed("export", "--format", "html", *choice, env=home_at(tmp_path)).stdout
+        assert "Look at /home/dev/a" in page
 
 
 @requirement("export.choice")

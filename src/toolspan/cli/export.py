@@ -19,7 +19,7 @@ from toolspan.cli.output import (
     write_page,
 )
 from toolspan.cli.show import read_session, resolve_names
-from toolspan.errors import NotFound, SourceError
+from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.export.redact import Redactor, SecretRedactor
 from toolspan.export.session_export import (
     EXPORT_ALL,
@@ -31,6 +31,9 @@ from toolspan.export.session_export import (
 )
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.history import CallTable
+
+_NOTHING = "nothing to export: no session or call matches the filters"
 
 
 @click.command("export")
@@ -65,10 +68,7 @@ def command(
     redactor = make_redactor(redact=redact, skeleton=skeleton, report=report or preview)
     page_files: list[TranscriptFile] = []
     if form == "html":
-        target = resolve_names(names, last=last, session=None)
-        if not isinstance(target, list):
-            raise click.UsageError("--format html exports a session, not one call; name its session instead")
-        page_files = target
+        page_files = _find_page_files(names, call_filter, last=last)
         names, last = tuple(str(file.path) for file in page_files), False
     selection = select.read_selection(names, last=last)
     calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
@@ -78,7 +78,7 @@ def command(
     if is_filtered:
         sessions = [own for own in sessions if not paths.isdisjoint(own)]
     if not sessions:
-        raise NotFound("nothing to export: no session or call matches the filters")
+        raise NotFound(_NOTHING)
     has_messages = not (call_filter.tool or call_filter.state or call_filter.error or call_filter.agent)
     export_filter = ExportFilter(
         include_call=lambda file, call_id: (file, call_id) in calls,
@@ -97,6 +97,27 @@ def command(
     else:
         write_output(write(_session_exports(sessions, redactor, export_filter)), output)
     print_redaction(redactor, report=report, output=output)
+
+
+def _find_page_files(names: Sequence[str], call_filter: CallFilter, *, last: bool) -> list[TranscriptFile]:
+    """Return the files of the named session, or of the newest session that has a call which the filter accepts."""
+    if call_filter == CallFilter() or not all(select.is_folder(name) for name in names):
+        target = resolve_names(names, last=last, session=None)
+        if not isinstance(target, list):
+            raise click.UsageError("--format html exports a session, not one call; name its session instead")
+        return target
+    files, _ = select.locate_files(names)
+    call_table = CallTable(select.scan_with_cache([file.path for file in files]))
+    rows = select.filter_calls(select.CallSelection(call_table, is_joined=True), call_filter)
+    accepted = {row.file for row in rows}
+    sessions = [session for session in call_table.sessions if any(file.file in accepted for file in session.files)]
+    if not sessions:
+        raise NotFound(_NOTHING)
+    if len(sessions) > 1 and names and not last:
+        raise Ambiguous(f"{len(sessions)} sessions match the filters; name one by its id, or add --last")
+    newest = max(sessions, key=lambda session: session.ended_at or "")
+    members = {file.file for file in newest.files}
+    return [file for file in files if str(file.path) in members]
 
 
 def _session_exports(
