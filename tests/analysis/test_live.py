@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from toolspan.analysis.live_sessions import LiveSession, live_sessions
+from toolspan.analysis.live_sessions import LiveSession, live_sessions, mark_running_calls
+from toolspan.reading.transcript import read
 from toolspan.testing import TranscriptBuilder, claude_results
 
 WAITS = "import sys; sys.stdin.read()"
@@ -107,6 +109,12 @@ def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subproc
 
     assert result.status == "dead"
     assert "ended without notice" in result.evidence[0]
+    transcript = read(home.file)
+    mark_running_calls([transcript], config=home.config, now=home.now)
+    assert [span.state for span in transcript.spans] == ["never_answered"]
+
+    home.register(os.getpid(), status="busy")  # another process resumed the session
+    assert [item.status for item in home.find_live()] == ["running"]
 
 
 @requirement("live.dead")
@@ -123,6 +131,8 @@ def test_a_reused_process_id_is_not_the_client(tmp_path: Path, process: subproce
 @requirement("live.process")
 def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) -> None:
     home = Home(tmp_path, session_with_open_call())
+    assert [item.status for item in home.find_live()] == ["running"]  # by its last record, as for its call
+    home.now += 600
     assert [item.status for item in home.find_live()] == ["dead"]
 
     arguments = [sys.executable, "-c", HOLDS, str(home.file)]

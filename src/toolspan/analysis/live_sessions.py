@@ -84,9 +84,8 @@ def live_sessions(
         files = []
     mains = {file.name.stem: file for file in files if file.name.role == "session"}
     listed = [
-        _listed_session(entry, mains.get(entry.session_id))
-        for transcript_format in all_formats()
-        for entry in transcript_format.running_processes(config)
+        _listed_session(entry, mains.get(entry.session_id), runs=runs)
+        for entry, runs in _listed_processes(config)
         if roots is None or entry.session_id in mains
     ]
     sessions = [session for session in listed if session.file or session.status != "dead"]
@@ -106,9 +105,19 @@ def live_sessions(
     return sorted(sessions, key=lambda session: (order.index(session.status), session.since or "", session.id))
 
 
-def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveSession:
+def _listed_processes(config: Path | None) -> list[tuple[RunningProcess, bool]]:
+    """Return the processes that clients list, and whether each is running.
+
+    A process that ended is left out if another one has resumed its session.
+    """
+    entries = [entry for item in all_formats() for entry in item.running_processes(config)]
+    processes = [(entry, is_running(entry.pid, entry.process_start)) for entry in entries]
+    resumed = {entry.session_id for entry, runs in processes if runs}
+    return [(entry, runs) for entry, runs in processes if runs or entry.session_id not in resumed]
+
+
+def _listed_session(entry: RunningProcess, file: TranscriptFile | None, *, runs: bool) -> LiveSession:
     transcript = _read_transcript(file)
-    runs = is_running(entry.pid, entry.process_start)
     status: SessionStatus = "dead"
     evidence = f"its process {entry.pid} ended without notice"
     if runs and entry.status in _REPORTED_STATUS:
@@ -138,10 +147,12 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
     evidence = "calls have no result, and no process has the file open"
     if pid is not None:
         status, evidence = _status_from_transcript(transcript), f"process {pid} has the file open"
-    else:  # the modification time of a copied file would be misleading
-        last = parse_timestamp(transcript.info.ended_at)
-        if last is None or now - last.timestamp() >= RECENT_SECONDS or not _open_calls(transcript):
+    else:
+        age = _record_age(transcript.info, now)
+        if age >= RECENT_SECONDS or not _open_calls(transcript):
             return None
+        if abs(age) < _ACTIVE_SECONDS:
+            status, evidence = "running", _describe_age(age)
     session = LiveSession(id=file.name.stem, status=status, evidence=(evidence,), pid=pid)
     return _with_transcript_info(session, transcript)
 
@@ -185,19 +196,26 @@ def _is_last(row: CallRow, file: FileSummary) -> bool:
 
 def running_evidence(file: str, info: SessionInfo, config: Path | None, now: float) -> str | None:
     """Return why a session with open calls is in progress, or None if it is not."""
-    for transcript_format in all_formats():
-        for entry in transcript_format.running_processes(config):
-            if entry.session_id == info.session_id:
-                runs = is_running(entry.pid, entry.process_start)
-                return f"process {entry.pid} is running" if runs else None
-    last = parse_timestamp(info.ended_at)
-    age = now - last.timestamp() if last is not None else RECENT_SECONDS
+    for entry, runs in _listed_processes(config):
+        if entry.session_id == info.session_id:
+            return f"process {entry.pid} is running" if runs else None
+    age = _record_age(info, now)
     if abs(age) < _ACTIVE_SECONDS:
-        return f"the last record is {age:.0f} s old"
+        return _describe_age(age)
     if abs(age) >= RECENT_SECONDS:
         return None
     pid = _find_file_holders([file]).get(file)
     return f"process {pid} has the file open" if pid is not None else None
+
+
+def _record_age(info: SessionInfo, now: float) -> float:
+    """Return the age of the last record in seconds. The modification time of a copied file would be misleading."""
+    last = parse_timestamp(info.ended_at)
+    return now - last.timestamp() if last is not None else RECENT_SECONDS
+
+
+def _describe_age(age: float) -> str:
+    return f"the last record is {age:.0f} s old"
 
 
 def _with_transcript_info(session: LiveSession, transcript: Transcript) -> LiveSession:
