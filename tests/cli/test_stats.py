@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +248,7 @@ def test_calls_are_counted_by_local_day_and_hour(monkeypatch: pytest.MonkeyPatch
         periods = stats(archive, "--by", by, "--utc")[f"{by}s"]
         counted = Counter(row["requested"][:length] for row in rows)
         assert {period[by][:length]: period["calls"] for period in periods} == counted
-        assert sum(period["errors"] for period in periods) == everything["errors"] - everything["orphan_results"]
+        assert sum(period["errors"] for period in periods) == everything["errors"]
         assert [period[by] for period in periods] == sorted(period[by] for period in periods)
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
@@ -262,6 +262,51 @@ def test_calls_are_counted_by_local_day_and_hour(monkeypatch: pytest.MonkeyPatch
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_days_for_people_add_up_and_a_limit_keeps_the_newest(tmp_path: Path) -> None:
+    builder = TranscriptBuilder(start=datetime(2026, 1, 1, 12, tzinfo=UTC)).prompt("go")
+    for _ in range(3):
+        builder.result(builder.call("Bash", {"command": "ls"}, after_ms=86_400_000), claude_results.ran("x"))
+    path = builder.write(tmp_path / "s.jsonl")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    untimed = [re.sub(r'"timestamp":"[^"]*",?', "", line) for line in lines[1:3]]
+    path.write_text("\n".join([lines[0], *untimed, *lines[3:]]) + "\n", encoding="utf-8")
+
+    def days(*options: str) -> list[str]:
+        output = run("stats", path, "--by", "day", "--utc", *options).stdout
+        return re.findall(r"^(unknown|2026-\S+) +1 ", output, re.MULTILINE)
+
+    assert days() == ["unknown", "2026-01-03", "2026-01-04"]
+    assert days("--limit", "1") == ["2026-01-04"]
+    assert "counted once" not in run("stats", path, "--by", "day").stdout
+    assert [day["day"] for day in stats(path, "--by", "day", "--utc")["days"]] == ["2026-01-03", "2026-01-04"]
+
+
+def test_columns_are_sorted_by_what_they_show(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    for tool, failures, calls in (("Bash", 2, 8), ("Read", 1, 2)):
+        for number in range(calls):
+            answer = claude_results.refused("no") if number < failures else claude_results.ran("x")
+            builder.result(builder.call(tool, {"command": "ls"}), answer)
+    path = builder.write(tmp_path / "s.jsonl")
+
+    for column in ("-failed", "-wrong"):
+        assert [row["tool"] for row in stats(path, "--sort", column)["tools"]] == ["Read", "Bash"]
+    assert [row["tool"] for row in stats(path, "--sort", "-errors")["tools"]] == ["Bash", "Read"]
+    refused = run("stats", path, "--sort", "p51", code=2)
+    assert "the columns are tool, calls, failed, p50, p95, max, total, timed_out, errors" in refused.output
+
+
+def test_hidden_rows_of_a_comparison_are_summed() -> None:
+    archive = sample.archive()
+    output = run("compare", "--at", "2026-11-06", archive, "--limit", "2").stdout
+    data = one_row(run("compare", "--at", "2026-11-06", archive, "--json"))
+    for name, noun in (("failures", "kinds"), ("tools", "tools")):
+        totals = Counter(data["a"][name]) + Counter(data["b"][name])
+        rest = len(totals) - 2
+        (row,) = re.findall(rf"^ *{rest} more {noun} \(--limit 0\) +(\d+) +(\d+) ", output, re.MULTILINE)
+        assert sum(map(int, row)) == totals.total() - sum(sorted(totals.values())[-2:])
 
 
 def test_comparison_of_sessions_includes_their_subagents() -> None:

@@ -64,22 +64,26 @@ def tool_stats(
 
 
 PERIODS = ("day", "hour")
+UNKNOWN_PERIOD = "unknown"
 
 
 def period_key(period: str, zone: tzinfo | None) -> Callable[[CallRow], str | None]:
     """Return a key for `tool_stats`: the day or hour in which a call began, in a zone; None stands for the local one.
 
-    A day is a date, an hour the time at which it begins. Orphan results have neither.
+    A day is a date, an hour the time at which it begins; a call without a time belongs to `UNKNOWN_PERIOD`. Orphan
+    results belong to no period.
     """
 
     def key(row: CallRow) -> str | None:
-        timestamp = None if row.state == "orphan_result" else row.requested or row.finished
-        if timestamp is None:
+        if row.state == "orphan_result":
             return None
+        timestamp = row.requested or row.finished
+        if timestamp is None:
+            return UNKNOWN_PERIOD
         minute = timestamp[:16] if timestamp.endswith("Z") else timestamp  # perf: few distinct values
         if minute not in names:
             time = parse_timestamp(timestamp)
-            names[minute] = None if time is None else format_period(time.astimezone(zone))
+            names[minute] = UNKNOWN_PERIOD if time is None else format_period(time.astimezone(zone))
         return names[minute]
 
     def format_period(time: datetime) -> str:
@@ -87,7 +91,7 @@ def period_key(period: str, zone: tzinfo | None) -> Callable[[CallRow], str | No
             return time.date().isoformat()
         return time.replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes")
 
-    names: dict[str, str | None] = {}
+    names: dict[str, str] = {}
     return key
 
 

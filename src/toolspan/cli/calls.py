@@ -40,8 +40,8 @@ _COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
 @select.last_option
 @lists.limit_option(50, "calls")
 @lists.sort_option(
-    "requested", "finished", "session", "id", "tool", "state", "error_kind", "duration_ms", "target",
-    call="id", took="duration_ms", about="target",
+    "requested", "finished", "session", "call", "tool", "state", "error_kind", "took", "about",
+    call="id", id="id", took="duration_ms", duration_ms="duration_ms", about="target", target="target",
 )  # fmt: skip
 @lists.unfold_option
 @click.option("--group", metavar="ID", help="Only the calls of this group of `toolspan errors`.")

@@ -30,6 +30,7 @@ from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
     escape_markup,
+    format_count,
     format_duration,
     format_time,
     make_console,
@@ -53,8 +54,7 @@ from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
 
-_MAX_KINDS = 8
-_MAX_TOOLS = 10
+_MAX_ROWS = 10
 _TOKEN_LABELS = {
     "input_tokens": "input tokens",
     "output_tokens": "output tokens",
@@ -72,7 +72,7 @@ _JOB = FileJob(file_facts, ComparedFile)
 @click.option(
     "--prices", type=click.Path(path_type=Path, dir_okay=False), help="Prices that override the built-in ones."
 )
-@click.option("--limit", default=_MAX_TOOLS, show_default=True, type=click.IntRange(min=0),
+@click.option("--limit", default=_MAX_ROWS, show_default=True, type=click.IntRange(min=0),
               help="Show at most this many tools and kinds of failures; 0 for all.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @filter_options
@@ -177,9 +177,8 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
         _count_row(label, getattr(a, name), getattr(b, name))
         for label, name in (("sessions", "sessions"), ("calls", "calls"), ("failed calls", "failed"))
     ]
-    if kinds := _largest(a.failures, b.failures, limit and min(limit, _MAX_KINDS)):
-        counts = [(kind.replace("_", " "), a.failures.get(kind, 0), b.failures.get(kind, 0)) for kind in kinds]
-        yield [_count_row(f"  {label}", before, after) for label, before, after in counts]
+    if kinds := _largest_rows(a.failures, b.failures, limit, "kind"):
+        yield [_count_row(f"  {label.replace('_', ' ')}", *counts) for label, *counts in kinds]
     yield [
         _duration_row(label, a.time.part_ms(part), b.time.part_ms(part))
         for part, label in ((part, f"time: {part.replace('_', ' ')}") for part in TIME_PARTS)
@@ -193,13 +192,19 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
         _count_row("lines added", a.lines_added, b.lines_added),
         _count_row("lines removed", a.lines_removed, b.lines_removed),
     ]
-    if tools := _largest(a.tools, b.tools, limit):
-        yield [_count_row(tool, a.tools.get(tool, 0), b.tools.get(tool, 0)) for tool in tools]
+    if tools := _largest_rows(a.tools, b.tools, limit, "tool"):
+        yield [_count_row(*row) for row in tools]
 
 
-def _largest(a: dict[str, int], b: dict[str, int], limit: int) -> list[str]:
+def _largest_rows(a: dict[str, int], b: dict[str, int], limit: int, noun: str) -> list[tuple[str, int, int]]:
+    """Return the names with the largest counts, and one row with the sum of the others."""
     names = sorted({**a, **b}, key=lambda name: (-a.get(name, 0) - b.get(name, 0), name))
-    return names[: limit or None]
+    rows = [(name, a.get(name, 0), b.get(name, 0)) for name in names]
+    if not limit or len(rows) <= limit:
+        return rows
+    rest = rows[limit:]
+    label = f"{format_count(len(rest), f'more {noun}')} (--limit 0)"
+    return [*rows[:limit], (label, sum(row[1] for row in rest), sum(row[2] for row in rest))]
 
 
 def _count_row(label: str, a: int, b: int) -> _Row:

@@ -86,7 +86,8 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
     help="Print the difference between its contents after two calls; before:CALL is just before a call.",
 )
 @lists.limit_option(40, "rows")
-@lists.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
+@lists.sort_option("file", "changes", "lines", "removed", "errors", "first", "last",
+                   file="path", path="path", lines="added", added="added")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(

@@ -53,16 +53,15 @@ class SortOrder(NamedTuple):
 
 
 def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--sort` to a command; `aliases` maps table headings to columns."""
+    """Add `--sort` to a command. Its help lists `columns`; `aliases` maps them and other names to attributes."""
 
     def parse(_: click.Context, __: click.Parameter, text: str | None) -> SortOrder | None:
         if text is None:
             return None
         name = text.removeprefix("-").replace(" ", "_")
-        column = aliases.get(name, name)
-        if column not in columns:
+        if name not in columns and name not in aliases:
             raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
-        return SortOrder(column, text.startswith("-"))
+        return SortOrder(aliases.get(name, name), text.startswith("-"))
 
     help_text = f"Sort by a column, or by -COLUMN in descending order: {', '.join(columns)}."
     return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)

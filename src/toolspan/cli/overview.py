@@ -111,11 +111,13 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
     fresh = datetime.now(UTC) - overview.until < _CLOCK_TOLERANCE
     when = "The last 7 days" if fresh else f"The 7 days up to {format_time(overview.until)}"
     where = f"{format_count(overview.sessions, 'session')} in {format_count(overview.folders, 'folder')}"
-    out.print(f"[bold]{when}[/]: {where}, {format_count(overview.calls, 'call')}")
+    states = {**overview.states, "failed": overview.states.get("failed", 0) - overview.nothing_found}
+    states["found nothing"] = overview.nothing_found
+    orphans = states.pop("orphan_result", 0)
+    results = f" and {format_count(orphans, 'orphan result')}" if orphans else ""
+    out.print(f"[bold]{when}[/]: {where}, {format_count(overview.calls, 'call')}{results}")
     if overview.states:
-        states = {**overview.states, "failed": overview.states.get("failed", 0) - overview.nothing_found}
-        states["found nothing"] = overview.nothing_found
-        out.print("  " + ", ".join(f"{n:,} {state}" for state, n in states.items() if n))
+        out.print("  " + ", ".join(f"{n:,} {state.replace('_', ' ')}" for state, n in states.items() if n))
     if overview.tools:
         named = ", ".join(f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6])
         out.print(f"  [dim]{named}[/]")

@@ -44,7 +44,7 @@ _STATUS_LABELS = {
     "dead": "[bold red]dead[/]",
 }
 _NARROW_WIDTH = 100
-_COLUMNS = ("session", "started", "lasted", "calls", "wrong", "agents", "project", "about")
+_COLUMNS = ("session", "started", "lasted", "calls", "failed", "agents", "project", "about")
 _WIDE_COLUMNS = ("agents", "project")
 
 
@@ -57,7 +57,8 @@ _WIDE_COLUMNS = ("agents", "project")
 @click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
 @lists.limit_option(30, "sessions")
-@lists.sort_option("started", "ended", "lasted", "calls", "wrong", "agents", "project", "title", "id", session="id")
+@lists.sort_option("session", "started", "ended", "lasted", "calls", "failed", "agents", "project", "about",
+                   session="id", id="id", wrong="failed", about="title", title="title")  # fmt: skip
 @lists.unfold_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
 @utc_option
@@ -106,7 +107,7 @@ class _SessionLine(NamedTuple):
     values: dict[str, Any]
 
     def equal_key(self) -> tuple[object, ...]:
-        return tuple(self.values[name] for name in ("calls", "wrong", "agents", "project", "title"))
+        return tuple(self.values[name] for name in ("calls", "failed", "agents", "project", "title"))
 
 
 def _sort_values(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _sort_values(session: SessionFiles[FileSummary], call_table: CallTable) -> d
     start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
     return {
         "started": start, "ended": end, "lasted": end - start if start and end else None, "calls": calls,
-        "wrong": _count_wrong(session, call_table), "agents": len(session.agents), "id": session.id,
+        "failed": _count_failed(session, call_table), "agents": len(session.agents), "id": session.id,
         "project": select.session_project(session), "title": info.title or info.first_prompt,
     }  # fmt: skip
 
@@ -124,7 +125,7 @@ def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> 
     return Counter(row.state for row in call_table.calls_by_session[session.id])
 
 
-def _count_wrong(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
+def _count_failed(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
     """Return the number of failed calls, excluding searches without matches."""
     rows = call_table.calls_by_session[session.id]
     return sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows)
@@ -147,7 +148,7 @@ def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> d
         "prompts": info.prompts,
         "compactions": info.compactions,
         "calls": states.total() - states["orphan_result"],
-        "wrong": _count_wrong(session, call_table),
+        "wrong": _count_failed(session, call_table),
         "states": dict(states),
         "tools": dict(Counter(row.tool for row in call_table.calls_by_session[session.id] if row.tool)),
         "agents": len(session.agents),
@@ -165,15 +166,15 @@ def _print_sessions(
     out = make_console()
     visible_lines = lists.visible_rows(lines, limit, sort, _SessionLine.equal_key, unfold=unfold)
     columns = [name for name in _COLUMNS if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
-    table = make_table(*columns, right=("lasted", "calls", "wrong", "agents"), cut=("project", "about"))
+    table = make_table(*columns, right=("lasted", "calls", "failed", "agents"), cut=("project", "about"))
     for (session, values), count in visible_lines:
-        lasted, wrong = values["lasted"], values["wrong"]
+        lasted, failed = values["lasted"], values["failed"]
         cells: dict[str, str | TargetCell] = {
             "session": escape_markup(session.id[:8]),
             "started": format_time(values["started"]),
             "lasted": format_duration(lasted.total_seconds() * 1000 if lasted is not None else None),
             "calls": f"{values['calls']:,}",
-            "wrong": f"[red]{wrong:,}[/]" if wrong else "",
+            "failed": f"[red]{failed:,}[/]" if failed else "",
             "agents": str(values["agents"] or ""),
             "project": TargetCell(values["project"]),
             "about": markup_line(values["title"], 200),

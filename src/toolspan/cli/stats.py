@@ -9,7 +9,15 @@ import click
 import msgspec
 
 from toolspan.analysis.errors import count_outcomes, is_unsuccessful
-from toolspan.analysis.stats import PERIODS, ToolStats, period_key, server_stats, tool_stats
+from toolspan.analysis.stats import (
+    PERIODS,
+    UNKNOWN_PERIOD,
+    ServerStats,
+    ToolStats,
+    period_key,
+    server_stats,
+    tool_stats,
+)
 from toolspan.analysis.usage import (
     MAIN_AGENT,
     UNKNOWN,
@@ -22,6 +30,7 @@ from toolspan.cli import lists, select
 from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
     TargetCell,
+    format_call_count,
     format_count,
     format_duration,
     make_console,
@@ -37,8 +46,8 @@ _NARROW_WIDTH = 100
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
 _MCP_WIDE_COLUMNS = ("tools", "timed out", "lost", "p95", "errors")
-_SERVER_COLUMNS = {"tool": "server"}
-_OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
+_OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "failed", "p95", "total")
+_DURATIONS = ("p50", "p50_ms", "p95", "p95_ms", "max", "max_ms", "total", "total_ms")
 
 
 @click.command("stats")
@@ -54,8 +63,9 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 )
 @lists.limit_option(30, "tools or servers")
 @lists.sort_option(
-    "tool", "calls", "errors", "timeouts", "p50_ms", "p95_ms", "max_ms", "total_ms",
-    wrong="errors", p50="p50_ms", p95="p95_ms", max="max_ms", total="total_ms",
+    "tool", "calls", "failed", "p50", "p95", "max", "total", "timed_out", "errors",
+    **dict.fromkeys(("server", "agent", *PERIODS), "tool"), wrong="failed", timeouts="timed_out",
+    **{name: f"{name.removesuffix('_ms')}_ms" for name in _DURATIONS},
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @filter_options
@@ -78,9 +88,13 @@ def command(
         types = agent_types_by_id(usage)
         tools = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
     elif by in PERIODS:
-        tools = sorted(tool_stats(rows, period_key(by, time_zone())), key=lambda stats: stats.tool)
+        periods = tool_stats(rows, period_key(by, time_zone()))
+        tools = sorted(periods, key=lambda stats: (stats.tool != UNKNOWN_PERIOD, stats.tool))
+        if as_json:  # its rows have a time
+            tools = [stats for stats in tools if stats.tool != UNKNOWN_PERIOD]
     if sort is not None:
-        tools = sort.sort(tools, getattr)
+        tools = sort.sort(tools, _sort_value)
+    visible_tools = lists.limit_rows(tools, limit, sort) if by in PERIODS else tools[: limit or None]
     call_table = selection.call_table
     sessions = select.filter_sessions(selection, call_filter, rows)
     everything = call_filter == CallFilter()
@@ -94,8 +108,8 @@ def command(
     elif not (call_filter.tool or call_filter.state or call_filter.error) and by not in PERIODS:
         tokens = _tokens_in_filter(names, call_filter, last=last)
     if not as_json:
-        _print_stats(rows, len(sessions), len(files), tools, limit, by)
-        if tokens is not None:
+        _print_stats(rows, len(sessions), len(files), visible_tools, len(tools) - len(visible_tools), by)
+        if tokens is not None and by not in PERIODS:
             _print_tokens(tokens, raw_sum)
         if tools:
             lists.print_hints(
@@ -110,14 +124,26 @@ def command(
         "calls": sum(row.state != "orphan_result" for row in rows),
         "orphan_results": sum(row.state == "orphan_result" for row in rows),
         "states": dict(Counter(row.state for row in rows)),
-        "errors": sum(map(is_unsuccessful, rows)),
+        "errors": sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows),
         "nothing_found": sum(row.error_kind == "nothing_found" for row in rows),
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
         "tokens": msgspec.to_builtins(tokens),
         "tokens_raw_sum": msgspec.to_builtins(raw_sum),
-        f"{by}s": [_stats_row(stats, by) for stats in tools[: limit or None]],
+        f"{by}s": [_stats_row(stats, by) for stats in visible_tools],
         "servers": [msgspec.to_builtins(stats) for stats in server_stats(rows)],
     })  # fmt: skip
+
+
+def _sort_value(stats: ToolStats | ServerStats, column: str) -> object:
+    """Return the value that the table shows in a column, or the attribute with this name."""
+    match column:
+        case "tool":
+            return stats.tool if isinstance(stats, ToolStats) else stats.server
+        case "failed":
+            return stats.errors / stats.calls
+        case "timed_out":
+            return stats.timeout_share if isinstance(stats, ToolStats) else stats.timeouts
+    return getattr(stats, column, None)
 
 
 def _tokens_in_filter(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Tokens:
@@ -148,7 +174,7 @@ def _print_servers(
 ) -> None:
     servers = server_stats(rows)
     if sort is not None:
-        servers = sort.sort(servers, lambda stats, column: getattr(stats, _SERVER_COLUMNS.get(column, column), None))
+        servers = sort.sort(servers, _sort_value)
     visible_servers = servers[: limit or None]
     if as_json:
         print_json({"servers": [msgspec.to_builtins(stats) for stats in visible_servers]})
@@ -156,7 +182,7 @@ def _print_servers(
     if not visible_servers:
         make_console().print("No calls to MCP servers.")
         return
-    numbers = ("tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max")
+    numbers = ("tools", "calls", "failed", "timed out", "lost", "p50", "p95", "max")
     is_narrow = make_console().width < _NARROW_WIDTH
     columns = [name for name in ("server", *numbers, "errors") if not is_narrow or name not in _MCP_WIDE_COLUMNS]
     table = make_table(*columns, right=numbers, cut=("server", "errors"))
@@ -165,7 +191,7 @@ def _print_servers(
             "server": TargetCell(stats.server, shorten=shorten_middle),
             "tools": f"{stats.tools:,}",
             "calls": f"{stats.calls:,}",
-            "wrong": f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+            "failed": f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
             "timed out": f"{stats.timeouts:,}" if stats.timeouts else "",
             "lost": f"{stats.lost:,}" if stats.lost else "",
             "p50": format_duration(stats.p50_ms),
@@ -180,12 +206,13 @@ def _print_servers(
     lists.print_hints(names, ("calls PATHS --tool 'mcp__SERVER__*'", "lists the calls of a server"))
 
 
-def _print_stats(rows: list[CallRow], sessions: int, files: int, tools: list[ToolStats], limit: int, by: str) -> None:
+def _print_stats(
+    rows: list[CallRow], sessions: int, files: int, tools: Sequence[ToolStats], hidden: int, by: str
+) -> None:
     out = make_console()
-    states = count_outcomes(rows)
+    states = count_outcomes(row for row in rows if row.state != "orphan_result")
     out.print(
-        f"[bold]{format_count(len(rows) - states['orphan_result'], 'call')}[/] in "
-        f"{format_count(sessions, 'session')} ({format_count(files, 'file')})"
+        f"[bold]{format_call_count(rows)}[/] in {format_count(sessions, 'session')} ({format_count(files, 'file')})"
         + (": " if states else "")
         + ", ".join(f"{n:,} {state.replace('_', ' ')}" for state, n in states.most_common())
         + "\n"
@@ -194,19 +221,19 @@ def _print_stats(rows: list[CallRow], sessions: int, files: int, tools: list[Too
     columns = [name for name in _COLUMN_FORMATS if name not in omitted]
     numbers = [name for name in columns if name not in ("tool", "pace")]
     table = make_table(by, *columns[1:], right=numbers, cut=(by,))
-    for stats in tools[: limit or None]:
+    for stats in tools:
         table.add_row(*(_COLUMN_FORMATS[name](stats) for name in columns))
     if tools:
         out.print(table)
-    if limit and len(tools) > limit:
-        out.print(f"{format_count(len(tools) - limit, f'more {by}')} (--limit 0: all)")
+    if hidden:
+        out.print(f"{format_count(hidden, f'more {by}')} (--limit 0: all)")
     out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
 
 
 _COLUMN_FORMATS: dict[str, Callable[[ToolStats], str | TargetCell]] = {
     "tool": lambda stats: TargetCell(stats.tool, shorten=shorten_middle),
     "calls": lambda stats: f"{stats.calls:,}",
-    "wrong": lambda stats: f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+    "failed": lambda stats: f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
     "p50": lambda stats: format_duration(stats.p50_ms),
     "p95": lambda stats: format_duration(stats.p95_ms),
     "max": lambda stats: format_duration(stats.max_ms),
