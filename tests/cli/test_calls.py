@@ -192,6 +192,9 @@ def mixed_session() -> TranscriptBuilder:
         (["--since", "2026-11-02T10:00:00Z", "--until", "2026-11-02T11:00:00Z"], {"bash"}),
         (["--until", "2026-11-02"], set()),
         (["--since", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--since", "2026-11-02", "--until", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--since", "2026-11", "--until", "2026-11"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--since", "yesterday", "--until", "yesterday"], set()),
         (["--session", "mix"], {"read", "bash", "edit", "agent", "glob"}),
         (["--project", "home-dev"], {"read", "bash", "edit", "agent", "glob"}),
         (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),
@@ -201,6 +204,17 @@ def test_filters_select_calls(arguments: list[str], expected: set[str], tmp_path
     saved(mixed_session(), tmp_path)
 
     assert set(ids(tmp_path, *arguments)) == expected
+
+
+@requirement("cli.filters")
+@pytest.mark.parametrize("command", ["calls", "sessions", "time"])
+@pytest.mark.parametrize(("since", "until"), [("2026-04", "2026-03"), ("2026-03-01T10:00", "2026-03-01T10:00")])
+def test_reversed_and_empty_periods_are_refused(command: str, since: str, until: str, tmp_path: Path) -> None:
+    saved(mixed_session(), tmp_path)
+
+    result = run(command, tmp_path, "--since", since, "--until", until, code=2)
+
+    assert "is not later than --since (2026-0" in result.stderr
 
 
 @requirement("cli.filters")

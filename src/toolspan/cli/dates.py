@@ -11,6 +11,8 @@ _AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
 _AGE_UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTH_PATTERN = re.compile(r"(\d{4})-(\d{2})")
+_DAY_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}")
+_NAMED_END_KEY = "toolspan.until_end"
 
 
 def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
@@ -28,6 +30,40 @@ def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datet
             "a month (2026-03), 'last week' or a timestamp"
         )
     return time
+
+
+def parse_until(ctx: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    """Parse the value of `--until`, and note where the day, week or month that it names ends."""
+    time = parse_time(ctx, parameter, text)
+    if time is not None and text is not None:
+        ctx.meta[_NAMED_END_KEY] = _end_of_named_period(time, " ".join(text.casefold().split()))
+    return time
+
+
+def resolve_until(since: datetime | None, until: datetime | None) -> datetime | None:
+    """Return the end of a period. If both ends name the same day, week or month, this is its end.
+
+    Raises:
+        click.UsageError: the period is empty or reversed.
+    """
+    if since is None or until is None or since < until:
+        return until
+    end: datetime | None = click.get_current_context().meta.get(_NAMED_END_KEY)
+    if since == until and end is not None:
+        return end
+    start, stop = (f"{time.astimezone():%Y-%m-%d %H:%M}" for time in (since, until))
+    raise click.UsageError(f"the period is empty: --until ({stop}) is not later than --since ({start})")
+
+
+def _end_of_named_period(start: datetime, name: str) -> datetime | None:
+    day = start.astimezone()
+    if _MONTH_PATTERN.fullmatch(name) or name.endswith(" month"):
+        return _local_midnight((day.replace(day=1) + timedelta(days=32)).replace(day=1))
+    if name.endswith(" week"):
+        return _local_midnight(day + timedelta(days=7))
+    if name in ("today", "yesterday", *_WEEKDAYS) or _DAY_PATTERN.fullmatch(name):
+        return _local_midnight(day + timedelta(days=1))
+    return None
 
 
 def _parse_age(name: str) -> datetime | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from toolspan.cli.dates import parse_time
+from toolspan.cli.dates import parse_time, parse_until, resolve_until
 from toolspan.cli.output import combine_options, utc_option
 from toolspan.formats.claude.paths import project_name
 from toolspan.formats.registry import FORMAT_NAMES
@@ -95,7 +95,8 @@ _FILTER_OPTIONS = (
                  help="Only transcripts of this client."),
     click.option("--since", callback=parse_time, metavar="TIME",
                  help="Only from this time on: 7d, 24h, today, monday, 2026-11, 2026-11-01."),
-    click.option("--until", callback=parse_time, metavar="TIME", help="Only before this time."),
+    click.option("--until", callback=parse_until, metavar="TIME",
+                 help="Only before this time; if --since names the same day or month, to its end."),
     click.option("--session", help="Only the session whose id begins with this."),
     click.option("--agent", help="Only the subagent whose id begins with this."),
     utc_option,
@@ -108,6 +109,7 @@ def filter_options(command: Callable[..., R]) -> Callable[..., R]:
     @wraps(command)
     def with_filter(*args: Any, **values: Any) -> R:
         fields = {name: values.pop(name) for name in CallFilter._fields}
+        fields["until"] = resolve_until(fields["since"], fields["until"])
         return command(*args, call_filter=CallFilter(**fields), **values)
 
     return combine_options(*_FILTER_OPTIONS)(with_filter)

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.live_sessions import live_sessions
 from toolspan.cli import lists, select
-from toolspan.cli.dates import parse_time
+from toolspan.cli.dates import parse_time, parse_until, resolve_until
 from toolspan.cli.filters import CallFilter, in_project
 from toolspan.cli.output import (
     TargetCell,
@@ -54,8 +54,15 @@ _WIDE_COLUMNS = ("agents", "project")
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
 @click.option("--project", help="Only sessions whose file or working folder contains this text.")
 @click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
-@click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
-@click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
+@click.option(
+    "--since",
+    callback=parse_time,
+    metavar="TIME",
+    help="Only sessions active at or after this time: 7d, 24h, today, monday, 2026-11, 2026-11-01.",
+)
+@click.option("--until", callback=parse_until, metavar="TIME",
+              help="Only sessions that began before this time; if --since names the same day or month, before its end.",
+              )  # fmt: skip
 @lists.limit_option(30, "sessions")
 @lists.sort_option("session", "started", "ended", "lasted", "calls", "failed", "agents", "project", "about",
                    session="id", id="id", wrong="failed", about="title", title="title")  # fmt: skip
@@ -77,9 +84,11 @@ def command(
 ) -> None:
     """List sessions, newest last.
 
-    Subagents belong to the session that started them. --live shows which sessions are running,
+    Numbers are those of whole sessions, even if only a part of them lies in the period of --since and
+    --until. Subagents belong to the session that started them. --live shows which sessions are running,
     waiting for you, idle, or dead with open calls, and the evidence for it.
     """
+    until = resolve_until(since, until)
     if live:
         if since is not None or until is not None:
             raise click.UsageError("--since and --until do not apply to --live, which shows the present")
