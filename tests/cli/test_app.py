@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli import command
-from tests.fork_server import run_toolspan
+from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
 from toolspan.reading import sample
@@ -185,3 +187,26 @@ def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
     for result in output:
         assert result.stderr.startswith("toolspan: ")
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stderr)
+
+
+def at_terminal(*arguments: str | Path) -> tuple[int, str]:
+    controller, tty = os.openpty()
+    env = {**os.environ, "TOOLSPAN_PAGER": "sed 's/^/paged: /'"}
+    with subprocess.Popen([*TOOLSPAN, *map(str, arguments)], stdin=tty, stdout=tty, stderr=tty, env=env) as process:
+        os.close(tty)
+        text = b""
+        with suppress(OSError):  # the read fails once the process has ended
+            while piece := os.read(controller, 4_096):
+                text += piece
+        os.close(controller)
+        return process.wait(30), text.decode()
+
+
+def test_pager_starts_with_the_first_output(tmp_path: Path) -> None:
+    code, text = at_terminal("calls", sample.archive(), "--limit", "1")
+    assert (code, text.count("paged: ")) == (0, text.count("\r\n"))
+    assert "97 calls" in text
+
+    code, text = at_terminal("calls", tmp_path / "nothing.jsonl")
+    assert (code, text.count("paged: ")) == (2, 0)
+    assert "no such file" in text

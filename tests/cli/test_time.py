@@ -83,6 +83,9 @@ def test_window_counts_only_sessions_subagents_and_calls_inside_it(tmp_path: Pat
     assert [(row["id"], row["calls"]) for row in first["by_session"]] == [("one", 1)]
     assert (second["sessions"], second["agents"], second["calls"]) == (1, 1, 2)
     assert "in 1 session" in time(tmp_path, "--since", "2026-11-03").stdout
+    note = "Calls count in full here and in the tables; 1 of them ended after the period."
+    assert note in time(tmp_path, "--until", "2026-11-02T09:00:05Z").stdout
+    assert note not in time(tmp_path, "--until", "2026-11-02T12:00Z").stdout
 
 
 @requirement("names.inside")

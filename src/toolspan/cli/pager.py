@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from typing_extensions import Buffer
 
 _PAGED_COMMANDS = frozenset({
     "sessions", "show", "calls", "errors", "stats", "usage", "time", "flows", "files", "compare", "search", "why",
@@ -30,7 +37,7 @@ def note_arguments(ctx: click.Context, args: Sequence[str]) -> list[str]:
 
 @contextmanager
 def page_output(ctx: click.Context) -> Iterator[None]:
-    """Connect standard output to a pager while a command runs, if it is a terminal.
+    """Send the output of a command to a pager if standard output is a terminal.
 
     The pager is `$TOOLSPAN_PAGER`, `$PAGER` or `less`; `cat` or an empty value disables paging.
     """
@@ -39,26 +46,54 @@ def page_output(ctx: click.Context) -> Iterator[None]:
     if command is None:
         yield
         return
-    import subprocess  # perf: most output is not paged
-
     ctx.meta[_WIDTH_KEY] = os.get_terminal_size(sys.stdout.fileno()).columns
     ctx.color = True
-    environment = {"LESS": "FRX", "LV": "-c"} | os.environ
-    pager = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=environment)
-    assert pager.stdin is not None
-    terminal = os.dup(sys.stdout.fileno())
-    os.dup2(pager.stdin.fileno(), sys.stdout.fileno())
-    pager.stdin.close()
+    terminal, pipe = sys.stdout, _PagerPipe(command)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(pipe), encoding=terminal.encoding, errors=terminal.errors, line_buffering=True
+    )
     try:
         yield
     finally:
         with suppress(BrokenPipeError):
             sys.stdout.flush()
-        os.dup2(terminal, sys.stdout.fileno())
-        os.close(terminal)
-        while pager.poll() is None:
+        sys.stdout = terminal
+        pipe.finish()
+
+
+class _PagerPipe(io.RawIOBase):
+    """The input of a pager that starts with the first output, so that an interrupted command leaves no empty one."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__()
+        self._command = command
+        self._pager: subprocess.Popen[bytes] | None = None
+        self._is_finished = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        if self._is_finished:  # what is left after the pager was closed
+            return memoryview(data).nbytes
+        if self._pager is None:
+            import subprocess  # perf: most output is not paged
+
+            environment = {"LESS": "FRX", "LV": "-c"} | os.environ
+            self._pager = subprocess.Popen(self._command, shell=True, stdin=subprocess.PIPE, env=environment)
+        assert self._pager.stdin is not None
+        return os.write(self._pager.stdin.fileno(), data)
+
+    def finish(self) -> None:
+        """Wait until the user has closed the pager."""
+        self._is_finished = True
+        if self._pager is None:
+            return
+        assert self._pager.stdin is not None
+        self._pager.stdin.close()
+        while self._pager.poll() is None:
             with suppress(KeyboardInterrupt):  # the pager handles it
-                pager.wait()
+                self._pager.wait()
 
 
 def pager_width() -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import click
 import msgspec
@@ -114,7 +115,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
             ],
         })  # fmt: skip
     else:
-        _print_report(sheet, calls, limit)
+        _print_report(sheet, calls, limit, call_filter.until)
         if sheet.split.wall_ms or calls:
             print_hints(names, CALL_HINT, ("time PATHS --session SESSION", "shows one session"))
 
@@ -133,7 +134,7 @@ def _agents_split(sheet: Timesheet) -> TimeSplit:
     return TimeSplit.from_slices(part for agent in sheet.agents for part in agent.slices)
 
 
-def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> None:
+def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int, until: datetime | None) -> None:
     out = make_console()
     split = sheet.split
     if not split.wall_ms and not calls:
@@ -161,7 +162,7 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
         line.append(f"{bar:{bar_width}}", style=_PART_STYLES[part]).append(f"  {_PART_MEANINGS[part]}", style="dim")
         out.print(line)
     out.print()
-    for note in _note_lines(sheet, calls):
+    for note in _note_lines(sheet, calls, until):
         out.print(f"[dim]{note}[/]")
     _print_tools(calls, limit)
     _print_slowest(calls, limit)
@@ -180,8 +181,11 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
         _print_splits("subagent", rows[: limit or None])
 
 
-def _note_lines(sheet: Timesheet, calls: Sequence[CallTime]) -> Iterator[str]:
+def _note_lines(sheet: Timesheet, calls: Sequence[CallTime], until: datetime | None) -> Iterator[str]:
     yield f"{format_count(len(calls), 'call')}, {format_duration(sum(c.took_ms or 0 for c in calls))} in total."
+    ends = (parse_timestamp(call.call.finished) for call in calls)
+    if late := sum(end is not None and until is not None and end > until for end in ends):
+        yield f"Calls count in full here and in the tables; {late:,} of them ended after the period."
     waits: Counter[str] = Counter()
     for call in calls:
         waits[call.certainty] += call.wait_ms or 0
