@@ -12,6 +12,7 @@ from click.testing import Result
 
 from tests.cli.command import rows, run
 from tests.requirement import requirement
+from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.error_kinds import ADVICE
 
@@ -148,6 +149,20 @@ def test_limit_prints_the_number_of_hidden_groups(tmp_path: Path) -> None:
 def test_session_without_errors_has_no_groups(tmp_path: Path) -> None:
     assert errors(tmp_path).stdout.startswith("0 of 0 calls failed\n")
     assert groups(tmp_path) == []
+
+
+@pytest.mark.parametrize("columns", [50, 80, 140])
+def test_lines_are_broken_only_at_spaces(columns: int) -> None:
+    archive = sample.archive()
+    output = run("errors", archive, "--limit", "0", env={"COLUMNS": str(columns)}).stdout
+    body = output[: output.index("\ntoolspan show CALL")]
+
+    assert max(len(line) for line in body.splitlines() if str(archive) not in line) <= columns
+    joined = " ".join(body.replace(" \\\n", "\n").split())
+    for group in groups(archive):
+        assert group["command"] in joined  # continued lines can be copied as one command
+        if group["kind"] != "nothing_found":
+            assert f"· e.g. {group['example']['id']} in " in joined
 
 
 @requirement("cli.hint")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +22,7 @@ from toolspan.analysis.recovery import CHAIN_WORDS
 from toolspan.cli import lists, select
 from toolspan.cli.filters import CallFilter, filter_options
 from toolspan.cli.output import (
+    cell_width,
     escape_markup,
     format_count,
     format_time,
@@ -34,8 +37,13 @@ from toolspan.reading.parallel import FileJob
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _NARROW_WIDTH = 90
-_INDENT = "\n       "
+_INDENT = " " * 7
+_MIN_WIDTH = 20
+_SHELL_WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\")+")
 
 
 @click.command("errors")
@@ -89,14 +97,18 @@ def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: S
     lines: list[str] = []
     visible_groups = causes[: limit or None]
     for group in visible_groups:
-        lines += ["", *_group_lines(group, out.width)]
+        lines += ["", *_group_lines(group, out)]
     lines.append("")
     if hidden := len(causes) - len(visible_groups):
         lines.append(f"{format_count(hidden, 'more group')} (--limit 0: all)")
     for group in groups[len(causes) :]:
         what = "search or check" if group.count == 1 else "searches or checks"
-        lines.append(f"{group.count:,} {what} found nothing, which is not an error: {escape_markup(group.command)}")
-    # perf: one print is much faster. Not wrapped, so that commands can be copied.
+        note = f"{group.count:,} {what} found nothing, which is not an error:"
+        if len(note) + len(group.command) < out.width:
+            lines.append(f"{note} {escape_markup(group.command)}")
+        else:
+            lines += [*_wrap([note], out), *_command_lines(group.command, out.width)]
+    # perf: one print is much faster. The lines are already wrapped.
     out.print("\n".join(lines), soft_wrap=True)
     if groups:
         lists.print_hints(names, lists.CALL_HINT, wrap=False)
@@ -127,26 +139,60 @@ def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:
         yield f"[dim]recovered by: {how}[/]"
 
 
-def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
+def _group_lines(group: ErrorGroup, out: Console) -> Iterator[str]:
+    for parts in _group_parts(group, out.width):
+        yield from _wrap(parts, out)
+    yield from _command_lines(group.command, out.width)
+
+
+def _group_parts(group: ErrorGroup, width: int) -> Iterator[list[str]]:
+    """Yield the lines about a group, each in parts that share a line only if there is room."""
     example = group.example
     who = group.program or group.tool
     first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
     when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
-    gap = _INDENT if width < _NARROW_WIDTH else " "  # on a narrow screen, print one part per line
     what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
-    yield f"{what}{' ' if gap == ' ' else ''}{gap}[dim]{format_count(group.sessions, 'session')}, {when}[/]"
+    yield [what, f"[dim]{format_count(group.sessions, 'session')}, {when}[/]"]
     if text := group.text or example.message:
-        yield f"       {markup_line(text, width - 8)}"
-    yield f"       [dim]{group.cause}.[/]{gap}[green]{group.solution}.[/]"
+        yield [f"{_INDENT}{markup_line(text, width - 8)}"]
+    yield [f"{_INDENT}[dim]{group.cause}.[/]", f"[green]{group.solution}.[/]"]
     if group.background:
-        yield f"       {group.background:,} of these failed later, in the background"
-    recovery = "not recovered"
-    if group.recovered:
-        ways = [f"{CHAIN_WORDS[name]} {n}" for name, n in group.recovered_by.items()]
-        shown = ways[: 3 if gap == " " else 2]
-        how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(shown)
-        recovery = f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}"
+        yield [f"{_INDENT}{group.background:,} of these failed later, in the background"]
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
-    separator = gap if group.recovered else " "
-    yield f"       {recovery}{separator}[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
-    yield f"       [dim]{escape_markup(group.command)}[/]"
+    where = f"[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    if not group.recovered:
+        yield [f"{_INDENT}not recovered {where}"]
+        return
+    ways = [f"{CHAIN_WORDS[name]} {n}" for name, n in group.recovered_by.items()]
+    how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways)
+    yield [f"{_INDENT}recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}", where]
+
+
+def _wrap(parts: Sequence[str], out: Console) -> Iterator[str]:
+    """Yield lines that fit on the screen: all parts, or one part per line, broken only at spaces."""
+    from rich.text import Text
+
+    separator = "  " if "×" in parts[0] else " "
+    line = separator.join(parts)
+    may_share = len(parts) == 1 or out.width >= _NARROW_WIDTH
+    if may_share and cell_width(Text.from_markup(line).plain) <= out.width:
+        yield line
+        return
+    for part in (parts[0], *(f"{_INDENT}{part}" for part in parts[1:])):
+        text = Text.from_markup(part)
+        indent = len(text.plain) - len(text.plain.lstrip())
+        for n, piece in enumerate(text[indent:].wrap(out, max(out.width - len(_INDENT), _MIN_WIDTH))):
+            piece.rstrip()
+            yield f"{_INDENT if n else ' ' * indent}{piece.markup}"
+
+
+def _command_lines(command: str, width: int) -> Iterator[str]:
+    """Yield a command that can be copied; a long one continues after a backslash."""
+    lines = [_INDENT]
+    for word in _SHELL_WORDS.findall(command):
+        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
+            lines.append(f"{_INDENT}  ")
+        lines[-1] += word if not lines[-1].strip() else f" {word}"
+    for line in lines[:-1]:
+        yield f"[dim]{escape_markup(line)} \\\\[/]"
+    yield f"[dim]{escape_markup(lines[-1])}[/]"
