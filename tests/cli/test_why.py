@@ -115,6 +115,8 @@ def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -
     builder = TranscriptBuilder(session_id="s").prompt("go")
     denied = builder.call("Bash", {"command": "rm x"})
     builder.result(denied, claude_results.refused("Permission to use Bash with command rm x has been denied."))
+    allowed = builder.call("Bash", {"command": "ls"})
+    builder.result(allowed, claude_results.ran("x"))
     path = builder.write(tmp_path / "s.jsonl")
 
     output = why_json(str(denied), path)
@@ -122,7 +124,8 @@ def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -
     assert (output["source"], output["state"]) == (None, "denied")
     assert output["allowed"] is False
     assert output["evidence"]
-    assert "evidence" in why(str(denied), path).stdout
+    assert "not allowed; denied by a rule\n  evidence" in why(str(denied), path).stdout
+    assert "no decision is recorded; the call ran, so it was allowed" in why(str(allowed), path).stdout
 
 
 @requirement("why.decision")

@@ -44,7 +44,7 @@ from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings
 from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
-from toolspan.types.error_kinds import find_sandbox_note
+from toolspan.types.error_kinds import KIND_WORDS, find_sandbox_note
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Hook, Notification, Permission, Span
 from toolspan.types.state import STATE_MEANINGS, State
@@ -99,6 +99,7 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     tool: str
     about: str | None
     state: State
+    error_kind: str | None = None
     allowed: bool | None
     """True if the call was allowed; None if no decision was recorded and the state does not imply one."""
     decision: str | None = None
@@ -160,6 +161,7 @@ def explain_permission(span: Span) -> PermissionExplanation:
         tool=span.tool,
         about=span.call.target,
         state=span.state,
+        error_kind=span.error_kind,
         allowed=allowed,
         **{key: getattr(permission, key, None) for key in ("decision", "source", "reason", "origin", "code", "scope")},
         asked_ms=noted_wait(span),
@@ -188,7 +190,12 @@ def _print_explanation(explanation: PermissionExplanation) -> None:
     about = f"  {markup_line(explanation.about, 100)}" if explanation.about else ""
     out.print(f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]")
     labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "unknown"}
-    out.print(f"{labels[explanation.allowed]}; {explanation.state}: {STATE_MEANINGS[explanation.state]}")
+    outcome = f"{explanation.state.replace('_', ' ')}: {STATE_MEANINGS[explanation.state]}"
+    if explanation.state == "denied" and explanation.error_kind in KIND_WORDS:
+        outcome = KIND_WORDS[explanation.error_kind]
+    out.print(f"{labels[explanation.allowed]}; {outcome}")
+    if explanation.allowed and explanation.source is None and explanation.decision is None:
+        out.print("  no decision is recorded; the call ran, so it was allowed")
     _print_labelled_rows(explanation_rows(explanation))
     where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
     out.print(f"[dim]{escape_markup(where)}[/]")
