@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -165,31 +166,35 @@ def test_unsupported_settings_are_refused_by_name(tmp_path: Path, text: str, wor
     assert word in result.stderr
 
 
-@requirement("exec.interrupt")
-def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp_path: Path) -> None:
-    child = subprocess.Popen(
+@contextmanager
+def running(tmp_path: Path, line: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `exec` with events and send it a message."""
+    with subprocess.Popen(
         [*TOOLSPAN, *COMMAND, "--transcript", "none", "--events"],
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
+    ) as child:
+        assert child.stdin is not None
+        child.stdin.write(line.encode() + b"\n")
+        child.stdin.flush()
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@requirement("exec.interrupt")
+def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp_path: Path) -> None:
     command = "echo $$ > pid; echo out; sleep 1000"
     line = message(("b", "Bash", {"command": command}), ("c", "Bash", {"command": "touch never"}))
-    child.stdin.write(line.encode() + b"\n")
-    child.stdin.flush()
-    try:
+    with running(tmp_path, line) as child:
+        assert child.stdout is not None
         rows = list(_until_progress(child.stdout))
         child.send_signal(signal.SIGINT)
         rows += [json.loads(line) for line in child.stdout]
         assert child.wait(30) == 130
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
 
     results = {row["tool_use_id"]: row["state"] for row in rows if row["type"] == "result"}
     assert results == {"b": "interrupted", "c": "cancelled"}
@@ -200,25 +205,11 @@ def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp
 
 @requirement("exec.output")
 def test_call_is_interrupted_when_the_reader_of_the_output_is_gone(tmp_path: Path) -> None:
-    child = subprocess.Popen(
-        [*TOOLSPAN, *COMMAND, "--transcript", "none", "--events"],
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write(message(("b", "Bash", {"command": "echo out; exec sleep 1000"})).encode() + b"\n")
-    child.stdin.flush()
-    try:
+    with running(tmp_path, message(("b", "Bash", {"command": "echo out; exec sleep 1000"}))) as child:
+        assert child.stdout is not None
         list(_until_progress(child.stdout))
         child.stdout.close()
         assert child.wait(30) == 141
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
 
 
 def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:

@@ -51,7 +51,7 @@ async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> 
         session.say("Go.")
         assert await session.run(reply("echo", text="hi"))
 
-    assert await asyncio.create_task(session.__aenter__()) is session
+    assert await asyncio.create_task(session.open()) is session
     await asyncio.create_task(run())
     await asyncio.create_task(session.close())
     await session.close()

@@ -187,8 +187,8 @@ class TerminalDisplay:
         )
         for text in session.describe_sandbox().values():
             self._out.print(Text(f"sandbox: {text}", "yellow" if text.startswith("none") else "dim"))
-        if session.message_count:
-            message = f"resuming {session.session_id}, {session.message_count} messages"
+        if count := len(session.conversation.messages):
+            message = f"resuming {session.session_id}, {count} messages"
             self._out.print(Text(message, "dim"))
         for name, health in servers.health.items():
             if health.state == "failed":

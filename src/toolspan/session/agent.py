@@ -243,7 +243,7 @@ class Agent:
         return await self._run_turn(self._new_turn())
 
     def _new_turn(self) -> _AgentTurn:
-        return _AgentTurn(self._clock(), first_message=self.session.message_count)
+        return _AgentTurn(self._clock(), first_message=len(self.session.conversation.messages))
 
     async def resume_deferred(self) -> TurnResult:
         """Run the call that a hook deferred, and continue the turn."""

@@ -227,6 +227,10 @@ class Session:
         return cls(cwd=folder, transcript=path, session_id=path.stem, **options)
 
     async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def open(self) -> Self:
+        """Enter the session, as `async with` does. In a notebook, where each cell is a task, end it with `close`."""
         check_event_loop()
         if self._is_open:
             raise ToolspanError("this session is already entered; close it before you enter it again")
@@ -256,11 +260,7 @@ class Session:
         return self
 
     async def close(self) -> None:
-        """End the session, as leaving its `async with` block does. Any task may call this, any number of times.
-
-        In a notebook, where each cell is a task: `session = await Session(...).__aenter__()` in one cell,
-        `await session.close()` in another.
-        """
+        """End the session, as leaving its `async with` block does. Any task may call this, any number of times."""
         await self.__aexit__(None, None, None)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -291,11 +291,6 @@ class Session:
     def messages_since(self, first: int) -> list[dict[str, object]]:
         """Return a copy of the messages starting at index `first`, which may be negative."""
         return copy_messages(self.conversation.messages[first:])
-
-    @property
-    def message_count(self) -> int:
-        """The number of messages."""
-        return len(self.conversation.messages)
 
     @property
     def transcript(self) -> Path | None:
