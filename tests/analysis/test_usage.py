@@ -104,6 +104,9 @@ def test_a_fork_counts_its_copied_requests_once(tmp_path: Path) -> None:
     (row,) = usage_rows(str(tmp_path), "--by", "month")
 
     assert (row["input_tokens"], row["output_tokens"], row["requests"]) == (30, 3, 2)
+    by_session = {row["session"]: row["input_tokens"] for row in usage_rows(str(tmp_path), "--by", "session")}
+    assert by_session == {"a": 10, "b": 20}
+    assert [row["input_tokens"] for row in usage_rows(str(tmp_path), "--session", "b")] == [20]
 
 
 def test_a_period_keeps_the_tokens_of_its_requests(tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ from toolspan.analysis.usage import (
     UNKNOWN,
     USAGE_JOB,
     agent_types_by_id,
-    filter_requests,
-    join_requests,
 )
 from toolspan.cli import lists, select
 from toolspan.cli.filters import CallFilter, filter_options
@@ -39,6 +37,8 @@ from toolspan.cli.output import (
     shorten_middle,
     time_zone,
 )
+from toolspan.cli.usage import read_requests
+from toolspan.formats.registry import get_format
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
@@ -111,6 +111,10 @@ def command(
         _print_stats(rows, len(sessions), len(files), visible_tools, len(tools) - len(visible_tools), by)
         if tokens is not None and by not in PERIODS:
             _print_tokens(tokens, raw_sum)
+            dialects = {file.info.dialect for file in files if get_format(file.info.dialect).input_includes_cache}
+            if dialects and tokens.cache_read_input_tokens:
+                clients = " and ".join(sorted(map(str, dialects)))
+                make_console().print(f"[dim]input of {clients} includes cache read; toolspan usage separates them.[/]")
         if tools:
             lists.print_hints(
                 names, ("calls PATHS --tool TOOL", "lists its calls"), ("errors PATHS", "shows why calls failed")
@@ -143,15 +147,13 @@ def _sort_value(stats: ToolStats | ServerStats, column: str) -> object:
             return stats.errors / stats.calls
         case "timed_out":
             return stats.timeout_share if isinstance(stats, ToolStats) else stats.timeouts
-    return getattr(stats, column, None)
+        case _:
+            return getattr(stats, column, None)
 
 
 def _tokens_in_filter(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Tokens:
     """Return the tokens of the requests in a period or of a subagent."""
-    files = select.read_filtered_files(names, USAGE_JOB, call_filter, last=last)
-    requests = filter_requests(
-        join_requests(files, as_recorded=True), call_filter.since, call_filter.until, call_filter.agent
-    )
+    requests, _ = read_requests(names, call_filter, last=last, as_recorded=True)
     return sum((request.tokens for request in requests), Tokens())
 
 

@@ -21,6 +21,7 @@ from toolspan.analysis.usage import (
     PERIODS,
     USAGE_JOB,
     Grouping,
+    UsageRequest,
     UsageRow,
     filter_requests,
     group_usage,
@@ -43,6 +44,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
+    check_session,
     explain_nothing,
     last_option,
     locate_files,
@@ -52,6 +54,7 @@ from toolspan.cli.select import (
     selected_tables,
     tables_option,
 )
+from toolspan.reading.lineage import group_sessions, sessions_named
 from toolspan.reading.parallel import FileJob
 from toolspan.types.session import Tokens
 from toolspan.types.span import is_within
@@ -111,11 +114,10 @@ def command(
     if call_filter == CallFilter() and prices is None and selected_tables() is None:
         rows = _all_usage(names, by, table, zone, last=last)
     else:
-        files = read_filtered_files(names, USAGE_JOB, call_filter, last=last)
-        requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
+        requests, paths = read_requests(names, call_filter, last=last)
         rows = group_usage(requests, by, prices=table, zone=zone)
         if not rows:
-            explain_nothing(call_filter, [file.file for file in files])
+            explain_nothing(call_filter, paths)
     if sort is not None:
         rows = sort.sort(rows, _sort_value)
     latest_last = by in PERIODS and sort is None
@@ -130,6 +132,23 @@ def command(
             )
         else:
             print_hints(names, ("usage PATHS --by session", "shows the cost per session"))
+
+
+def read_requests(
+    names: Sequence[str], call_filter: CallFilter, *, last: bool, as_recorded: bool = False
+) -> tuple[list[UsageRequest], list[str]]:
+    """Return the requests that a filter accepts, and the files that were read.
+
+    Other sessions are read, too, because a request that a fork or resume copied belongs to the original session.
+    """
+    files = read_filtered_files(names, USAGE_JOB, call_filter._replace(session=None), last=last)
+    joined = join_requests(files, as_recorded=as_recorded)
+    requests = filter_requests(joined, call_filter.since, call_filter.until, call_filter.agent)
+    if call_filter.session is not None:
+        check_session(call_filter.session, (file.info for file in files))
+        session_ids = {session.id for session in sessions_named(group_sessions(files), call_filter.session)}
+        requests = [request for request in requests if request.session in session_ids]
+    return requests, [file.file for file in files]
 
 
 def _sort_value(row: UsageRow, column: str) -> object:
