@@ -112,7 +112,7 @@ def test_evidence_without_text_is_its_rule(tmp_path: Path) -> None:
 
 @requirement("why.older")
 def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -> None:
-    builder = TranscriptBuilder(session_id="s").prompt("go")
+    builder = TranscriptBuilder(session_id="s", version="2.1.197").prompt("go")
     denied = builder.call("Bash", {"command": "rm x"})
     builder.result(denied, claude_results.refused("Permission to use Bash with command rm x has been denied."))
     allowed = builder.call("Bash", {"command": "ls"})

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
@@ -266,7 +266,10 @@ class TranscriptReader(ABC, Generic[T]):
             return
         recovered = json_repair.recover_objects(line.data)
         code = recovered.reason if line.has_newline or recovered.pieces else "torn_last_line"
-        self._add_finding(code, self._location_of(line), f"{len(recovered.pieces)} entries recovered")
+        count = len(recovered.pieces)
+        self._add_finding(code, self._location_of(line), f"{count} {'entry' if count == 1 else 'entries'} recovered")
+        if code == "invalid_utf8" and not count:  # also with U+FFFD in place of the bytes, the line is not JSON
+            self.findings[-1] = structs.replace(self.findings[-1], client="skips")
         for piece in recovered.pieces:
             self._recovered_count += 1
             place = SourceLocation(self._file, line.number, line.offset + piece.offset, piece.length)

@@ -264,7 +264,7 @@ RESUME_BEHAVIOR: dict[str, ResumeBehavior] = {
     "glued_records": ResumeBehavior("keeps the first record on the line, loses the others",
                               _LOSES_EARLIER_LINES),
     "nul_bytes": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
-    "invalid_utf8": ResumeBehavior("replaces the bytes with U+FFFD"),
+    "invalid_utf8": ResumeBehavior("replaces the bytes with U+FFFD; a line that is not JSON is treated as torn"),
     "control_characters": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
     "byte_order_mark": ResumeBehavior("ignores it", "2.0.65 loses the first line"),
     "unanswered_call": ResumeBehavior(
