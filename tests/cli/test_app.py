@@ -189,6 +189,13 @@ def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stderr)
 
 
+def test_symbols_differ_without_unicode() -> None:
+    result = CliRunner(charset="ascii").invoke(app, ["show", "91b7f3d2", str(sample.archive())])
+
+    assert result.stdout.isascii()
+    assert re.search(r" v \d+ succeeded  x \d+ failed", result.stdout)
+
+
 def at_terminal(*arguments: str | Path) -> tuple[int, str]:
     controller, tty = os.openpty()
     env = {**os.environ, "TOOLSPAN_PAGER": "sed 's/^/paged: /'"}

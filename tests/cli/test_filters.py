@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import run
 from tests.fork_server import run_toolspan
 from toolspan.reading.sample import archive
 from toolspan.testing import TranscriptBuilder
@@ -150,3 +151,15 @@ def test_an_unknown_sort_column_names_the_columns() -> None:
     result = toolspan("stats", ARCHIVE, "--sort", "colour")
 
     assert (result.returncode, "no column 'colour'; the columns are tool, calls" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["calls", "--state", "faild"], "did you mean failed?"),
+        (["errors", "--error", "comand-failed"], "did you mean command_failed"),
+        (["stats", "--by", "days"], "did you mean day?"),
+    ],
+)
+def test_similar_value_of_an_option_is_suggested(arguments: list[str], suggestion: str) -> None:
+    assert suggestion in run(*arguments, archive(), code=2).stderr

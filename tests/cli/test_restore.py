@@ -180,6 +180,10 @@ def test_missing_folder_is_reported_in_one_line(workspace: ClaudeFolder) -> None
     assert "no such folder" in result.stderr
     assert result.stderr.count("\n") == 1
     assert names(workspace) == []
+    preview = restore("sub/a.py", "--dry-run", workspace=workspace)
+    assert preview.exit_code == 0
+    assert "+one\n" in preview.stdout
+    assert "no such folder; create it before you restore" in " ".join(preview.stdout.split())
 
 
 @requirement("restore.refuses")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.command import run
 from tests.requirement import requirement
 from toolspan.analysis.search import find
 from toolspan.cli.app import app
@@ -188,3 +189,17 @@ def test_output_without_colours_has_no_escape_codes(
     result = CliRunner().invoke(app, ["search", "bright", str(archive)], env=env, color=True)
 
     assert ("\x1b[" in result.stdout) == coloured
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_cut_excerpts_are_marked(tmp_path: Path, columns: int) -> None:
+    words = " ".join(f"word{n}" for n in range(40))
+    path = TranscriptBuilder().prompt(f"{words} needle {words}").prompt("a needle here").write(tmp_path / "s.jsonl")
+
+    output = run("search", "needle", path, env={"COLUMNS": str(columns)}).stdout
+    excerpts = [line for line in output.splitlines() if line.startswith("    ")]
+
+    assert sorted(line.strip() == "a needle here" for line in excerpts) == [False, True]
+    (cut,) = (line.strip() for line in excerpts if "word" in line)
+    assert (cut[0], cut[-1]) == ("…", "…")
+    assert len(cut) <= columns - 4

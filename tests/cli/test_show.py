@@ -69,7 +69,7 @@ def test_session_is_shown_with_its_facts_and_parallel_calls_in_lanes(tmp_path: P
     assert "2.1.325" in fact(output, "client")
     assert "2026-11-02 09:00:00 – 09:00:00" in fact(output, "when")
     assert fact(output, "calls").startswith("2  ✓ 2 succeeded")
-    assert "1 orphan_result" in fact(output, "calls")
+    assert "1 orphan result" in fact(output, "calls")
     assert "┌  ✓ Read  a" in output
     assert "└─ ✓ Read  b" in output
     assert "up to 2 calls at once" in output

@@ -104,7 +104,7 @@ def _print_rows(
     table = make_table(*columns, right=("took",), cut=("about",))
     for row, count in visible_rows:
         kind = row.error_kind or ""
-        state = kind if narrow and kind else row.state + (f" · {kind}" if kind else "")
+        state = kind if narrow and kind else row.state + (f" · {kind}" if kind not in ("", row.state) else "")
         cells: dict[str, str | TargetCell] = {
             "requested": "" if narrow else format_time(parse_timestamp(row.requested)),
             "session": escape_markup((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),

@@ -84,11 +84,27 @@ def in_project(name: str, file: str, cwd: str | None = None) -> bool:
     return name in file or project_name(name) in file or (cwd is not None and name in cwd)
 
 
+class NameChoice(click.Choice):  # type: ignore[type-arg]
+    """A choice that suggests the most similar name for an unknown one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the chosen name."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            from difflib import get_close_matches
+
+            name = str(value).casefold().replace(" ", "_").replace("-", "_")
+            if near := get_close_matches(name, [str(choice) for choice in self.choices], n=2, cutoff=0.6):
+                error.message = f"{value!r} is unknown; did you mean {' or '.join(near)}?"
+            raise
+
+
 _FILTER_OPTIONS = (
     click.option("--tool", multiple=True, help="Only calls of this tool; globs such as 'mcp__*' (repeatable)."),
-    click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
+    click.option("--state", multiple=True, type=NameChoice(STATES), metavar="STATE",
                  help="Only calls in this state (repeatable)."),
-    click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
+    click.option("--error", multiple=True, type=NameChoice(ERROR_KINDS), metavar="KIND",
                  help="Only calls with this error kind (repeatable)."),
     click.option("--project", help="Only sessions whose file or working folder contains this text."),
     click.option("--dialect", type=click.Choice(FORMAT_NAMES),

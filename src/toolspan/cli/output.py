@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -106,11 +107,34 @@ def program_name() -> str:
     return str(started)
 
 
+_ASCII_SYMBOLS = {
+    "✓": "v", "✗": "x", "⊘": "-", "○": "o", "■": "#", "◷": "t", "▸": ">", "❯": ">", "↳": ">", "⟳": "~", "→": ">",
+    "…": ".", "·": "-", "−": "-", "–": "-", "×": "x", "─": "-", "━": "-", "┄": "-", "│": "|", "╎": "|", "┊": ":",
+    "┌": "+", "└": "+", "┬": "+", "┴": "+", "╷": ",", "╵": "'", "█": "#", "▏": "|", "∴": ":", "≡": "=", "◆": "*",
+}  # fmt: skip
+"""Symbols for terminals that cannot show others, each as wide as the one that it replaces."""
+_REPLACE_SYMBOLS = "toolspan.symbols"
+
+
+def _replace_symbols(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_ASCII_SYMBOLS.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_REPLACE_SYMBOLS, _replace_symbols)
+
+
+def replace_unencodable(stream: TextIO) -> None:
+    """Make a stream replace symbols that its encoding lacks, instead of raising."""
+    with contextlib.suppress(AttributeError, OSError):
+        stream.reconfigure(errors=_REPLACE_SYMBOLS)  # type: ignore[attr-defined]
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console for human-readable output. If it is not a terminal, it is plain and 160 columns wide."""
     stream = sys.stderr if stderr else sys.stdout
-    with contextlib.suppress(AttributeError, OSError):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    replace_unencodable(stream)
     from rich.console import Console
 
     paged_width = None if stderr else pager_width()

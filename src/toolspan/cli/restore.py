@@ -58,10 +58,10 @@ def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: boo
         raise CannotRestore(f"the content is doubtful ({reasons}); use --force to restore it anyway")
 
 
-def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
-    """Compare the recovered content with the file on disk."""
+def plan_restore(path: Path, recovered: RecoveredContent, *, dry_run: bool = False) -> RestorePlan:
+    """Compare the recovered content with the file on disk. Its folder must exist, unless nothing will be written."""
     status = stat_path(path)
-    if status is None and not path.parent.is_dir():
+    if status is None and not dry_run and not path.parent.is_dir():
         folder = printable_path(str(path.parent))
         raise CannotRestore(f"{folder}: no such folder; create it first")
     current = read_file(path) if status is not None else None
@@ -173,7 +173,7 @@ def command(
     if is_folder(str(target)):
         raise CannotRestore(f"{printable_path(str(target))}: is a folder; name a file in it with --output")
     check_confidence(recovered, force=flags["force"] or flags["dry_run"], elsewhere=output is not None)
-    plan = plan_restore(target, recovered)
+    plan = plan_restore(target, recovered, dry_run=flags["dry_run"])
     _confirm_and_restore(plan, recovered, heading, flags)
 
 
@@ -187,6 +187,8 @@ def _confirm_and_restore(plan: RestorePlan, recovered: RecoveredContent, heading
             out.print(Text(f"{name} already has this content"), soft_wrap=True)
         for line in diff_lines(plan.diff, 0 if flags["full"] else _MAX_DIFF_LINES):
             out.print(line, soft_wrap=True)
+        if plan.action == "create" and not plan.path.parent.is_dir():
+            out.print(Text(f"{plain_line(str(plan.path.parent), 1_000)}: no such folder; create it before you restore"))
     should_restore = plan.action != "nothing" and not flags["dry_run"]
     if should_restore and not flags["yes"]:
         if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -13,7 +14,15 @@ import click
 from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
 from toolspan.cli import lists, select
 from toolspan.cli.filters import CallFilter, filter_options, in_project
-from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
+from toolspan.cli.output import (
+    format_count,
+    format_time,
+    print_json,
+    replace_unencodable,
+    replace_unprintable,
+    shorten_line,
+    warn,
+)
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote, to_path
@@ -168,6 +177,7 @@ def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults) -> None:
+    replace_unencodable(sys.stdout)
     # perf: the same as `shutil.get_terminal_size`, which is slow to import
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() else 0
@@ -224,10 +234,17 @@ def _line_address(match: SearchMatch, width: int) -> str:
 
 
 def _format_excerpt(match: SearchMatch, width: int) -> str:
+    from toolspan.analysis.search.scan import SNIPPET_CHARS
+
     snippet = match.snippet
     word = replace_unprintable(snippet.match)[: max(width, 1)]
     context_width = max(width - len(word), 0)
     before, after = replace_unprintable(snippet.before), replace_unprintable(snippet.after)
-    after = after[: max(context_width // 2, context_width - len(before))]
-    before = before[max(len(before) + len(after) - context_width, 0) :]
+    after_width = max(context_width // 2, context_width - len(before))
+    if len(after) > after_width or len(after) >= SNIPPET_CHARS:
+        after = after[: max(min(after_width, SNIPPET_CHARS) - 1, 0)] + "…" * bool(after_width)
+    before_width = max(context_width - len(after), 0)
+    if len(before) > before_width or len(before) >= SNIPPET_CHARS:
+        room = max(min(before_width, SNIPPET_CHARS) - 1, 0)
+        before = "…" * bool(before_width) + before[len(before) - room :]
     return before + click.style(word, fg="red", bold=True) + after

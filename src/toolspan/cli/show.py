@@ -312,7 +312,7 @@ def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Tex
     states = Counter(span.state for span in detail.spans)
     (line,) = fact_lines("calls", f"{states.total() - states['orphan_result']:,}", width)
     for state, n in states.most_common():
-        line.append(f"  {STATE_SYMBOLS[state]} {n:,} {state}", style=STATE_STYLES[state])
+        line.append(f"  {STATE_SYMBOLS[state]} {n:,} {state.replace('_', ' ')}", style=STATE_STYLES[state])
     line.truncate(width, overflow="ellipsis")
     yield line
     agents = format_count(detail.agent_count, "subagent") if detail.agent_count else None

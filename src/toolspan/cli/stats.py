@@ -25,7 +25,7 @@ from toolspan.analysis.usage import (
     agent_types_by_id,
 )
 from toolspan.cli import lists, select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import CallFilter, NameChoice, filter_options
 from toolspan.cli.output import (
     TargetCell,
     format_call_count,
@@ -57,7 +57,7 @@ _DURATIONS = ("p50", "p50_ms", "p95", "p95_ms", "max", "max_ms", "total", "total
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
 @click.option(
     "--by",
-    type=click.Choice(("tool", "agent", *PERIODS)),
+    type=NameChoice(("tool", "agent", *PERIODS)),
     default="tool",
     help="Group by tool, by subagent type, or by the day or hour in which calls began.",
 )

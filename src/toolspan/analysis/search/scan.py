@@ -31,7 +31,8 @@ from toolspan.types.state import State
 
 _FORMAT_PROBE_BYTES = 1 << 16
 _READ_STEP = 1 << 16
-_SNIPPET_CHARS = 60
+SNIPPET_CHARS = 60
+"""The number of characters of a snippet on each side of the match; a side of this length may be cut."""
 _MAX_IN_MEMORY = 64 << 20
 
 
@@ -107,9 +108,9 @@ def scan_file(
             matches = [term.expression.search(text) for term in query.terms]
             first = next((match for match in matches if match), None)
             if first is not None:
-                start, end = first.start(), min(first.end(), first.start() + 2 * _SNIPPET_CHARS)
-                before = _collapse_whitespace(text[max(0, start - 4 * _SNIPPET_CHARS) : start])[-_SNIPPET_CHARS:]
-                after = _collapse_whitespace(text[end : end + 4 * _SNIPPET_CHARS])[:_SNIPPET_CHARS]
+                start, end = first.start(), min(first.end(), first.start() + 2 * SNIPPET_CHARS)
+                before = _collapse_whitespace(text[max(0, start - 4 * SNIPPET_CHARS) : start])[-SNIPPET_CHARS:]
+                after = _collapse_whitespace(text[end : end + 4 * SNIPPET_CHARS])[:SNIPPET_CHARS]
                 snippet = Snippet(before, _collapse_whitespace(text[start:end]), after)
                 term_bits = sum(1 << n for n, match in enumerate(matches) if match)
                 hits.append(replace(hit, term_bits=term_bits, snippet=snippet))
