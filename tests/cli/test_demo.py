@@ -37,5 +37,5 @@ def test_demo_explains_its_steps(tmp_path: Path) -> None:
     result = run_toolspan("demo", "--folder", tmp_path)
 
     assert result.returncode == 0, result.stderr
-    for text in ("Edit  greet.py", "Recorded in", "toolspan show", "blocked_by_hook"):
+    for text in ("Edit  greet.py", "Recorded in", "toolspan show", "blocked by hook"):
         assert text in result.stdout

@@ -88,7 +88,7 @@ def command(
     try:
         from toolspan.analysis.search.find import search_newest
 
-        candidates = find_candidates(paths or default_roots(), query.rarest_filter, program=program)
+        candidates = find_candidates(paths or default_roots(), query.rarest_filter, program=program, problem=warn)
         accept = partial(_filter_matches, call_filter)
         result = search_newest(candidates, query, limit, sides=_SIDES[inside], keep=accept, program=program)
     except SourceError:

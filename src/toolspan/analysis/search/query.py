@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 
 from toolspan.errors import ToolspanError
 from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
-from toolspan.reading.discovery import find_transcripts
+from toolspan.reading.discovery import ProblemCallback, find_transcripts
 
 MatchSide = Literal["input", "result", "toolUseResult", "message"]
 """Where the text is. `toolUseResult` is what the client recorded beside a result and did not send to the model."""
@@ -209,10 +209,16 @@ def find_ripgrep() -> str | None:
     return shutil.which("rg")
 
 
-def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: str | None) -> list[Candidate]:
+def find_candidates(
+    paths: Sequence[Path],
+    byte_filter: ByteFilter,
+    *,
+    program: str | None,
+    problem: ProblemCallback | None = None,
+) -> list[Candidate]:
     """Return the transcripts that `byte_filter` accepts, sorted by path.
 
-    `program` is the path of ripgrep, if it is installed.
+    `program` is the path of ripgrep, if it is installed. `problem` is called for each folder that cannot be listed.
 
     Raises:
         SourceError: a path does not exist or cannot be listed.
@@ -227,7 +233,7 @@ def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: 
              "-e", os.fsdecode(pattern), "--", *names]
         )  # fmt: skip
     try:  # ripgrep works while the folders are walked
-        files = {str(file.path): file for path in paths for file in find_transcripts(path)}
+        files = {str(file.path): file for path in paths for file in find_transcripts(path, problem)}
         output = _read_output(process) if process is not None else None
     finally:
         if process is not None:
