@@ -91,12 +91,12 @@ class NameChoice(click.Choice):  # type: ignore[type-arg]
         """Return the chosen name."""
         try:
             return super().convert(value, param, ctx)
-        except click.BadParameter as error:
+        except click.BadParameter:
             from difflib import get_close_matches
 
             name = str(value).casefold().replace(" ", "_").replace("-", "_")
             if near := get_close_matches(name, [str(choice) for choice in self.choices], n=2, cutoff=0.6):
-                error.message = f"{value!r} is unknown; did you mean {' or '.join(near)}?"
+                self.fail(f"{value!r} is unknown; did you mean {' or '.join(near)}?", param, ctx)
             raise
 
 

@@ -488,6 +488,10 @@ def _write_beside(pieces: Iterable[bytes], target: Path) -> None:
     try:
         stream = temporary.open("xb")
     except OSError as error:
+        if target.exists() and os.access(target, os.W_OK):  # only the file is writable, not its folder
+            with target.open("wb") as stream:
+                stream.writelines(pieces)
+            return
         raise _UnwritableFolderError(error.strerror) from error
     try:
         with stream:
