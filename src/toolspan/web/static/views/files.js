@@ -18,7 +18,7 @@ export const styles = ["views/files.css"];
 const folderOf = (path) => path.slice(0, path.length - baseName(path).length).replace(/\/$/, "");
 // The folder that a reader would call the project: below a home folder, or the first two parts.
 const projectOf = (path) => /^\/(?:home|Users)\/[^/]+\/[^/]+/.exec(path)?.[0] ?? path.split("/").slice(0, 3).join("/");
-const kindOf = (row) => (row.changes === 0 ? "only failed" : row.deleted ? "deleted" : row.created ? "new" : "changed");
+const kindOf = (row) => (row.changes === 0 ? "only failed" : row.last_kind === "deleted" ? "deleted" : row.created ? "new" : "changed");
 
 const FACETS = [
   { key: "folder", title: "Folder", values: (row) => [row.project], label: (value) => baseName(value) || value },
