@@ -378,7 +378,8 @@ async def test_a_command_cannot_gain_rights_for_the_next_one(folder: Path, user_
         assert (await project.bash("sh -c 'echo x > build/made'")).span.state == "failed"
         assert (await project.bash("sh -c 'echo x > app.sock'")).span.state == "failed"
         forged = await project.bash("mkdir evil; sh -c 'echo ../evil > .git/commondir'")
-        await project.bash(f"git init -q sub; rm sub/.git/config; ln -s {outside}/new sub/.git/config")
+        made = await project.bash(f"sh -c 'git init -q sub; rm sub/.git/config; ln -s {outside}/new sub/.git/config'")
+        assert made.span.state == "succeeded"
     async with open_project(folder / "sub") as project:
         await project.bash("true")
 
