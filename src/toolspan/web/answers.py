@@ -211,7 +211,7 @@ class Answers:
             folders.append(statuses)
         counting: asyncio.Task[None] | None = None
         try:
-            async for changes in awatch(*folders, step=50, debounce=400, rust_timeout=0, yield_on_timeout=False):
+            async for changes in awatch(*folders, step=200, debounce=400, rust_timeout=0, yield_on_timeout=False):
                 if all(Path(path).parent == statuses for _, path in changes):
                     self.count_status_change()
                     continue
