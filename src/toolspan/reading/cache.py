@@ -1,8 +1,8 @@
 """Cache per-file results on disk, keyed by the state of the file.
 
-A cache that is corrupt, foreign, locked or not writable behaves as if it were empty: nothing here raises. Writes are
-not synced, and a checksum detects rows corrupted by a power failure. Start at `cached_map`, `Cache.load` and
-`Cache.store`.
+A cache that is corrupt, locked, not writable or owned by another user behaves as if it were empty: no function here
+raises because of the cache. Writes are not synced, and a checksum detects rows corrupted by a power failure. Start at
+`cached_map`, `Cache.load` and `Cache.store`.
 """
 
 from __future__ import annotations
@@ -165,9 +165,10 @@ class Cache:
 
 
 def _require_private(status: os.stat_result, is_expected_type: Callable[[int], bool]) -> None:
-    """Check that a file or folder is owned by this user and that nobody else can write to it.
+    """Check that a file or folder has the expected type, is owned by this user, and is not writable by others.
 
-    Raise PermissionError if it is not private.
+    Raises:
+        PermissionError: it is not private.
     """
     if not is_expected_type(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError("not private to this user")

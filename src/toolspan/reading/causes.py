@@ -1,4 +1,4 @@
-"""The cause of a failed call: the program that failed, the most telling line of its output, and a stable id.
+"""The cause of a failed call: the program that failed, the line of its output that best explains it, and a stable id.
 
 Calls with the same cause form a group in `toolspan errors`. The id is a hash of the program and of the line with
 paths, numbers, ids, quoted names and dates replaced, so that it depends neither on other calls nor on their order.
@@ -22,7 +22,7 @@ from toolspan.types.span import Notification, Span
 from toolspan.types.state import OPEN_STATES
 
 _MAX_TEXT = 200_000
-"""Output beyond this many characters, half of them at the end, is not examined."""
+"""Of longer outputs, only the first and the last half of this many characters are examined."""
 _MAX_LINE = 400
 _MAX_LINES = 4_000
 _TEXT_LENGTH = 200
@@ -37,23 +37,23 @@ class Cause(Struct, frozen=True, kw_only=True, gc=False):
     program: str | None
     """The program that failed, for commands."""
     text: str | None
-    """The most telling line of the output, as written."""
+    """The line of the output that best explains the failure, as written."""
 
 
 class _LineRule(NamedTuple):
-    """A pattern for lines that tell why a program failed."""
+    """A pattern for lines that explain why a program failed."""
 
     rank: int
-    """Lines with a higher rank are more telling."""
+    """The line whose rule has the highest rank is used."""
     pattern: str
     program: str | None = None
     """The program that writes such lines, if only one does."""
     takes_last: bool = False
-    """True if the last of several such lines is the most telling one."""
+    """True if the last of several such lines is used, not the first."""
     joins_next: bool = False
-    """True if the next line has the message."""
+    """True if the message is on the next line."""
     words: tuple[str, ...] = ()
-    """Words in lower case, one of which such a line contains. They are looked for first if the pattern is slow."""
+    """perf: words in lower case, set if the pattern is slow. It is tried only on lines that contain one of them."""
 
 
 _rule = _LineRule
@@ -76,7 +76,7 @@ _RULES = (
     _rule(90, r"\s*\S+:\d+:\d+:? (?:[A-Z]{1,4}\d{3,4}):? "),
     _rule(90, r"[A-Z]{1,4}\d{3,4} (?:\[\*\] )?\S", "ruff"),
     _rule(88, r"\s+\d+:\d+\s+error\s+\S", "eslint"),
-    # Tests: the assertion is more telling than the name of the test.
+    # Tests: the assertion explains more than the name of the test.
     _rule(93, r"E   +\S", "pytest"),
     _rule(70, r"(?:FAILED|ERROR) \S+(?:::\S+)?(?: - .*)?\Z", "pytest"),
     _rule(72, r"(?:ERROR: (?:file or directory not found|not found: |usage: )|no tests ran)", "pytest"),
@@ -147,21 +147,21 @@ _NOISE = re.compile(
     r"|(?:command|directory): |(?:error|signal): \((?:none|0)\)|\^c\Z|npm error (?:a complete|lifecycle)"
     r"|.*\bdue to (?:\d+ )?previous errors?|your code has been rated at|[\^~|\s]+\Z|-{8,}\Z|\*{8,} )"
 )
-"""Lines that tell nothing about the cause, although they may contain words such as "error"."""
+"""Lines that do not explain the failure, although they may contain words such as "error"."""
 _FIRST_EXIT_LINE = re.compile(r"\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)")
 _LAST_EXIT_LINE = re.compile(r"\[Exit code: -?\d+\]\s*\Z")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r(?=\n|\Z)")
 
 
 class KeyLine(NamedTuple):
-    """A line that tells why a program failed."""
+    """The line of an output that explains why a program failed, and that program if the line identifies it."""
 
     text: str
     program: str | None
 
 
 def find_key_line(output: str) -> KeyLine | None:
-    """Return the line that best tells why a command failed, or None if there is no output."""
+    """Return the line that best explains why a command failed, or None if there is no output."""
     if len(output) > _MAX_TEXT:
         output = output[: _MAX_TEXT // 2] + "\n" + output[-_MAX_TEXT // 2 :]
     if "\x1b" in output or "\r" in output:
@@ -288,7 +288,7 @@ _MASKS: Sequence[tuple[tuple[str, ...], re.Pattern[str], str]] = [
 ]  # fmt: skip
 """Replacements for the parts of a line that vary between failures with the same cause, applied in order.
 
-A pattern is used only if the line contains one of the texts in front of it, which is faster to find out.
+perf: a pattern is applied only if the line contains one of the texts before it, which is faster to check.
 """
 _STATUS_CODE = re.compile(
     r"(?i)((?<![a-z])(?:http(?:/[\d.]+)?|status(?: code)?|error:?|npm error|npm ERR!|response)\W{1,3})"
@@ -396,13 +396,13 @@ _NOT_EXECUTABLE = re.compile(
     r"|(?:timeout|env): failed to run command .*: Permission denied\Z"
 )
 _WRAPPERS = frozenset({"strace", "ltrace", "time", "xargs", "sudo", "nice", "env", "timeout", "setsid", "stdbuf"})
-"""Programs that run another one, and whose own messages begin with their name."""
+"""Programs that run another program, and whose messages begin with their own name."""
 _MISSING_MODULE = re.compile(r"(?:\S*/)?(python[\d.]*): (?:No module named|can't open file|can't find '__main__')")
 _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
 
 
 def _named_program(key_line: KeyLine, span: Span) -> str:
-    """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
+    """Return the program that a line of output names, or else the one that probably failed in the command."""
     if key_line.program not in (None, "git"):
         return key_line.program
     if interpreter := _MISSING_MODULE.match(key_line.text):

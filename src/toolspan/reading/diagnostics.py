@@ -39,7 +39,7 @@ class DiagnosticReport(Struct, frozen=True, kw_only=True):
 
     @property
     def is_healthy(self) -> bool:
-        """True if nothing needs repair and the client keeps the whole conversation."""
+        """True if nothing needs repair and the client loads the whole conversation."""
         errors = any(finding.severity == "error" for finding in self.findings)
         return not errors and self.client_acceptance not in ("loses", "refuses")
 

@@ -31,7 +31,7 @@ ProblemCallback = Callable[[str], None]
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):
-    """A transcript that was found: a file, or an object in a store."""
+    """The path, size and modification time of a transcript, which may be an object in a store."""
 
     path: Path
     name: FileName
@@ -45,9 +45,9 @@ _RECORD_TIME = re.compile(rb'(?<!\\)"(?:timestamp|lastUpdated)"\s*:\s*"([^"\\]{1
 
 
 def last_record_time(file: TranscriptFile) -> float:
-    """Return the time of a file's last record, in seconds since the epoch; 0 for a file without any time.
+    """Return the time of a file's last record in seconds since the epoch, or 0 if no time is found.
 
-    Copies, archives and checkouts change the modification time, which is therefore not used.
+    The modification time is not used, because copying, archiving and checking out files change it.
     """
     source, size, length = source_for_path(file.path), file.size, _TAIL_BYTES
     with suppress(SourceError, OSError):
@@ -64,7 +64,7 @@ def last_record_time(file: TranscriptFile) -> float:
 
 
 def recency(file: TranscriptFile) -> tuple[float, float]:
-    """Return a sort key that puts the file with the latest record last, and of equals the one written last."""
+    """Return a sort key that puts the latest file last: by the time of the last record, then of the modification."""
     return last_record_time(file), file.modified
 
 
@@ -76,7 +76,8 @@ def _latest_time(data: bytes) -> float | None:
 def default_roots() -> list[Path]:
     """Return the existing folders in which this user's clients keep transcripts.
 
-    Raise SourceError if no such folder exists, or one of them cannot be examined.
+    Raises:
+        SourceError: no such folder exists, or one of them cannot be examined.
     """
     roots = [root for transcript_format in all_formats() for root in transcript_format.roots()]
     existing_roots: list[Path] = []
@@ -97,8 +98,10 @@ def find_all_transcripts(
 ) -> list[TranscriptFile]:
     """Return the transcripts below `roots`, or those of this user's clients if `roots` is None.
 
-    `problem` is called for each folder below them that cannot be listed. Raise SourceError if one of `roots` does not
-    exist or cannot be listed.
+    `problem` is called for each folder below them that cannot be listed.
+
+    Raises:
+        SourceError: one of `roots` does not exist or cannot be listed.
     """
     return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root, problem)]
 
@@ -106,8 +109,10 @@ def find_all_transcripts(
 def find_transcripts(root: Path, problem: ProblemCallback | None = None) -> list[TranscriptFile]:
     """Return the transcripts below a folder sorted by path, or just `root` if it is a file.
 
-    `problem` is called for each folder below `root` that cannot be listed. Raise SourceError if `root` does not exist
-    or cannot be listed.
+    `problem` is called for each folder below `root` that cannot be listed.
+
+    Raises:
+        SourceError: `root` does not exist or cannot be listed.
     """
     sidecars: dict[str, str] = {}
     files = list(iter_transcripts(root, sidecars, problem))
@@ -127,8 +132,11 @@ def iter_transcripts(
 ) -> Iterator[TranscriptFile]:
     """Yield the transcripts below a folder in the order of its listing, or just `root` if it is a file.
 
-    The listing of a store is read page by page, and no more than a page is kept. Etags of the side files that results
-    depend on are added to `sidecars`. Raise SourceError if the path does not exist or cannot be listed.
+    The listing of an object store is read page by page, and only one page is kept in memory. The etags of the side
+    files that results depend on are added to `sidecars`. `problem` is called for each folder that cannot be listed.
+
+    Raises:
+        SourceError: `root` does not exist or cannot be listed.
     """
     try:
         status = root.stat()

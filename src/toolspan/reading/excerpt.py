@@ -1,7 +1,7 @@
-"""Read the part of a large transcript around one call, so that a call costs the same in a session of any length.
+"""Read the part of a large transcript around one call, so that the time does not depend on the size of the file.
 
-An excerpt has every line that mentions the call, the lines before and after its request and its result, and the
-prompt of its turn. The branch of a call depends on the whole file and comes from the cache. Start at `read_excerpt`.
+An excerpt has every line that contains the call's id, the lines around its request and its result, and the prompt of
+its turn. The branch of the call depends on the whole file and comes from the cache. Start at `read_excerpt`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolspan.types.span import Branch, Span
 MIN_BYTES = 8 << 20
 """Smaller files are read whole."""
 _MARGIN_BYTES, _MARGIN_LINES = 4 << 20, 1_000
-"""What is read before and after the request and the result: this many bytes or lines, whichever is less."""
+"""The amount that is read before and after the request and the result: bytes or lines, whichever is less."""
 _COUNTED_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
 _PROMPT_MARK, _RESULT_MARK = b'"role":"user"', b'"tool_use_id"'
@@ -86,14 +86,17 @@ def read_excerpt(path: Path, prefix: str) -> Transcript | None:
 
 
 def _restore_links(span: Span, cached: _CachedCall | None) -> Span:
-    """Return a span with the facts that depend on the rest of the file."""
+    """Return a span with the branch and the parent call from the cache, which depend on the whole file."""
     if cached is None or (cached.branch, cached.parent_call) == (span.branch, span.call.parent_call):
         return span
     return replace(span, branch=cached.branch, call=replace(span.call, parent_call=cached.parent_call))
 
 
 def keep_excerpt(transcript: Transcript, span: Span) -> list[Span]:
-    """Limit what a transcript rereads to the part around a call, if the file is large. Return the calls in it."""
+    """Make a transcript of a large file reread only the part around a call, and return the calls in that part.
+
+    Of other files, return all calls.
+    """
     path, reader = Path(transcript.file), transcript.reader
     if reader.excerpt is None:
         try:
@@ -112,7 +115,7 @@ def keep_excerpt(transcript: Transcript, span: Span) -> list[Span]:
 
 
 def _load_calls(path: Path) -> list[_CachedCall]:
-    """Return the calls of an unchanged file from the cache, or none."""
+    """Return the calls of a file from the cache; empty if the file has changed or is not cached."""
     folder, stamp = default_folder(), compute_file_stamp(path)
     if folder is None or stamp is None:
         return []
@@ -175,7 +178,7 @@ def _line_at(data: mmap.mmap, at: int) -> tuple[int, int]:
 
 
 def _find_prompt(data: mmap.mmap, before: int, file: str) -> list[tuple[int, int]]:
-    """Return the last line before an offset that begins a turn."""
+    """Return the range of the last line before an offset that begins a turn; empty if there is none."""
     source = BytesSource(b"", file)
     while (at := data.rfind(_PROMPT_MARK, 0, before)) >= 0:
         before, end = _line_at(data, at)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _HEAD, _TAIL = 1024, 256
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
 _POLL_SECONDS = 1.0
-"""Polling interval for file systems that cannot be watched."""
+"""The polling interval if the system cannot watch the files."""
 
 
 ResetReason = Literal["truncated", "replaced", "rewritten"]
@@ -62,7 +62,7 @@ class CallChanged(Struct, frozen=True):
 
 
 class FileReset(Struct, frozen=True):
-    """A notice that the file was replaced. Its earlier calls are void, and the current ones are reported again."""
+    """The file was replaced: the calls reported so far are invalid, and the current ones are reported again."""
 
     file: str
     reason: ResetReason
@@ -360,7 +360,7 @@ def wait_for_changes(
 ) -> Iterator[set[Path] | None]:
     """Wait for changes and yield the paths to examine, or None if all files must be examined.
 
-    Yields an empty set at regular intervals, so that the caller can do other work. If the system has no watches left,
+    Yield an empty set at regular intervals, so that the caller can do other work. If the system has no watches left,
     all files are examined once a second, and the follower's `problems` contain a note about it.
     """
     while stop is None or not stop.is_set():

@@ -1,7 +1,7 @@
-"""Read the files of a session as they grow: after the first reading, only their new bytes.
+"""Read the files of a session while they grow. After the first poll, only new bytes are read.
 
-Calls have the states that `read` and `show` give them. `poll_growth` returns what changed since the last time.
-Compressed files and single JSON documents are read whole, and again after each change.
+Calls have the same states as in `read` and `toolspan show`. Start at `open_file` and `GrowingFile.poll_growth`.
+Compressed files, files that consist of one JSON document, and objects in a store are read whole.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ from toolspan.types.session import RequestUsage, SessionInfo
 from toolspan.types.span import Evidence, Span
 
 RunningEvidence = Callable[[str, SessionInfo], str | None]
-"""Returns why a session with open calls is in progress, from its file and facts, or None if it is not."""
+"""A function that takes the file and the facts of a session with open calls, and returns the evidence that the session
+is still running, or None.
+"""
 _MAX_REST_BYTES = 1 << 24
 
 
 class FileGrowth(Struct, frozen=True, kw_only=True):
-    """The changes of one file since the last poll; at first, all of it."""
+    """The changes of one file since the last poll. The first poll returns the whole content."""
 
     content: TranscriptContent
-    """The new messages, and the calls that are new or changed; everything else is complete."""
+    """The new messages, and the calls that are new or changed. All other fields describe the whole file."""
     requests: Mapping[str, RequestUsage]
     """Requests to models that are new or changed, by message id."""
     info: SessionInfo
     finding_count: int
     moved_line: int | None = None
-    """The first line read before whose branch has changed."""
+    """The first line whose branch has changed since the last poll, or None."""
 
 
 class GrowingFile(Follower):
-    """A file that grows. Calls without a result count as unanswered, unless the client is running."""
+    """A file that grows. Calls without a result are unanswered, unless there is evidence that they are running."""
 
     def __init__(self, path: Path | str, running_evidence: RunningEvidence) -> None:
         super().__init__(path)
@@ -61,10 +63,12 @@ class GrowingFile(Follower):
         self._running_ids: set[CallId] = set()
 
     def poll_growth(self) -> FileGrowth | None:
-        """Return the changes since the last poll, or None if the file must be read anew, because it was replaced.
+        """Return the changes since the last poll, or None if the file must be read from the start.
+
+        That is so if the file was replaced or removed, or if its last record has no newline yet.
 
         Raises:
-            SourceError: the file cannot be read, or not continued.
+            SourceError: the file cannot be read, or cannot be read incrementally.
         """
         if self._read_new_lines() or (self._reader is not None and not self.path.exists()):
             return None
@@ -108,19 +112,22 @@ class GrowingFile(Follower):
         )
 
     def finish_transcript(self) -> Transcript | None:
-        """Read the rest of the file and return all of it, as `read` does, or None if it must be read anew."""
+        """Read the rest of the file and return the whole transcript, or None if it must be read from the start."""
         if not self.path.exists() or any(isinstance(update, FileReset) for update in self.finish()):
             return None
         return None if self._reader is None else Transcript(self._reader, self._format)
 
     def _changed_spans(self, info: SessionInfo) -> list[Span]:
-        """Return the calls that may have changed; open calls of the last message are `running` if their client runs."""
+        """Return the calls that may have changed.
+
+        Open calls of the last message are `running` if there is evidence that the session is.
+        """
         assert self._calls is not None
         batch = self._calls.last_batch()
         open_ids = {span.id for span in batch if span.state == "never_answered" and span.result is None}
         evidence = self._running_evidence(self.file, info) if open_ids else None
         for call_id in self._running_ids | open_ids:
-            self._calls.mark_started(call_id)  # it may have another state now
+            self._calls.mark_started(call_id)  # so that it is returned: its state may have changed
         self._running_ids = open_ids if evidence is not None else set()
         return [
             replace(span, state="running", evidence=(Evidence(evidence or ""),))
@@ -145,18 +152,18 @@ class GrowingFile(Follower):
 
 
 class GrownFile:
-    """A growing file as it is now, for `partial_reads`: it is not followed any longer."""
+    """An entry of `partial_reads` for a growing file, which must not be polled afterwards."""
 
     def __init__(self, file: GrowingFile) -> None:
         self._file = file
 
     def finish(self) -> Transcript | None:
-        """Return the transcript, or None if the file must be read anew."""
+        """Return the transcript, or None if the file must be read from the start."""
         return self._file.finish_transcript()
 
 
 class WholeFile:
-    """A file that is read whole, because it cannot be continued."""
+    """A file that is read whole, because it cannot be read incrementally."""
 
     def __init__(self, path: Path, running_evidence: RunningEvidence) -> None:
         self._path = path
@@ -164,10 +171,10 @@ class WholeFile:
         self._stamp: str | None = None
         self._growth: FileGrowth | None = None
         self.is_empty = False
-        """True if the file had neither calls nor messages, as a file whose first line is not written yet."""
+        """True if the file had no calls, messages or requests, for example because its first line was incomplete."""
 
     def poll_growth(self) -> FileGrowth | None:
-        """Return the whole file at first, then nothing new, or None if it has changed since.
+        """Return the whole content the first time, then an empty growth, or None if the file has changed.
 
         Raises:
             SourceError: the file cannot be read.
@@ -212,7 +219,7 @@ class WholeFile:
 
 
 def open_file(path: Path, running_evidence: RunningEvidence) -> tuple[GrowingFile | WholeFile, FileGrowth]:
-    """Return a reader for a session's file, and what it holds now.
+    """Return a reader for a session's file, and the current content of the file.
 
     Raises:
         SourceError: the file cannot be read.

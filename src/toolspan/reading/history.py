@@ -66,7 +66,7 @@ class History:
 
     @cached_property
     def call_table(self) -> CallTable:
-        """The merged facts from all files."""
+        """The calls, sessions and tokens of all files, without bodies."""
         return CallTable(scan_files([file.path for file in self.files]))
 
     @property
@@ -85,7 +85,7 @@ class History:
 
 
 class CallTable:
-    """The facts from many files, with each call once."""
+    """The calls, sessions and tokens of many files, without bodies. Each call occurs once."""
 
     def __init__(self, files: Iterator[FileSummary] | Sequence[FileSummary]) -> None:
         self.files = list(files)
@@ -97,7 +97,7 @@ class CallTable:
 
     @cached_property
     def lineages(self) -> Lineages:
-        """Groups of files that share sessions or lines."""
+        """Groups of files that share sessions or calls."""
         lineages = Lineages()
         for file in self.files:
             succeeded = (key.rpartition(" ") for key in file.successes)
@@ -135,7 +135,7 @@ class CallTable:
 
     @cached_property
     def _succeeded(self) -> set[Hashable]:
-        """Calls that have no row because they succeeded."""
+        """The keys of calls that have no row in some file, because they succeeded."""
         return {self._call_group(file.file, key.rpartition(" ")[0]) for file in self.files for key in file.successes}
 
     def _call_group(self, file: str, call_id: str) -> Hashable:
@@ -162,7 +162,7 @@ class CallTable:
         return starters
 
     def link_span(self, span: Span) -> Span:
-        """Return a span linked to the call that started its subagent."""
+        """Return a span whose `parent_call` is set, if another file names the call that started its subagent."""
         call = span.call
         starter = self._agent_starters.get((call.session_id, call.agent_id or ""))
         if starter is None or call.parent_call is not None:
@@ -215,7 +215,7 @@ class CallTable:
 
     @cached_property
     def _session_ids(self) -> dict[str, str]:
-        """The session of each file."""
+        """The session id of each file that belongs to a session, by path."""
         return {file.file: session.id for session in self.sessions for file in session.files}
 
 
@@ -228,7 +228,7 @@ def _without_inherited_calls(file: FileSummary) -> FileSummary:
 
 
 def short_id(name: str) -> str:
-    """Return an id without the prefix that all ids share."""
+    """Return an id without the prefixes that many ids share, such as `toolu_01` and `call_`."""
     bare = name.removeprefix("call_")
     return bare if bare != name else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
 

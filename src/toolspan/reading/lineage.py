@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from toolspan.reading.rows import CallRow
 
 _STATE_STRENGTH = {"succeeded": 3, "interrupted": 1, "cancelled": 1, "never_answered": 0, "orphan_result": -1}
-"""How much a state says about a call. The copy of a call that says the most counts."""
+"""The precedence of the states when copies of a call are merged: the copy with the highest value is used.
+
+All states that are not listed have the value 2.
+"""
 _OFFSET_PREFIX = "byte-"
-"""The beginning of ids made from an offset, which unrelated files may share."""
+"""The prefix of ids that are made from an offset, which files that are not related may share."""
 
 
 class FileFacts(Protocol):
-    """The facts about one file that decide where it belongs."""
+    """The facts about one file that determine the session to which it belongs."""
 
     @property
     def file(self) -> str:
@@ -104,7 +107,7 @@ def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
         groups.setdefault((row.id, lineages.group_of(row.file)), []).append(row)
 
     def rank(row: CallRow) -> tuple[int, bool, str, tuple[bool, str, str, str]]:
-        """Put the best copy first. Old clients give copies new, later times."""
+        """Return a sort key that puts the best copy first. Old clients give copies new, later times."""
         is_in_own_session = row.session is not None and parse_file_name(row.file).session_id == row.session
         strength = _STATE_STRENGTH.get(row.state, 2)
         return -strength, not is_in_own_session, row.requested or "~", lineages.rank(row.file)
@@ -113,7 +116,7 @@ def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
 
 
 class SessionFiles(Struct, Generic[F], frozen=True, kw_only=True):
-    """A conversation and its files."""
+    """A session and its files."""
 
     id: str
     file: F
@@ -132,21 +135,21 @@ class SessionFiles(Struct, Generic[F], frozen=True, kw_only=True):
 
     @property
     def started_at(self) -> str | None:
-        """The earliest time at which a file begins, as recorded."""
+        """The earliest start time recorded in any of the files."""
         return _extreme(min, (file.info.started_at for file in self.files))
 
     @property
     def ended_at(self) -> str | None:
-        """The latest time at which a file ends, as recorded."""
+        """The latest end time recorded in any of the files."""
         return _extreme(max, (file.info.ended_at for file in self.files))
 
     @property
     def cwd(self) -> str | None:
-        """The working folder."""
+        """The first working folder recorded in any of the files."""
         return next((file.info.cwd for file in self.files if file.info.cwd), None)
 
     def overlaps(self, since: datetime | None, until: datetime | None) -> bool:
-        """Return whether any part of the session lies in a period."""
+        """Return whether any part of the session is within a period. None means that the period has no limit."""
         if since is None and until is None:
             return True
         start, end = parse_timestamp(self.started_at), parse_timestamp(self.ended_at)
@@ -166,8 +169,8 @@ def _extreme(
 def group_sessions(files: Sequence[F]) -> list[SessionFiles[F]]:
     """Group files into sessions, each with its own id, oldest first.
 
-    A subagent belongs to the session that it names, or whose folder it is in. Files without any record of a
-    conversation belong to no session.
+    A subagent's file belongs to the session that it names, or in whose folder it is. Files without any record of a
+    conversation do not belong to a session.
     """
     parent_sessions = {file.info.agent_id: file.info.session_id for file in files}
     mains: dict[str, list[F]] = {}
@@ -240,14 +243,14 @@ def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
 
 
 class CopyTracker:
-    """A detector for slices and calls that resumed and forked sessions copied from each other."""
+    """A set of the keys seen so far, to detect the slices and calls that resumed and forked sessions copied."""
 
     def __init__(self, lineages: Lineages) -> None:
         self._lineages = lineages
         self._seen: set[Hashable] = set()
 
     def add_if_new(self, file: str, *name: Hashable) -> bool:
-        """Remember a key of a file and return whether no file of its group had it before."""
+        """Add a key of a file, and return whether it is new in the group of files that share sessions with it."""
         key = (self._lineages.group_of(file), *name)
         if key in self._seen:
             return False

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from toolspan.reading.transcript import Transcript
 
 IndexedTask = Callable[[int], object]
-"""The work for one index. Bytes are sent unchanged, and other results are pickled."""
+"""The work for one index. A result of type bytes is sent unchanged, and any other result is pickled."""
 
 _PROCESSES_PER_CORE = 4
 """Number of processes per core for work that mostly waits."""
@@ -194,8 +194,8 @@ _SERIAL_LIMIT_BYTES = 12 << 20
 """perf: for less data than this, a process pool costs more time than it saves."""
 
 SERIAL_OBJECTS = 64
-"""perf: more objects than this are requested by several processes, however small they are. Connecting to a store takes
-each process as long as reading some ten small objects.
+"""perf: more objects than this are requested by several processes, even if they are small. Connecting to a store takes
+each process about as long as reading ten small objects.
 """
 
 AdvanceCallback = Callable[[int], None]
@@ -260,7 +260,7 @@ def parallel_map_encoded(
 
 
 def _import_readers(paths: Iterable[Path], *, finds_causes: bool) -> None:
-    """Import the modules that read these files, so that the workers need not do it one by one."""
+    """Import the modules that read these files before forking, so that not every worker imports them."""
     from toolspan.formats.registry import format_of_path
     from toolspan.formats.source import BytesSource
 
@@ -293,11 +293,11 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     started: dict[str, str] = {}
     started_by: str | None = None
-    """The call that started the subagent that wrote the file, if it was recorded beside it when the file was read."""
+    """The call that started the subagent that wrote the file, if the side file named it when the file was read."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     last_batch: str | None = None
-    """The message of the last call. If the session runs, its unanswered calls do, too."""
+    """The message of the last call. While the session runs, the unanswered calls of this message are running too."""
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 

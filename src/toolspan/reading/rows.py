@@ -37,7 +37,7 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     tool: str | None
     """Name of the tool; null for an orphan result."""
     kind: ToolKind
-    """What kind of work the tool does."""
+    """The kind of tool: `shell`, `read`, `edit`, `mcp`, …"""
     state: State
     """The final state."""
     error_kind: ErrorKind | None
@@ -47,7 +47,7 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     error_program: str | None
     """The program that failed, for commands."""
     error_text: str | None
-    """The line of the output that best tells the cause."""
+    """The line of the output that best explains the cause."""
     is_error: bool | None
     """The error flag as recorded. Most successful calls have none."""
     paired: bool
@@ -65,17 +65,17 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     duration_ms: int | None
     """Time from request to result, including any wait for permission."""
     target: str | None
-    """What the call acts on: a path, command, pattern or address."""
+    """The subject of the call: a path, command, pattern or address."""
     message: str | None
     """The beginning of the error text, without tags."""
     exit_code: int | None
     """The exit code found in the result text."""
     retry: Retry | None
-    """How to react to the failure."""
+    """The recommended reaction to the failure."""
     session: str | None
-    """The session that contains the request."""
+    """The session that the call belongs to."""
     agent: str | None
-    """The subagent that made the request."""
+    """The subagent that made the request; null for the main agent."""
     parent_call: str | None
     """The call that started that subagent."""
     batch: str | None
@@ -93,7 +93,7 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     ambiguous: bool
     """True if the transcript allows another interpretation."""
     synthetic: bool
-    """True if the client made up the result to repair the conversation."""
+    """True if the client fabricated the result to repair the conversation."""
     deferred: bool
     """True if a hook deferred the call."""
     truncated: bool

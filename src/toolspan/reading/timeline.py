@@ -26,7 +26,7 @@ from toolspan.types.span import Branch, Span, parse_timestamp
 from toolspan.types.tool_kinds import tool_kind
 
 RunStarts = Mapping[CallId, datetime | None]
-"""The earliest time at which each call can have started."""
+"""The earliest time at which each call could have started."""
 
 MAX_AGENT_DEPTH = 16
 """Subagents nested more deeply than this are listed beside the main conversation."""
@@ -49,14 +49,14 @@ class TimelineMessage(Struct, frozen=True, kw_only=True, tag="message"):
 
 
 class TimelineCall(Struct, frozen=True, kw_only=True):
-    """A call in its lane, with the subagents it started."""
+    """A call, the lane in which it is drawn, and the subagents that it started."""
 
     span: Span
     lane: int = 0
     """Overlapping calls in a group have different lanes."""
     agents: tuple[AgentTimeline, ...] = ()
     start: datetime | None = None
-    """The earliest time at which the call can have started: its request, or later if it was queued."""
+    """The earliest time at which the call could have started: when it was requested, or later if it was queued."""
 
 
 class OverlapGroup(Struct, frozen=True, kw_only=True):
@@ -312,7 +312,7 @@ class _TimelineBuilder:
 
 
 class LinkedThread(Protocol):
-    """An agent's conversation that some call started."""
+    """The conversation of an agent, for `link_threads`."""
 
     @property
     def agent_id(self) -> str | None:
@@ -320,7 +320,7 @@ class LinkedThread(Protocol):
 
     @property
     def stated_starter(self) -> str | None:
-        """The call that a file beside the transcript names."""
+        """The call that started the agent, according to the file beside the transcript; None if it names none."""
 
     @property
     def start_time(self) -> datetime:
@@ -331,7 +331,7 @@ class LinkedThread(Protocol):
         """The agent's first prompt, which states its task."""
 
     starter_call: str | None
-    """The result: the call that started it."""
+    """The call that started the agent, or None if it is unknown. Set by `link_threads`."""
 
 
 def link_threads(
@@ -342,7 +342,8 @@ def link_threads(
 ) -> None:
     """Link each thread but the first to the call that started it, using the most reliable evidence.
 
-    `by_agent` has the calls that name the agent they started, `prompts` those that start agents with their prompts.
+    `by_agent` maps the ids of agents to the calls whose results name them. Each item of `prompts` maps calls that start
+    agents to the prompts in their inputs.
     """
     unlinked: list[LinkedThread] = []
     for thread in threads[1:]:
@@ -373,9 +374,9 @@ def batch_branch(spans: Iterable[Span]) -> Branch:
 
 
 def message_branch(voice: MessageAuthor, branch: Branch, previous: Branch) -> Branch:
-    """Return the branch of a message whose line is on `branch`; `previous` is that of the item before it.
+    """Return the branch of a message whose line is on `branch`. `previous` is the branch of the item before it.
 
-    The client's own lines may be on any branch; they stay with the previous item.
+    The lines that the client itself writes may be on any branch, so they get the branch of the previous item.
     """
     return branch if branch != "abandoned" or voice in ("prompt", "text", "thinking") else previous
 
@@ -421,16 +422,17 @@ def _span_place(span: Span) -> SourceLocation | None:
 
 
 def run_starts(spans: Sequence[Span]) -> RunStarts:
-    """Return the earliest time at which each call of a batch can have started.
+    """Return the earliest time at which each call of a batch could have started.
 
-    The client runs a call that changes something alone, after all calls before it, and holds back those behind it.
-    Such a call waited if it also ended in that order; otherwise its request counts as its start.
+    Claude Code runs a call that changes something alone: after all calls before it, and before all calls after it. The
+    start is therefore the end of the call that it had to wait for, if the recorded times are in that order; otherwise
+    it is the time of the request.
     """
     starts: dict[CallId, datetime | None] = {}
     for n, span in enumerate(spans):
         starts[span.id] = start = span.requested
         if n == 0 or start is None or span.finished is None or span.call.dialect != "claude":
-            continue  # perf: most batches have one call, and telling whether a command runs alone means parsing it
+            continue  # perf: most batches have one call, and `_runs_alone` parses the command
         is_alone = _runs_alone(span)
         ends = [other.finished for other in spans[:n] if other.finished and (is_alone or _runs_alone(other))]
         latest = max(ends, default=start)
@@ -440,7 +442,7 @@ def run_starts(spans: Sequence[Span]) -> RunStarts:
 
 
 def _runs_alone(span: Span) -> bool:
-    """Return whether the client runs a call alone. Tools of servers and other programs are taken to overlap."""
+    """Return whether the client runs a call alone. MCP tools and unknown tools are assumed to overlap."""
     match tool_kind(span.tool):
         case "edit" | "write":
             return True

@@ -40,14 +40,15 @@ def read(path: Path | str | Source) -> Transcript:
 
 
 def read_known(path: Path | Source) -> Transcript:
-    """Read a transcript like `read`, but raise SourceError also if another program wrote the file."""
+    """Read a transcript like `read`, but also raise SourceError if no known client wrote the file."""
     return _read_source(source_for_path(path) if isinstance(path, Path | RemotePath) else path, known_only=True)
 
 
 def read_calls(path: Path) -> Transcript:
     """Read a transcript without collecting tokens, titles and prompts.
 
-    Raise SourceError if the file cannot be opened or read, or another program wrote it.
+    Raises:
+        SourceError: the file cannot be opened or read, or no known client wrote it.
     """
     return _read_source(source_for_path(path), scope="calls", known_only=True)
 
@@ -55,7 +56,8 @@ def read_calls(path: Path) -> Transcript:
 def read_requests(path: Path) -> Transcript:
     """Read only a transcript's model requests, and the types of the subagents that made them. It has no calls.
 
-    Raise SourceError if the file cannot be opened or read, or another program wrote it.
+    Raises:
+        SourceError: the file cannot be opened or read, or no known client wrote it.
     """
     return _read_source(source_for_path(path), scope="requests", known_only=True)
 
@@ -63,26 +65,28 @@ def read_requests(path: Path) -> Transcript:
 def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) -> TranscriptContent:
     """Read a transcript's file again and return its calls, or some of them, and its messages for a timeline.
 
-    Raise SourceError if the file can no longer be read.
+    Raises:
+        SourceError: the file can no longer be read.
     """
     return transcript.reader.read_content(transcript.info, transcript.spans if spans is None else spans)
 
 
 class Continuation(Protocol):
-    """A file of which most has been read."""
+    """A file that has been read in part."""
 
     def finish(self) -> Transcript | None:
-        """Read the rest and return the transcript, or None if the file must be read anew. Call it once."""
+        """Read the rest and return the transcript, or None if the file must be read from the start. Call it once."""
 
 
 class PartialRead:
-    """A file that grows, read up to the end of its last complete line.
+    """A growing file that has been read up to the end of its last complete line.
 
-    A process that keeps these forks for each question; in the child, `read` then reads only the new bytes.
+    A server keeps one for each recent file and forks a process for each query. In that process, `read` continues from
+    here instead of reading the whole file.
     """
 
     def __init__(self, path: str) -> None:
-        """Read nothing yet; see `catch_up`."""
+        """Create an object that has read nothing yet. `catch_up` reads the file."""
         self._path = path
         self._offset = 0
         self._edge = b""
@@ -97,7 +101,7 @@ class PartialRead:
         return self._offset
 
     def catch_up(self) -> bool:
-        """Read the complete new lines. Return False if the file cannot be continued and must be read anew."""
+        """Read the new complete lines, or return False if the file must be read from the start."""
         from toolspan.reading.rows import make_call_row
 
         if not self._read_on(last=False):
@@ -108,7 +112,7 @@ class PartialRead:
         return True
 
     def finish(self) -> Transcript | None:
-        """Read the rest and return the transcript, or None if the file cannot be continued. Call it once."""
+        """Read the rest and return the transcript, or None if the file must be read from the start. Call it once."""
         if not self._read_on(last=True) or self._reader is None:
             return None
         self._reader.finish()
@@ -140,7 +144,7 @@ class PartialRead:
         return True
 
     def _read_edge(self) -> bytes:
-        """Return the last bytes that were read, which tell whether the file was rewritten."""
+        """Return the bytes before the current offset. If they have changed, the file was rewritten."""
         if not self._offset:
             return b""
         with Path(self._path).open("rb") as stream:
@@ -150,9 +154,9 @@ class PartialRead:
 
 _EDGE_BYTES = 512
 _MAX_ROWS = 20_000
-"""The number of rows that are kept for a file that grows."""
+"""The maximum number of rows that are kept for a growing file."""
 partial_reads: ContextVar[dict[str, Continuation] | None] = ContextVar("partial_reads", default=None)
-"""Files that `read` continues, by name. Each is used once."""
+"""Partly read files that `read` continues, by name. Each is used once."""
 
 
 def _read_source(source: Source, *, scope: ReadScope = "all", known_only: bool = False) -> Transcript:
@@ -213,7 +217,7 @@ class Transcript:
         return self.reader.pairing.consume_spans(self.branches())
 
     def make_row(self, span: Span) -> CallRow:
-        """Return the row for one of the calls. If the file grows, use the row made before, unless the call changed."""
+        """Return the row for one of the calls. Rows of a growing file are reused, unless the call has changed."""
         from toolspan.reading.rows import make_call_row
 
         before, row = self._rows.get(span.id, (None, None))
