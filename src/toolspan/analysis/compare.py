@@ -1,7 +1,7 @@
 """Compare two sets of sessions, or two periods: calls, failures, time, tokens, cost and changed files.
 
-`file_facts` reads one file, `summarize_side` sums the files of one side, and `compare_sides` subtracts. `find_parting`
-finds the place where two sessions that began alike take different actions.
+`file_facts` reads one file, `summarize_side` adds up the files of one side, and `compare_sides` subtracts the sides.
+`find_parting` finds the first step at which two sessions that began alike differ.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def summarize_side(
     agent: str | None = None,
     accepts_call: CallPredicate = lambda _: True,
 ) -> ComparedSide:
-    """Sum the calls, times and requests of these files in a period, each counted once."""
+    """Add up the calls, times and requests of these files in a period. Copies in several files are counted once."""
     sheet = Timesheet.from_files([file.time for file in files], since=since, until=until)
     calls = [item.call for item in sheet.calls if accepts_call(item.call)]
     failures = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
@@ -146,7 +146,7 @@ def summarize_side(
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Two sides, and the second minus the first."""
+    """Two sides, and the differences of their numbers: the second minus the first."""
 
     a: ComparedSide
     b: ComparedSide
@@ -193,21 +193,21 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Parting(Struct, frozen=True, kw_only=True):
-    """The place where two sessions that began alike take different actions."""
+    """The first step at which two sessions that began alike differ."""
 
     shared_steps: int
-    """Number of prompts and calls that both sessions begin with."""
+    """The number of prompts and calls that both sessions begin with."""
     last_shared: Step
-    """The last of them, in the first session."""
+    """The last shared step, as recorded in the first session."""
     a: Step | None
     """The next step of the first session; None if it ends there."""
     b: Step | None
     first_different_result: Step | None
-    """The first shared call, in the first session, whose results differ; this may be why the sessions part."""
+    """The first shared call whose results differ, which may be the cause, as recorded in the first session."""
 
 
 def find_parting(a: Transcript, b: Transcript) -> Parting | None:
-    """Return where two sessions part, or None if their first steps differ.
+    """Return the first step at which two sessions differ, or None if already their first steps differ.
 
     Steps are the prompts and calls of the main conversations. Calls are equal if their tools and inputs are equal,
     apart from descriptions and from the sessions' working folders.

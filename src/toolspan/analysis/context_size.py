@@ -1,8 +1,8 @@
-"""What fills the context: the size of each call's result, and the number of model requests that contained it.
+"""The share of each call in the model's context: the size of its result, and the number of requests that contained it.
 
 `file_context` measures one file, `join_context` counts each call once across forks and resumes, and `context_by_tool`
-sums by tool. A result stays in the conversation until the next compaction, the end of an abandoned branch, or the end
-of the session. Sizes in tokens are estimates.
+returns the sums for each tool. A result stays in the conversation until the next compaction, the end of an abandoned
+branch, or the end of the session. Sizes in tokens are estimates.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from toolspan.types.session import RequestUsage, SessionInfo
 from toolspan.types.span import Span
 
 BYTES_PER_TOKEN = 4
-"""The average for English text and code; other text has fewer bytes per token."""
+"""The average for English text and code. Other texts have fewer bytes per token."""
 TOKENS_PER_IMAGE = 1_500
-"""About the number of tokens of a large picture, whatever its number of bytes."""
+"""The approximate number of tokens of a large image, which does not depend on its size in bytes."""
 
 
 class ResultSize(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ResultSize(Struct, frozen=True, kw_only=True):
 
 
 class MeasuredCall(Struct, frozen=True, kw_only=True, gc=False):
-    """The result of one call in one file."""
+    """The size of a call's result, and the requests of its conversation that contained it."""
 
     id: str
     batch: str | None
@@ -42,9 +42,9 @@ class MeasuredCall(Struct, frozen=True, kw_only=True, gc=False):
     at: str | None
     size: ResultSize
     first: int
-    """Position of the first request that contained the result."""
+    """The index of the first request that contained the result, in `ConversationContext.requests`."""
     end: int
-    """Position after the last request that contained the result."""
+    """The index after the last request that contained the result."""
 
 
 class ConversationContext(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class FileContext(Struct, frozen=True, kw_only=True):
 
 
 class ContextCall(Struct, frozen=True, kw_only=True):
-    """The result of one call, counted once."""
+    """The result of one call, merged from all files that contain it."""
 
     call: str
     tool: str
@@ -79,7 +79,7 @@ class ContextCall(Struct, frozen=True, kw_only=True):
     requests: int
     """The number of requests that contained the result."""
     resent_tokens: int
-    """Estimated tokens times requests: what the result cost in input, most of it read from the cache."""
+    """The estimated tokens times the number of requests. Most of these input tokens are read from the cache."""
 
 
 class ContextTool(Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class ContextTool(Struct, frozen=True, kw_only=True):
     """The mean number of requests that contained a result."""
     resent_tokens: int
     largest: int
-    """Bytes of the largest result."""
+    """The size of the largest result in bytes."""
 
 
 def file_context(path: Path | str) -> FileContext:
@@ -184,7 +184,7 @@ def _result_size(span: Span) -> ResultSize | None:
 
 
 def join_context(files: Iterable[FileContext]) -> list[ContextCall]:
-    """Return each call once, largest total first. A request that several files contain counts once."""
+    """Return each call once, most resent tokens first. A request that several files contain is counted once."""
     copies: dict[tuple[str, str | None], list[tuple[FileContext, ConversationContext, MeasuredCall]]] = {}
     for file in files:
         for conversation in file.conversations:
@@ -216,7 +216,7 @@ def join_context(files: Iterable[FileContext]) -> list[ContextCall]:
 
 
 def context_by_tool(calls: Iterable[ContextCall]) -> list[ContextTool]:
-    """Return the sums of each tool, largest total first."""
+    """Return the sums for each tool, most resent tokens first."""
     by_tool: dict[str, list[ContextCall]] = {}
     for call in calls:
         by_tool.setdefault(call.tool, []).append(call)

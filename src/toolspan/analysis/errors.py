@@ -42,7 +42,10 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
 
 
 def file_recovery(path: Path | str, *, all_calls: bool = False) -> FileRecovery:
-    """Read the failed calls in one file, or `all_calls`. If it is unreadable, `problem` is set; nothing is raised."""
+    """Return the failed calls in one file, or with `all_calls` every call, and the endings of their recovery chains.
+
+    Does not raise if the file is unreadable: `problem` is set instead.
+    """
     try:
         transcript = read_calls(to_path(path))
         spans = transcript.spans
@@ -66,7 +69,7 @@ def file_recovery(path: Path | str, *, all_calls: bool = False) -> FileRecovery:
 
 
 def file_recovery_all(path: Path | str) -> FileRecovery:
-    """Read one file like `file_recovery`, but return rows for all calls, so that they can be filtered."""
+    """Call `file_recovery` with `all_calls`. It is a separate function, because cache keys contain function names."""
     return file_recovery(path, all_calls=True)
 
 
@@ -84,7 +87,7 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     """Failures with the same cause."""
 
     id: str
-    """The id of the group. It depends only on the cause, so it is the same whenever other calls are read."""
+    """The id of the group. It depends only on the cause, not on the other calls that are read."""
     kind: str
     tool: str
     program: str | None
@@ -92,11 +95,11 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     signature: str
     """The kind, the program or tool, and the text with everything that varies replaced."""
     text: str | None
-    """The line that best tells the cause, from the latest failure."""
+    """The line of the output that best explains the cause, from the latest failure."""
     count: int
     """Number of calls in the group, as listed by `toolspan calls --group ID`."""
     background: int
-    """How many of them are commands that failed later, in the background."""
+    """The number of those calls that started a background command which failed later."""
     states: dict[str, int]
     sessions: int
     first: str | None
@@ -123,7 +126,7 @@ def is_unsuccessful(row: CallRow) -> bool:
 
 
 def count_outcomes(rows: Iterable[CallRow]) -> Counter[str]:
-    """Count calls by state, for people: searches that found nothing are counted apart from failures."""
+    """Count calls by state, for display. Searches that found nothing are counted separately from failures."""
     return Counter("found nothing" if row.error_kind == "nothing_found" else row.state for row in rows)
 
 
@@ -137,7 +140,7 @@ def group_errors(
     """Group failures by cause, most frequent group first, and the latest first among equally frequent ones.
 
     Searches that found nothing are one group, which is always the last. `names` are the files, folders or sessions
-    that were read, for the commands that list the calls of each group. `zone` decides where days begin; None stands for
+    that were read, for the commands that list the calls of each group. Days begin at midnight in `zone`, by default
     the local time zone.
     """
     members: dict[str, list[CallRow]] = {}
@@ -160,7 +163,7 @@ def _make_group(
     zone: tzinfo | None,
 ) -> ErrorGroup:
     last = max(rows, key=lambda row: row.requested or row.finished or "")
-    # Calls that succeeded in starting a command that failed later.
+    # Calls that succeeded, but whose background command failed later.
     background = sum(row.state == "succeeded" and row.error_group is not None for row in rows)
     if last.state == "orphan_result":
         kind, (cause, solution) = "orphan_result", _ORPHAN_ADVICE
@@ -212,7 +215,7 @@ _MAX_RECENT = timedelta(days=14)
 
 
 def _find_trend(times: Sequence[str], period: tuple[str, str] | None) -> str:
-    """Compare the last two weeks with the two weeks before them, or the halves of a shorter period."""
+    """Return the trend: the last two weeks compared with the two weeks before, or the halves of a shorter period."""
     start, end = map(parse_timestamp, period) if period else (None, None)
     if start is None or end is None or end <= start:
         return "steady"

@@ -65,7 +65,11 @@ def file_flows(path: Path | str) -> FileFlows:
 
 
 def flows_of(transcript: Transcript) -> FileFlows:
-    """Return the flows in a transcript. Raise SourceError if the file can no longer be read."""
+    """Return the flows in a transcript.
+
+    Raises:
+        SourceError: the file can no longer be read.
+    """
     spans = transcript.spans
     turn_spans: list[Span] = []
     for agent in build_timeline([read_content(transcript)]).iter_timelines():
@@ -344,7 +348,7 @@ def find_missed_batches(spans: Iterable[Span]) -> list[MissedBatch]:
 
 
 def _can_extend(run: Sequence[Sequence[Span]], message: Sequence[Span], texts: dict[str, str | None]) -> bool:
-    """Return whether a message continues a run and does not depend on its results, whose `texts` are kept."""
+    """Return whether a message continues a run and does not depend on its results. `texts` caches the results."""
     turn = message[0].call.prompt_id
     if len(run) >= _MAX_MESSAGES or turn is None or turn != run[0][0].call.prompt_id:
         return False  # in another turn, the user may have written something in between

@@ -30,9 +30,9 @@ from toolspan.types.span import Evidence, parse_timestamp
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
 
 RECENT_SECONDS = 24 * 3600.0
-"""How long a session that terminated during a call is listed."""
+"""The time for which a session that terminated during a call is listed."""
 _ACTIVE_SECONDS = 300.0
-"""How long after the last record an open call counts as running if nothing else is known about the session."""
+"""The time after the last record for which open calls are assumed to run, if no process of the session is listed."""
 _REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
 _START_TIME_FIELD = 19
 """Index of the start time in /proc/PID/stat, counted from the field after the process name."""
@@ -71,7 +71,7 @@ def live_sessions(
     Sessions in object storage are copies and never in progress.
 
     Raises:
-        SourceError: a given folder does not exist.
+        SourceError: one of the folders does not exist.
     """
     at = time.time() if now is None else now
     if roots is not None:
@@ -162,8 +162,8 @@ def mark_running_calls(
 ) -> None:
     """Change the state of calls that are still running from `never_answered` to `running` in `Transcript.spans`.
 
-    A call of the last message runs if the client's process runs, if a process has the file open, or if the last record
-    is only some minutes old by its own time.
+    A call of the last message is running if the client's process is running, if a process has the file open, or if the
+    timestamp of the last record is at most a few minutes old.
     """
     for transcript in transcripts:
         open_ids = {call.id for call in _open_calls(transcript)}
@@ -177,7 +177,7 @@ def mark_running_calls(
 
 
 def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
-    """Return the files with the rows of calls that are still running as `running`, like `mark_running_calls`."""
+    """Return the files with the state `running` in the rows of calls that still run; see `mark_running_calls`."""
     marked, now = [], time.time()
     for file in files:
         open_ids = {row.id for row in file.calls if row.state == "never_answered" and _is_last(row, file)}
@@ -195,7 +195,7 @@ def _is_last(row: CallRow, file: FileSummary) -> bool:
 
 
 def running_evidence(file: str, info: SessionInfo, config: Path | None, now: float) -> str | None:
-    """Return why a session with open calls is in progress, or None if it is not."""
+    """Return the evidence that a session with open calls is running, or None if there is none."""
     for entry, runs in _listed_processes(config):
         if entry.session_id == info.session_id:
             return f"process {entry.pid} is running" if runs else None
@@ -288,7 +288,7 @@ def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
 
     for process in psutil.process_iter():
         try:
-            # Only Linux tells the mode; elsewhere, a program that reads the file counts, too.
+            # The mode is known only on Linux. On other systems, a program that only reads the file is included.
             open_paths = [file.path for file in process.open_files() if getattr(file, "mode", "a") != "r"]
         except (psutil.Error, OSError):
             continue

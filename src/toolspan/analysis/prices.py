@@ -40,11 +40,11 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
     cache_write_1h: float | None = None
     cache_read: float | None = None
     since: str = ""
-    """The first day of these rates; empty for rates from the beginning."""
+    """The first day on which these rates apply; empty if they have applied from the start."""
     above: LongContextRate | None = None
 
     def cost(self, tokens: Tokens, cache_write_1h: int = 0) -> float:
-        """Return the price of one request in dollars; `cache_write_1h` tokens were written for an hour."""
+        """Return the price of one request in dollars. `cache_write_1h` of its tokens are cached for an hour."""
         prompt = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
         long = self.above if self.above is not None and prompt > self.above.tokens else None
         input_rate = (long and long.input) or self.input
@@ -73,7 +73,7 @@ class ModelPrice(Struct, frozen=True, forbid_unknown_fields=True):
     """A regular expression for whole names, instead of `names`."""
 
     def matches(self, name: str) -> bool:
-        """Return whether a name is one of this model's, in lower case."""
+        """Return whether `name`, which must be in lower case, is a name of this model."""
         if self.pattern:
             return re.fullmatch(self.pattern, name, re.IGNORECASE) is not None
         return name == self.model.lower() or any(_matches_glob(name, glob) for glob in self.names)
@@ -102,7 +102,7 @@ class PriceTable:
         self._by_name: dict[str, ModelPrice | None] = {}
 
     def find(self, model: str) -> ModelPrice | None:
-        """Return the price of a model by the name in a transcript, or None if the table does not have it."""
+        """Return the price of the model with this name in transcripts, or None if the table does not have it."""
         if model not in self._by_name:
             name = _plain_model_name(model).lower()
             self._by_name[model] = next((price for price in self._prices if price.matches(name)), None)
@@ -121,7 +121,7 @@ class PriceTable:
     def cost(
         self, model: str, at: datetime | None, tokens: Tokens, *, cache_write_1h: int = 0, fast: bool = False
     ) -> float | None:
-        """Return the price of one request in dollars, or None if the table does not have it."""
+        """Return the price of one request in dollars, or None if the table does not have the model."""
         rate, factor = self.rate(model, at), 1.0
         if fast:
             price = self.find(model)
@@ -137,7 +137,7 @@ def _plain_model_name(model: str) -> str:
 
 
 def load_prices(path: Path | None = None) -> PriceTable:
-    """Return the shipped table, with the entries of a file in front.
+    """Return the shipped table. The entries of the file at `path` take precedence.
 
     Raises:
         SourceError: the file cannot be read or is not a price table.

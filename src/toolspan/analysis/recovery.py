@@ -150,7 +150,7 @@ CHAIN_WORDS: dict[str, str] = {
     "paginate": "read in parts",
     "repair_command": "repaired files and ran it again",
 }
-"""The names of chains in words, for people."""
+"""The names of chains as phrases, for display."""
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]
 
 _MAX_DISTANCE = 10

@@ -68,10 +68,10 @@ UNKNOWN_PERIOD = "unknown"
 
 
 def period_key(period: str, zone: tzinfo | None) -> Callable[[CallRow], str | None]:
-    """Return a key for `tool_stats`: the day or hour in which a call began, in a zone; None stands for the local one.
+    """Return a key function for `tool_stats`, which returns the day or hour in which a call began.
 
-    A day is a date, an hour the time at which it begins; a call without a time belongs to `UNKNOWN_PERIOD`. Orphan
-    results belong to no period.
+    Days and hours are in `zone`, by default the local time zone. A day is a date, and an hour the time at which it
+    begins. The key is `UNKNOWN_PERIOD` for a call without a time, and None for an orphan result.
     """
 
     def key(row: CallRow) -> str | None:

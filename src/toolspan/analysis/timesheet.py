@@ -60,7 +60,7 @@ class ToolTime(Struct, frozen=True, kw_only=True):
     run_ms: int
     wait_ms: int
     waits: dict[Certainty, int]
-    """Number of calls by the certainty of their wait for permission."""
+    """The number of calls whose wait for permission is known, inferred or unknown."""
     hooks_ms: int
     p50_ms: int | None
     max_ms: int
@@ -81,9 +81,9 @@ class Timesheet:
         until: datetime | None = None,
         select: Callable[[list[TimedSession]], list[TimedSession]] = lambda sessions: sessions,
     ) -> Timesheet:
-        """Build the sessions in these files, limited to a period, counting every instant and call once.
+        """Return the sessions in these files within a period. Every instant and call is counted once.
 
-        `select` chooses sessions after the copies in all files have been found.
+        `select` filters the sessions after the copies in all files have been found.
         """
         read_files = list(files)
         lineages = Lineages()
@@ -145,9 +145,9 @@ _Interval = tuple[int, int]
 
 
 class _GapFinder:
-    """A finder for long gaps in calls that report progress, by records of their own or by those of a subagent.
+    """A finder for long gaps in the progress records of calls, and in the records of the subagents that calls started.
 
-    A machine that sleeps, or a client that was stopped, leaves a gap of minutes to hours, which is not work.
+    If the machine sleeps or the client is stopped, nothing is recorded for minutes or hours. This time is not work.
     """
 
     def __init__(self, files: Sequence[FileTime], lineages: Lineages) -> None:
@@ -167,7 +167,7 @@ class _GapFinder:
                     self._subagents.setdefault((group, starter), []).append(agent)
 
     def mark_gaps(self, file: FileTime, agent: AgentTime) -> AgentTime:
-        """Return an agent's time, in which gaps count as `nothing_recorded`."""
+        """Return an agent's time in which the gaps are `nothing_recorded`."""
         is_subagent = agent.agent is not None or file.info.agent_id is not None
         return self._mark_gaps(self._lineages.group_of(file.file), agent, is_subagent=is_subagent, depth=0)
 
@@ -186,7 +186,7 @@ class _GapFinder:
                 gaps = [(part.start, part.end)] if is_subagent else []
             elif any(call.pauses or (group, call.call.id) in self._subagents for call in open_calls):
                 gaps = [(part.start, part.end)]
-                for call in open_calls:  # all of them must be silent
+                for call in open_calls:  # a gap counts only if all of them have one
                     gaps = _intersect(gaps, self._gaps_of_call(group, call, part, depth))
             else:
                 is_gap = is_subagent and length >= CALL_GAP_MS
@@ -304,7 +304,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     states: dict[str, int]
     """Number of calls by state, most frequent first."""
     nothing_found: int
-    """How many of the failed calls are searches that only found nothing."""
+    """The number of failed calls that are only searches without a match."""
     tools: dict[str, int]
     """Number of calls by tool, most frequent first."""
     errors: list[ErrorGroup]

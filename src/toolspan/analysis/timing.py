@@ -39,9 +39,9 @@ _MIN_WAIT_MS = 1_000
 are client overhead.
 """
 GAP_MS = 5 * 60_000
-"""The shortest gap between two records of a subagent, or of the progress of a call, in which nothing was recorded."""
+"""The shortest time between two records of a subagent, or two progress records of a call, that counts as a gap."""
 CALL_GAP_MS = 15 * 60_000
-"""The same while a command runs that may be silent. The longest command that clients allow takes 10 minutes."""
+"""The same for calls that may report nothing for a long time. Clients stop a command after 10 minutes at most."""
 _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
@@ -68,7 +68,7 @@ class CallPhases(NamedTuple):
 
     intervals: tuple[PhaseInterval, ...]
     certainty: Certainty
-    """How certain the `permission` phase is."""
+    """The certainty of the `permission` phase."""
     took: int | None = None
 
 
@@ -312,7 +312,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
 
     call: CallRow
     took_ms: int | None
-    """Time from request to result; None if a timestamp is missing or the result was made up later."""
+    """Time from request to result; None if a timestamp is missing or the result was fabricated later."""
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
@@ -326,7 +326,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     def from_phases(
         cls, span: Span, file: str, phases: CallPhases, busy_within: Callable[[int, int], int] = lambda _start, _end: 0
     ) -> CallTime:
-        """Return the time of a call. `busy_within` measures how long other calls ran during a wait."""
+        """Return the time of a call. `busy_within` returns the time in which other calls ran during a wait."""
         lengths: dict[Phase, int] = {}
         for start, end, phase in phases.intervals:
             waited = end - start - (busy_within(start, end) if phase == "permission" else 0)
@@ -343,7 +343,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _progress_pauses(span: Span) -> Iterator[tuple[int, int]]:
-    """Yield the minutes or hours in which a call that reports progress did not."""
+    """Yield the long intervals in which a call that reports progress did not report any."""
     reports = [event for event in span.events if isinstance(event, Progress)] if span.events else []
     end = to_epoch_ms(span.finished)
     last = to_epoch_ms(span.requested)
@@ -361,7 +361,7 @@ def _progress_pauses(span: Span) -> Iterator[tuple[int, int]]:
 
 
 def _silent_calls(spans: Sequence[Span]) -> dict[str, tuple[int, int]]:
-    """Return the long calls without progress of tools that reported some both before and after, by id."""
+    """Return start and end of long calls without progress, by id, if their tool reported progress before and after."""
     reports: dict[str, list[int]] = {}
     candidates: list[tuple[Span, int, int]] = []
     for span in spans:
@@ -385,7 +385,7 @@ class AgentTime(Struct, frozen=True, kw_only=True):
     slices: tuple[TimeSlice, ...]
     calls: tuple[CallTime, ...]
     starter: str | None = None
-    """The call that started the subagent, if the file tells it."""
+    """The call that started the subagent, if the file names it."""
 
     @property
     def split(self) -> TimeSplit:
@@ -414,7 +414,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
-        """Add up slices."""
+        """Return the total time of each part, and the period that the slices cover."""
         sums: dict[TimePart, int] = dict.fromkeys(TIME_PARTS, 0)
         first: int | None = None
         last: int | None = None

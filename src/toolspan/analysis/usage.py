@@ -95,11 +95,11 @@ class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     """The id of the message, or `#n` if the client assigned none."""
     file: str
-    """The file of the copy that counts."""
+    """The file that contains the copy of the request that is counted."""
     at: datetime | None
     model: str
     tokens: Tokens
-    """Input without cached tokens, for every client."""
+    """The tokens. The input excludes cached tokens, unless `join_requests` kept the recorded counts."""
     cache_write_1h: int
     fast: bool
     session: str
@@ -113,14 +113,14 @@ class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
 def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> list[UsageRequest]:
     """Return each request once, with the largest count of each field and the facts of its earliest copy.
 
-    Input excludes cached tokens, unless `as_recorded` keeps the counts of clients that include them.
+    Input excludes cached tokens. With `as_recorded`, the counts of clients that include them are kept.
     """
     files = list(files)
     agent_types = _started_types(files)
     lineages = Lineages()
     for file in files:
         lineages.add(file.file, file.info)
-    # A request belongs to the original session, however its copies in forks and resumes are stamped.
+    # A request belongs to the original session, whatever session ids its copies in forks and resumes have.
     sessions = sorted(group_sessions(files), key=lambda session: lineages.rank(session.file.file))
     owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
     first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
@@ -249,7 +249,7 @@ def filter_requests(
 
 
 class UsageRow(Struct, frozen=True, kw_only=True):
-    """The sum over the requests of one group."""
+    """The number, tokens and cost of the requests in one group."""
 
     name: str
     requests: int
@@ -268,10 +268,10 @@ def group_usage(
     prices: PriceTable | None = None,
     zone: tzinfo | None = None,
 ) -> list[UsageRow]:
-    """Sum requests by group. Periods come in order of time, other groups by cost and tokens.
+    """Return the sums of the requests in each group.
 
-    `zone` decides where days begin; None stands for the local time zone. A block begins with the hour of its first
-    request and lasts five hours.
+    Periods are sorted by time, and other groups by cost and then by tokens, highest first. Days begin at midnight in
+    `zone`, by default the local time zone. A block begins at the full hour of its first request and lasts five hours.
     """
     table = prices or load_prices()
     groups: dict[str, list[UsageRequest]] = {}
@@ -285,7 +285,7 @@ def group_usage(
 
 
 def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -> UsageRow:
-    """Return the sum over requests."""
+    """Return one row with the number, tokens and cost of the requests."""
     count = unpriced = 0
     input_tokens = output_tokens = cache_creation = cache_read = 0
     cost: float | None = None
@@ -322,7 +322,7 @@ def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -
 
 
 def sum_rows(name: str, rows: Sequence[UsageRow]) -> UsageRow:
-    """Return the sum over rows."""
+    """Return one row with the sums of the rows."""
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
     return UsageRow(
         name=name,
@@ -361,7 +361,7 @@ def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[UsageRequest], 
 
 
 def _block_namer(zone: tzinfo | None) -> Callable[[UsageRequest], str]:
-    """Return a function that names the block of requests, which must come in order of time."""
+    """Return a function that returns the name of a request's block. It must be called in order of time."""
     start: datetime | None = None
 
     def block(request: UsageRequest) -> str:

@@ -60,7 +60,7 @@ _CHANGES_QUESTION = "changes of files"
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
-    """Change counts for one file."""
+    """The numbers of changes and failures for one file."""
 
     path: str
     changes: int
@@ -210,7 +210,7 @@ def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
 
 
 class RecordedChange(Struct, frozen=True, kw_only=True):
-    """A change or a failed change without contents, which would fill the memory and the cache."""
+    """A change or a failed change without contents, which would take too much space in memory and in the cache."""
 
     path: str
     call: str
@@ -223,7 +223,7 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
     """None if the change failed."""
     added: int | None = None
     removed: int | None = None
-    """None if unknown; the added lines may be known nevertheless, if a file of unknown length was replaced."""
+    """The number of removed lines; None if unknown, for example if a file of unknown length was replaced."""
     state: str = "succeeded"
     error_kind: str | None = None
 

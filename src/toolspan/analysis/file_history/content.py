@@ -87,7 +87,8 @@ Effect = WriteEffect | AppendEffect | EditEffect | PatchEffect | MoveEffect | Re
 def apply_effect(effect: Effect, before: FileContent) -> FileContent:
     """Return the content after an effect. For a move, `before` is the content of its source.
 
-    Raise PatchError if the effect cannot be applied to the content.
+    Raises:
+        PatchError: the effect cannot be applied to the content.
     """
     match effect:
         case WriteEffect():
@@ -109,7 +110,8 @@ def apply_effect(effect: Effect, before: FileContent) -> FileContent:
 def revert_effect(effect: Effect, after: FileContent) -> FileContent:
     """Return the content before an effect.
 
-    Raise PatchError if the effect does not match the content, or does not record what it replaced.
+    Raises:
+        PatchError: the effect does not match the content, or does not record what it replaced.
     """
     match effect:
         case WriteEffect(created=True) | MoveEffect():
@@ -141,7 +143,8 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
 def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
     """Check that the hunks do not show tabs as spaces, as some client versions do.
 
-    Raise PatchError if the file is indented with tabs, the hunks only with spaces.
+    Raises:
+        PatchError: the file is indented with tabs, but the hunks only with spaces.
     """
     lines = [line for hunk in hunks for line in hunk.lines]
     blanks = any(line.startswith(f"{sign}  ") for line in lines)
@@ -265,7 +268,7 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
 
 class RecoveredContent(Struct, frozen=True, kw_only=True):
-    """The content of a file and how certain it is."""
+    """The content of a file, with its confidence and the reasons for it."""
 
     content: FileContent | None
     confidence: Confidence
@@ -275,7 +278,7 @@ class RecoveredContent(Struct, frozen=True, kw_only=True):
 
 
 class _Derivation(NamedTuple):
-    """A content and how it was derived."""
+    """A content, and the point and the number of steps from which it was derived."""
 
     content: FileContent
     start: int
@@ -287,7 +290,7 @@ class _Derivation(NamedTuple):
 
 
 MoveSource = Callable[[str, str | None], "RecoveredContent | None"]
-"""Returns the content of another path before a call, which is needed for moves."""
+"""A function that returns the content of another path before a call, which is needed for moves."""
 
 
 class FileTimeline:

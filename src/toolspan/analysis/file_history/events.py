@@ -32,7 +32,7 @@ _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result
 _MAX_BACKUP_BYTES = 64 << 20
 _REJECTED_PATCH_TEXTS = ("verification failed", "patch rejected", "nvalid patch", "unsupported")
 _READ_ONLY_SHELL_TOOLS = frozenset({"BashOutput", "KillShell", "KillBash", "TaskOutput"})
-"""Tools of kind `shell` that run no commands."""
+"""Tools of the kind `shell` that do not run commands."""
 
 PathFilter = Callable[[str], bool]
 
@@ -114,7 +114,7 @@ def collect_file_events(
             events += _rewind_events(spans, calls)
             events += _backup_events(transcript, path_filter)
     agents.discard(None)
-    # A subagent whose own transcript was read is not suspected of writing anything else.
+    # A subagent whose transcript was read is not a possible writer, because its changes are known.
     unexplained = [
         event
         for event in events

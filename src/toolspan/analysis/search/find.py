@@ -98,7 +98,7 @@ class SearchResults(Struct, frozen=True, kw_only=True):
 
 _HIT_FIELDS = {item.name for item in fields(SearchMatch)} & {item.name for item in fields(TextHit)}
 MatchSelector = Callable[[Sequence[SearchMatch]], list[SearchMatch]]
-"""Returns the matches to keep, in the same order."""
+"""A function that returns the matches to keep, in the same order."""
 
 
 def search(
@@ -120,7 +120,7 @@ def search_newest(
     keep: MatchSelector = list,
     program: str | None = None,
 ) -> SearchResults:
-    """Return the newest matches that `keep` accepts: more than `most`, or all if there are fewer.
+    """Return the newest matches that `keep` accepts: more than `most`, or all of them if there are not so many.
 
     All matches are returned if `most` is 0 or if scanning all files takes little work. `program` is the path of
     ripgrep, if it is installed.
@@ -326,7 +326,7 @@ _MAX_CALLS_PER_FILE = 8
 """For more calls than this in one file, summarizing the whole file is faster."""
 
 FileSurvey = Callable[[Sequence[Path]], "Iterable[FileSummary]"]
-"""Returns summaries of files, with rows for all calls. It may read the files in parallel."""
+"""A function that returns summaries of files, with rows for all calls. It may read the files in parallel."""
 
 
 def complete_matches(matches: Sequence[SearchMatch], survey: FileSurvey) -> list[SearchMatch]:

@@ -23,7 +23,7 @@ from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
 from toolspan.reading.discovery import ProblemCallback, find_transcripts
 
 MatchSide = Literal["input", "result", "toolUseResult", "message"]
-"""Where the text is. `toolUseResult` is what the client recorded beside a result and did not send to the model."""
+"""The place of a text. `toolUseResult` is the data that the client recorded beside a result for its own use."""
 MATCH_SIDES: tuple[MatchSide, ...] = get_args(MatchSide)
 
 _UNESCAPED_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}!?@#$%^*|~`")
@@ -90,7 +90,8 @@ class SearchQuery(NamedTuple):
 def query_of(terms: Sequence[str], *, regex: bool = False, ignore_case: bool = False) -> SearchQuery:
     """Build a query from the terms that the user typed.
 
-    Raise QueryError if there is no term, or one is empty or not a valid regular expression.
+    Raises:
+        QueryError: there is no term, or one is empty or not a valid regular expression.
     """
     if not terms or not all(terms):
         raise QueryError("nothing to look for: name at least one word")

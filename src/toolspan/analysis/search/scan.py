@@ -32,7 +32,7 @@ from toolspan.types.state import State
 _FORMAT_PROBE_BYTES = 1 << 16
 _READ_STEP = 1 << 16
 SNIPPET_CHARS = 60
-"""The number of characters of a snippet on each side of the match; a side of this length may be cut."""
+"""The maximum number of characters on each side of a match in a snippet. A side of this length may be truncated."""
 _MAX_IN_MEMORY = 64 << 20
 
 
