@@ -79,7 +79,10 @@ def _parse_age(name: str) -> datetime | None:
 
 
 def _parse_named_day(name: str) -> datetime | None:
-    """Return the local midnight at which a named day or period begins; a weekday is the most recent one."""
+    """Return the local midnight at which a named day, week or month begins, or None for any other name.
+
+    The name of a weekday refers to the most recent one, which may be today.
+    """
     today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
     monday = today.weekday()
     days_ago = {

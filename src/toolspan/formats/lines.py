@@ -162,7 +162,7 @@ class TranscriptReader(ABC, Generic[T]):
         return decoded, places
 
     def add_line(self, line: JsonLine) -> None:
-        """Read the next line."""
+        """Decode and process the next line, or recover what is valid in it."""
         try:
             decoded, odd = self.decoder.decode(line.data)
         except ValueError:

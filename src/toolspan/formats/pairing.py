@@ -219,12 +219,12 @@ class LiveCallPairing(CallPairing[B]):
         self._is_finished = True
 
     def move_to_branches(self, branches: Branches) -> None:
-        """Replace the branches; any call may have moved to another one."""
+        """Replace the branches. Any call may have moved to another branch."""
         self._set_branches(branches)
         self._changed_ids.update(self._builders)
 
     def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered, and every call may have moved to a branch."""
+        """Treat the file as complete: open calls become unanswered, and any call may have moved to another branch."""
         self._set_branches(branches)
         self._is_finished = True
         moved = bool(branches)

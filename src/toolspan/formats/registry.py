@@ -73,7 +73,7 @@ def parse_file_name(path: PurePath | str) -> FileName:
 def format_of_path(path: PurePath | str) -> TranscriptFormat:
     """Return the format whose client uses such file names, or the default format.
 
-    The content determines the actual format: see `detect.choose_format`.
+    The content determines the actual format: see `choose_format`.
     """
     return _parse_path(str(path))[1]
 

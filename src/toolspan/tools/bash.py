@@ -398,8 +398,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     if shell.closes_stdin and _WITHOUT_INPUT.fullmatch(script):
         script += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
     # As in the clients, only a successful command changes the folder, and a command that removes its folder fails.
-    # The script
-    # is one line, so that line numbers in error messages match those in the command.
+    # The script is one line, so that line numbers in error messages match those in the command.
     print_folder = "builtin pwd -P" if _DEFINES_PWD.search(script) else "pwd -P"  # it is visible after `set -x`
     script = f"eval -- {shlex.quote(script)} && {print_folder} >&{cwd_file}"
     if _SEARCHES.search(request.command) and shutil.which("rg", path=environment.get("PATH")) is None:

@@ -2,7 +2,7 @@
 
 `merge_pre_tool_runs` and `merge_effect_runs` merge the handlers from settings files; `combine_hooks` joins several
 hook runners into one. Deny takes precedence over defer, ask and allow. If several handlers return a new input, the
-last one that supports the decision is used. All messages are kept, and every handler is reported, even without
+last one that supports the decision is used. All messages are kept, and every handler is reported, even one that had no
 effect.
 """
 

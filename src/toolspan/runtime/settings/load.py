@@ -1,4 +1,4 @@
-"""Load and check one settings file. Error messages contain the file and the key.
+"""Load and check one settings file. Error messages name the file and the key.
 
 Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook
 handler that cannot be parsed is an error, because ignoring it would silently drop a safeguard.
@@ -263,7 +263,7 @@ def add_permissions(
 
     Raises:
         SourceError: the file cannot be read or written, is not a JSON object, or is outside `within`.
-        SettingsError: the list to extend is not a list.
+        SettingsError: `permissions`, or one of the two fields in it that would be extended, has the wrong type.
     """
     target = Path(os.path.realpath(path))
     if within is not None and not target.is_relative_to(os.path.realpath(within)):

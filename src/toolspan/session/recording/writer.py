@@ -236,7 +236,7 @@ def is_transcript_claimed(path: Path) -> bool:
 
 
 def release_transcript(path: Path) -> None:
-    """End the reservation of a transcript."""
+    """Release the claim of this process on a transcript; see `claim_transcript`."""
     _claimed_transcripts.discard(os.path.realpath(path))
 
 
