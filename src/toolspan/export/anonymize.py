@@ -1,7 +1,7 @@
 """`--skeleton`: replace all content and keep only structure, states, times, sizes and tool names.
 
-Records are rebuilt from fields that are known to be safe: a field, value or name that is not listed here is left out.
-Strings are replaced by their length, ids and names by numbers.
+Records are rebuilt from fields that are known to be safe. All other fields, values and names are left out. Strings are
+replaced by their lengths, and ids and names by numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _input_keys() -> frozenset[str]:
 
 
 def length_of(text: str | None) -> str | None:
-    """Return a placeholder that states the length of `text`."""
+    """Return a placeholder with the length of `text`, or None if `text` is None."""
     return None if text is None else f"<{len(text):,} chars>"
 
 

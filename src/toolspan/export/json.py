@@ -44,7 +44,7 @@ def _to_json_value(value: object, max_depth: int) -> object:
 
 
 def format_json(value: object, indent: int) -> str:
-    """Return a value as JSON for people."""
+    """Return a value as indented JSON."""
     try:
         return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     except RecursionError:

@@ -37,7 +37,7 @@ _SPEAKERS = {
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Yield the sessions one after another."""
+    """Yield the document piece by piece: the heading of each session, then its rows."""
     session: SessionExport | None = None
     for session in sessions:
         yield "".join(_render_header(session.header)).encode("utf-8", "replace")

@@ -1,7 +1,7 @@
 """Personal data and internal addresses in a line: mail, people, phone, card and account numbers, hosts.
 
-Numbers count only if their checksum is right (cards, IBAN) or their form is unmistakable; others need a word before
-them that says what they are.
+A number is recognized if its checksum is correct (cards, IBAN), if its form is unmistakable, or if a word such as
+"phone" precedes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _is_card(text: str) -> bool:
 
 
 def _iban_length(text: str) -> int:
-    """Return the number of characters at the beginning of `text` that are a valid IBAN, or 0."""
+    """Return the length of the valid IBAN at the beginning of `text`, or 0 if there is none."""
     length = _IBAN_LENGTHS.get(text[:2], 0)
     at = chars = 0
     while at < len(text) and chars < length:
@@ -85,7 +85,7 @@ def _is_machine_ipv4(match: re.Match[str]) -> bool:
 
 
 def _is_special_network(match: re.Match[str]) -> bool:
-    """Return whether a match is in a range such as `192.0.2.0/24` that standards define, not in somebody's network."""
+    """Return whether a match is in a range that standards reserve, such as `192.0.2.0/24`."""
     length = re.match(r"/\d{1,3}", match.string[match.end() : match.end() + 4])
     try:
         network = ipaddress.ip_network(match[0] + (length[0] if length else ""))
@@ -142,7 +142,7 @@ def _is_internal_host(match: re.Match[str]) -> bool:
 
 
 class PersonalHint:
-    """Bits for the kinds of forms that may be in a line, by one of its words."""
+    """Bits for the kinds of personal data that a line may contain, inferred from one of its words."""
 
     NONE = 0
     MAIL = 1
@@ -187,7 +187,7 @@ _STREET_HINTS = (
     r"weg\b", "gasse",
 )  # fmt: skip
 FIELD_HINTS = (*label_hints(), *_STREET_HINTS, r"user\.name", r"pan\b")
-"""Patterns of which at least one matches in every word with a label."""
+"""Patterns for the words of labels: at least one of them matches in every label."""
 
 
 @cache
@@ -317,7 +317,7 @@ _IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d{{2}}[ -]?(?:[0-9A-Z][ -]?){{11,32}}")
 
 
 _LONG_NUMBER = re.compile(r"\d(?:[ .()/-]{0,3}\d){8}|[A-Z]{2}\d\d[ -]?[0-9A-Z]{3}")
-"""A part of every phone, card and account number."""
+"""A pattern that matches in every phone, card and account number."""
 
 
 def _find_form(form: _Form, line: str) -> Iterator[SecretMatch]:
@@ -328,7 +328,7 @@ def _find_form(form: _Form, line: str) -> Iterator[SecretMatch]:
 
 
 def find_personal_data(line: str, hints: int) -> Iterator[SecretMatch]:
-    """Yield the personal items and internal addresses in a line whose words have these hints."""
+    """Yield the personal data and internal addresses in a line. `hints` are the combined hints of its words."""
     if hints & PersonalHint.NUMBER and not _LONG_NUMBER.search(line):
         hints &= ~PersonalHint.NUMBER
     for form in _FORMS:

@@ -1,7 +1,7 @@
-"""Personal data that a label gives away: `Phone: …`, `"date_of_birth": "…"`, `<td>Passport No</td><td>…</td>`.
+"""Personal data that follows a label: `Phone: …`, `"date_of_birth": "…"`, `<td>Passport No</td><td>…</td>`.
 
-A label names a kind of value, and each kind has a shape. The separators between both are those of prose, JSON, YAML,
-env files, HTML and query strings. Start at `find_labelled`.
+Each label belongs to a kind of value, and each kind has a pattern. Label and value are separated as in prose, JSON,
+YAML, env files, HTML or query strings. Start at `find_labelled`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _NOT_A_NAME = re.compile(
 
 
 class _Value(NamedTuple):
-    """The shape of the values of a label."""
+    """A kind of value: the pattern that its values match, and a check."""
 
     kind: str
-    """The word in the placeholder, such as `phone`."""
+    """The name of the kind in placeholders, such as `phone`."""
     pattern: re.Pattern[str]
     accepts: Callable[[str, _Place], bool] = lambda _value, _place: True
     after_space: bool = False
-    """The value may follow the label without a separator."""
+    """True if the value may follow the label without a separator."""
 
 
 class _Place(NamedTuple):
     label: str
-    """The label as it is written."""
+    """The label as written."""
     is_quoted: bool
     follows_space: bool
-    """No separator is between the label and the value."""
+    """True if there is no separator between the label and the value."""
 
 
 def _is_phone_number(value: str, _place: _Place) -> bool:
@@ -165,7 +165,7 @@ _COMMON_WORDS = frozenset(
      "call", "text", "ring", "next", "point", "post", "policy", "security", "sort", "credit", "of", "me", "on",
      "us", "no", "id", "nr", "file", "name", "holder", "member", "record", "reg", "group"}
 )  # fmt: skip
-"""Words of labels that are too frequent to look at every line with them."""
+"""Words of labels that occur in too many other lines to be used as hints."""
 _WORD = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+(?:'s)?")
 _MAX_LABEL = 48
 _MAX_WORDS = 4
@@ -188,7 +188,7 @@ def _values_by_label() -> dict[str, _Value]:
 
 @lru_cache(maxsize=8192)
 def _value_of(text: str) -> _Value | None:
-    """Return the shape of the values of the label that ends a text."""
+    """Return the kind of value for the label at the end of a text, or None if there is none."""
     words = [word.lower() for word in _WORD.findall(text)][-_MAX_WORDS - 1 :]
     table = _values_by_label()
     if words and (stem := re.sub(r"(?<=\w{3})(?:number|nummer)\Z", "", words[-1])):
@@ -203,9 +203,9 @@ def _value_of(text: str) -> _Value | None:
 
 
 def label_hints() -> Iterator[str]:
-    """Yield patterns for words in lower case, of which one matches in every label.
+    """Yield patterns for lower-case text, of which at least one matches in every label.
 
-    The forms of coordinates and of phone numbers in sentences ("call me at …") are hints of their own.
+    Coordinates and phone numbers in sentences ("call me at …") have separate hints.
     """
     labels = [labels.split(",") for value, labels in _LABELS.items() if value is not _COORDINATES]
     for label in itertools.chain.from_iterable(labels):
@@ -239,12 +239,12 @@ def find_labelled(line: str) -> Iterator[SecretMatch]:
 
 
 def has_personal_values(name: str) -> bool:
-    """Return whether a name is a label of personal values."""
+    """Return whether the name of a field or column is a label of personal data."""
     return _value_of(name) is not None
 
 
 def find_personal_value(name: str, value: str) -> SecretMatch | None:
-    """Return the personal data that a value consists of, by its name."""
+    """Return a match for `value` if it is personal data according to its name, or None."""
     shape = _value_of(name)
     match = shape.pattern.fullmatch(value) if shape else None
     if shape and match and shape.accepts(value, _Place(name, is_quoted=True, follows_space=False)):

@@ -1,8 +1,8 @@
-"""The records of an export: one value for each call, message, agent and session, including bodies.
+"""The records of an export: one for each call, message, agent and session, including bodies.
 
 `session_export.py` creates them, and the formats use nothing else. Text written by users, models, tools or clients is
-a plain `str`; values from a fixed set are `Literal`s. Redaction relies on this: it hides every new field until the
-field is listed as safe.
+a plain `str`; values from a fixed set are `Literal`s. Redaction relies on this: it redacts or leaves out every new
+field until the field is listed as safe.
 """
 
 from __future__ import annotations

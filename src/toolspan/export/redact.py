@@ -66,13 +66,13 @@ _PLAIN_ID = re.compile(
     r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|\d{4}-\d\d-\d\dT[\d:.]{5,20}Z"
 )
-"""Ids and times that clients write, unless a key may be in them.
+"""Ids and times that clients write, unless they may contain a key.
 
-perf: they are always new, so remembering words does not help.
+perf: they are different each time, so that caching the result for each word does not help.
 """
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _EDGES = "\"'`*[],.;!?}"
-"""Characters around a word that no rule needs, so that `word`, `"word"` and `word.` are judged once."""
+"""Characters around a word that no rule needs. They are removed, so that `"word"` and `word.` are checked as `word`."""
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
@@ -91,11 +91,11 @@ class _WordHints(NamedTuple):
     secrets: LineHints
     personal: int
     has_home: bool
-    """The word may contain a home folder."""
+    """True if the word may contain a home folder."""
     has_user: bool
-    """The word may be a part of a field with the name of a user."""
+    """True if the word may be a part of a field that contains a user name."""
     has_name: bool
-    """The word may contain a part of a known name."""
+    """True if the word may contain a part of a known name."""
 
 
 class _Replacement(NamedTuple):
@@ -143,7 +143,10 @@ class SecretRedactor:
         self._harmless_words: set[str] = set()
         self._suspicious_words: dict[str, _WordHints] = {}
         self._judged_texts: list[tuple[str, str]] = []
-        """The words of these two, one per line, and in lower case. Those with a new name are judged again."""
+        """The words that have been checked, one per line: as written, and in lower case.
+
+        When a name is added, the words that contain it are checked again.
+        """
         self._name_hints: set[str] = set()
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
@@ -216,9 +219,9 @@ class SecretRedactor:
             yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_hints))
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
-        """Return the words that rules may match, with these rules, and remember the others.
+        """Return the words that rules may match, with hints for those rules. The results are cached.
 
-        perf: most words of a transcript repeat, so that few are new, and those are searched together. Without this, a
+        perf: most words of a transcript occur many times, and the new ones are searched together. Without this, a
         redacted export takes several times as long.
         """
         suspicious = {word: hints for word in words if (hints := self._suspicious_words.get(word))}
@@ -299,7 +302,7 @@ class SecretRedactor:
                 yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))
 
     def _replace_findings(self, text: str, findings: list[SecretMatch]) -> tuple[str, tuple[_Replacement, ...]]:
-        """Replace the findings. Those that overlap are one, of the kind of the first rule that found it."""
+        """Replace the findings. Overlapping findings are merged, and the first one determines their kind."""
         order = {id(finding): n for n, finding in enumerate(findings)}
         merged: list[SecretMatch] = []
         for finding in sorted(findings, key=lambda finding: (finding.start, order[id(finding)])):
@@ -361,7 +364,7 @@ class SecretRedactor:
         )
 
     def _add_names(self, names: Iterable[str], kind: str = "user") -> None:
-        """Replace these names from now on, whether they stand alone or are part of a folder name."""
+        """Replace these names from now on, as separate words and as parts of folder names."""
         new = {name for name in map(str.lower, names) if name and name not in self._name_placeholders}
         new = {name for name in new if not _PLACEHOLDER.fullmatch(name)}
         if not new:
@@ -460,13 +463,13 @@ class SecretRedactor:
 
 
 def _line_around(text: str, place: int) -> str:
-    """Return the line at a place, shortened around it."""
+    """Return the line that contains an offset, truncated to the part around the offset."""
     start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT_CHARS)
     return text[start : place + _CONTEXT_CHARS].partition("\n")[0]
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of blocks of lines, so that each of their words can be searched for in its block."""
+    """Yield the start and end of consecutive blocks of whole lines, which limit the work for each word."""
     start = 0
     while start < len(text):
         end = len(text) if len(text) - start <= _BLOCK_CHARS else text.rfind("\n", start, start + _BLOCK_CHARS)
@@ -478,7 +481,10 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _match_words(low_words: str) -> dict[str, int]:
-    """Return the lines with a hint, each of which is a word in lower case, with their bits of `PersonalHint`."""
+    """Return the words that rules may match, with their bits of `PersonalHint`.
+
+    `low_words` has one word per line, in lower case.
+    """
     matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
     lines = f"\n{low_words}\n"
     for hint, pattern in FORM_HINTS:
@@ -491,7 +497,7 @@ def _match_words(low_words: str) -> dict[str, int]:
 
 
 def _word_hints(word: str, low: str, forms: int, *, has_name: bool) -> _WordHints | None:
-    """Return what may be found in a line with this word, or None if its rules match nothing."""
+    """Return hints for the rules that may match in a line with this word, or None if there are none."""
     hints = _WordHints(
         hints_in(word),
         personal_hints(word, low, forms),
@@ -507,7 +513,7 @@ def _is_random_text(value: object) -> bool:
 
 
 def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
-    """Return the patterns of the names that occur in a lower-case text, perhaps as parts of words."""
+    """Return the patterns of the names that occur in a lower-case text, also as parts of words."""
     return [_name_pattern(name) for name in names if name in low]
 
 
@@ -530,7 +536,7 @@ def _long_hint_patterns() -> tuple[re.Pattern[str], ...]:
 
 
 def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: str | None = None) -> Iterator[str]:
-    """Yield the lines of `original`, which has the length of `text`, in which a pattern matches."""
+    """Yield the lines in which a pattern matches, taken from `original` if given, which has the length of `text`."""
     original = text if original is None else original
     for pattern in patterns:
         for match in pattern.finditer(text):
@@ -543,7 +549,7 @@ class Redactor(Protocol):
 
     @property
     def notice(self) -> str | None:
-        """A sentence for readers of the export about what it lacks; None if it is complete."""
+        """A sentence for readers of the export about the data that was replaced; None if it is complete."""
         ...
 
     @property
@@ -552,7 +558,7 @@ class Redactor(Protocol):
         ...
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Learn names from the raw lines of a session, before any of its records are redacted."""
+        """Collect names from the raw lines of a session. It is called before any of its records are redacted."""
         ...
 
     def redact_record(self, record: R) -> R:

@@ -130,14 +130,14 @@ class SessionExport:
             yield row.record
 
     def calls(self, *, bodies: bool = True) -> Iterator[CallRecord]:
-        """Yield only the calls. Without `bodies`, texts that lists do not show are empty and take no time to redact."""
+        """Yield only the calls. Without `bodies`, the texts that tables do not contain are empty, which saves time."""
         for row in self._timeline_rows(self._timeline, None, 0):
             if isinstance(row.record, CallRecord):
                 yield self._redactor.redact_record(row.record if bodies else _without_bodies(row.record))
 
     @property
     def redaction_notice(self) -> str | None:
-        """A sentence for readers about what was replaced, or None if nothing was."""
+        """A sentence for readers about the data that was replaced; None if the export is complete."""
         return self._redactor.notice
 
     @property

@@ -1,4 +1,4 @@
-"""Names of users: in home folders, in the fields of `ls -l` and `id`, and wherever they occur again.
+"""Patterns for user names in home folders and in the output of programs such as `ls -l` and `id`.
 
 Start at `HOME_FOLDER` and `USER_FIELD`; `redact.py` replaces what they match.
 """
@@ -66,7 +66,7 @@ USER_HINT = join_hints(USER_HINTS)
 
 
 def is_home_folder(path: bytes, before: bytes) -> bool:
-    """Return whether a path such as `/home/mira` begins a path, and its name is not that of a file."""
+    """Return whether a match such as `/home/mira` is a home folder, judged by the text before it and by its name."""
     if path.startswith((b"%2F", b"Users", b":")):
         return True
     return bool(_ROOT.search(before.decode("utf-8", "replace"))) and not _SOURCE_FILE.search(path)
