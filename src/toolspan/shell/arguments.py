@@ -119,7 +119,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
 
 
 def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
-    """Return an argument of `ps` that the client takes for `e` without a dash, which prints environments."""
+    """Return an argument of `ps` that the client takes for the option `e`, which prints environment variables."""
     for word in arguments if any(word.text[:1] != "-" or word.text == "-" for word in arguments) else ():
         if word.has_expansion or ("e" in word.text.lower() and word.text[:2] != "--"):
             return word.text
@@ -127,10 +127,10 @@ def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
 
 
 def _find_misread(arguments: Sequence[ShellWord], *, hides_patterns: bool) -> str | None:
-    """Return an argument that the client reads in another way, even in quotes.
+    """Return an argument that the client interprets differently from the shell, even in quotes.
 
-    It takes `~x` for the home folder of a user, and does not notice a pattern beside a line break. Beside a variable,
-    it takes quoted patterns for patterns of files.
+    It takes `~x` for the home folder of a user, does not notice a pattern next to a line break, and takes a quoted
+    pattern next to a variable for a file pattern.
     """
     for word in arguments:
         text = word.text
@@ -160,7 +160,7 @@ _SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[
 _SED_FILE = re.compile(
     r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|\d+[A-Za-z]|s\W|s(.).*\1.*\1.*[eEwW]|.*y.)[\w./=@%+,:~^-]+", re.ASCII
 )
-"""Names that the client does not take for commands of sed."""
+"""File names that the client does not take for sed commands."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"\d+"),
@@ -176,7 +176,10 @@ _VALUE_FORMS = {
 }
 _NEWER = re.compile(r"-newer[aBcm]t")
 _TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?(?:[sbc]|q(?![A-Za-z])))")
-"""Conversions that print any text. The shell evaluates the arguments of others."""
+"""The conversions of `printf` whose argument may be any text.
+
+Some shells evaluate the argument of any other conversion as an arithmetic expression, so it must be a number.
+"""
 _ASSIGNING_CONVERSION = re.compile(r"%[^%a-zA-Z]*[hjlLqtz]*n")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -191,7 +194,7 @@ class _ArgumentReader:
         self._has_operand = self._is_recursive = self._has_pair = self._has_unknown = False
 
     def result(self, unknown: str | None) -> Arguments:
-        """Return what has been read."""
+        """Return the arguments read so far. `unknown` is the first argument that is not understood."""
         read, changed = [], []
         for argument in self.arguments:
             if argument.role == "read":
@@ -322,7 +325,7 @@ class _ArgumentReader:
         return len(values)
 
     def _may_name_files(self, word: ShellWord) -> bool:
-        """Return whether a word in the place of a text may expand to several words, of which the others are files."""
+        """Return whether a word at the position of a text may expand to several words, the rest of which are files."""
         return word.has_expansion and "read*" in self._spec.roles and _GLOB.search(word.text) is not None
 
     def _note_option(self, option: str) -> None:
@@ -372,7 +375,7 @@ class _ArgumentReader:
                 return argument.word.text
         return None
 
-    # Programs with a grammar of their own
+    # Programs with their own grammar
 
     def read_find(self, arguments: Sequence[ShellWord]) -> str | None:
         at, in_expression, has_predicate = 0, False, False

@@ -1,4 +1,4 @@
-"""Explain a command line's exit status: which program ended it, and whether it only reports that nothing was found.
+"""Explain the exit status of a command line: the program that determined it, and whether it only means "no match".
 
 Start at `found_nothing` and `failing_programs`.
 """
@@ -22,7 +22,7 @@ _RUNNERS = {
     "npx": 0, "bunx": 0, "uvx": 0, "pipx": 1, "corepack": 0,
     "uv": 1, "poetry": 1, "pdm": 1, "hatch": 1, "rye": 1, "pipenv": 1, "bundle": 1, "direnv": 2, "dotenv": 0,
 }  # fmt: skip
-"""Programs that run another one: the number of words (such as `run`) between their name and its name."""
+"""Programs that run another program, with the number of words (such as `run`) between the two names."""
 _RUNNER_VERBS = frozenset({"run", "exec", "x"})
 _RUNNER_OPTIONS_WITH_VALUE = frozenset({"--with", "--python", "-p", "--package", "--group", "--extra", "--directory"})
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?\Z|py\Z|pypy3?\Z")
@@ -36,7 +36,7 @@ _SILENT_PREPARATION = frozenset({
     "cd", "pushd", "popd", "export", "set", "unset", "source", ".", "mkdir", "sleep", "true", ":", "declare", "local",
     "umask", "ulimit", "shopt", "alias", "trap", "exit", "return",
 })  # fmt: skip
-"""Programs that print an error if they fail, and rarely are the reason why a line failed."""
+"""Programs that print an error if they fail, and are rarely the reason why a line failed."""
 
 
 @lru_cache(maxsize=512)
@@ -100,9 +100,9 @@ def _runner_arguments(name: str, arguments: Arguments) -> tuple[ShellWord, ...]:
 
 
 def _status_programs(line: str) -> list[Program]:
-    """Return the programs from the last one that ran regardless of the others to the end of the line.
+    """Return the programs that may have determined the exit status: those after the last separator such as `;`.
 
-    In `a; b && c | head`, these are `b` and `c`.
+    Filters are left out. In `a; b && c | head`, these programs are `b` and `c`.
     """
     programs: list[Program] = []
     for reached in expand_wrappers(find_programs(line)).programs:
@@ -124,9 +124,9 @@ def _status_programs(line: str) -> list[Program]:
 
 
 def _drop_alternatives(programs: list[Program]) -> list[Program]:
-    """Drop what stands before the last `||`: if a line failed, the programs after it failed.
+    """Drop the programs before the last `||`: if a line failed, the programs after it failed.
 
-    An alternative that only ends the line, such as `|| exit 1`, passes on the failure of the programs before it.
+    Keep them if a program after it only ends the line, as in `|| exit 1`.
     """
     for index in range(len(programs) - 2, -1, -1):
         if programs[index].ended_by == "||" and not programs[index].nested:
@@ -136,7 +136,7 @@ def _drop_alternatives(programs: list[Program]) -> list[Program]:
 
 
 def _drop_filters(programs: Sequence[Program]) -> list[Program]:
-    """Drop what only passes on the output of the program before it, and the beginnings of other pipelines."""
+    """Drop filters such as `head`. Of any other pipeline, keep only the last program."""
     rest: list[Program] = []
     for index, program in enumerate(programs):
         follows_pipe = index > 0 and programs[index - 1].ended_by in ("|", "|&")
@@ -148,7 +148,7 @@ def _drop_filters(programs: Sequence[Program]) -> list[Program]:
     return rest
 
 
-# Programs whose exit status 1 is an answer
+# Programs whose exit status 1 is not an error
 
 
 def _always(_arguments: Arguments) -> bool:
@@ -156,7 +156,7 @@ def _always(_arguments: Arguments) -> bool:
 
 
 def _with_option(*options: str) -> Callable[[Arguments], bool]:
-    """Return a check for any of some options; a single letter may be part of a group, as in `-sq`."""
+    """Return a function that checks for any of the options. A single letter may be part of a group, as in `-sq`."""
     letters = {option[1] for option in options if len(option) == 2}
 
     def check(arguments: Arguments) -> bool:
@@ -220,7 +220,7 @@ _QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
     "systemctl": lambda arguments: bool(arguments) and arguments[0].text.startswith("is-"),
     "ps": _with_option("-p", "-C", "-u", "--pid"),
 }  # fmt: skip
-"""Programs that end with 1, and print nothing, if they find nothing or if a condition is false."""
+"""Programs that exit with 1 and print nothing if they find nothing or if a condition is false."""
 _EMPTY_ANSWERS: dict[str, Callable[[Arguments], bool]] = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rgrep"), _with_option("-c", "--count")),
     "jq": _with_option("-e", "--exit-status"),
@@ -228,7 +228,7 @@ _EMPTY_ANSWERS: dict[str, Callable[[Arguments], bool]] = {
 }
 """Programs that print `0`, `null` or `false` if they find nothing."""
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "test", "[", "[[", "pgrep"})
-"""Programs for which 1 is never an error: they end with 2 or more if something is wrong."""
+"""Programs for which 1 is never an error: they exit with 2 or more in case of an error."""
 _QUIET_WORDS = re.compile(
     r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\btype|\bhash|\bexpr|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
     r"|\blet|\bid|\bkill(?:all)?|\bsort|\bdpkg(?:-query)?|awk|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\[|\(\("
@@ -253,8 +253,9 @@ _MEASURED_TIME = re.compile(r"\A\s*real\s+\S+\s+user\s+\S+\s+sys\s+\S+\s*\Z")
 def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
     """Return whether a failed line only reports that a search found nothing or that a condition is false.
 
-    This is so if it ended with 1, printed nothing, and one of the programs that can have ended it says so in this
-    way. If a search certainly ended it, the output of the programs before it does not matter.
+    That is the case if it exited with 1, printed nothing, and one of the programs that may have determined the status
+    reports this result in that way. If a search certainly determined the status, other programs may have printed
+    something.
     """
     if exit_code not in _NOTHING_FOUND_CODES or not _QUIET_WORDS.search(line):
         return False
@@ -293,9 +294,9 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
 
 
 def _is_silent_answer(line: str, candidates: Sequence[Program]) -> bool:
-    """Return whether a line that ended with 1 and printed nothing says that something is missing or false."""
+    """Return whether the status 1 of a line that printed nothing means that nothing was found or a test was false."""
     if len(candidates) > 1 and candidates[-1].name in _ENDINGS and candidates[-2].ended_by == "&&":
-        return False  # it is to fail if something is found
+        return False  # as in `grep -q x file && exit 1`, which fails if there is a match
     is_condition = line.rstrip().endswith("))") and all(program.name == "cd" for program in candidates)
     is_condition = is_condition or bool(_FALSE_CONDITION.search(line))
     return is_condition or any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)

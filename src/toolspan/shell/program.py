@@ -46,7 +46,7 @@ class Program(Struct, frozen=True, dict=True):
 
     @property
     def arguments(self) -> Arguments:
-        """The roles of the words after the name, determined once."""
+        """The arguments with their roles, as returned by `read_arguments`. The result is cached."""
         known: Arguments | None = self.__dict__.get("known_arguments")
         if known is None:
             known = self.__dict__["known_arguments"] = read_arguments(self.name, self.words[1:])
@@ -94,7 +94,7 @@ def _plain_word(source: str) -> ShellWord:
 def find_plain_programs(line: str) -> list[Program] | None:
     """Return the programs of a line of literal words and file patterns; None for any other line.
 
-    perf: Most lines of agents are plain. Without a tree, their decisions take about half the time.
+    perf: most command lines of agents are plain, and decisions about them take about half the time without a tree.
     """
     if not _PLAIN_LINE.fullmatch(line):
         return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 BACKGROUND = "A background command"
-"""The name of a command that ends in `&` in `LinePrograms.unclear`."""
+"""The entry in `LinePrograms.unclear` for a command that ends with `&`."""
 MAX_LINE_LENGTH = 10_000
 """The length in characters above which a line is not parsed."""
 

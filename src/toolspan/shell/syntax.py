@@ -1,4 +1,4 @@
-"""Patterns, node names and small checks of bash syntax, for `programs.py`."""
+"""Patterns, node names and small checks for bash syntax, used by `programs.py`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
 OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*")""", re.ASCII)
 PLAIN_TEXT = re.compile(r"[\w./:,@%+='\" -]*")
-"""The text of words of which only a part is quoted. Each shell reads other characters beside quotes in its own way."""
+"""The characters of partly quoted words that every shell reads in the same way."""
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
@@ -166,12 +166,12 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
 
 
 def has_brace_before_quote(line: str) -> bool:
-    """Return whether an open brace outside quotes precedes a quote. The quotes may hide what the brace expands to."""
+    """Return whether an open brace outside quotes precedes a quote, which may hide the expansion of the brace."""
     return BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)) is not None
 
 
 def first_expansion(node: Node) -> str | None:
-    """Return the type of the first node that stands for an expansion, or None."""
+    """Return the type of the first node that is an expansion, or None."""
     if node.type in UNCLEAR_EXPANSIONS:
         return node.type
     found = (first_expansion(child) for child in node.children if child.is_named or child.child_count)

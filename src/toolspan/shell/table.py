@@ -1,14 +1,14 @@
 """The table of programs whose arguments are understood: options, and the role of each operand.
 
-The facts are in `tables/*.toml`, one file per family. A program or an option that is not in the table may do
-anything. Start at `program_table`; `arguments.py` reads the arguments of programs with it.
+The facts are in `tables/*.toml`, one file per family of programs. A program or an option that is not in the table may
+do anything. Start at `program_table`, which `arguments.py` uses to read the arguments of programs.
 
 Fields of an entry:
 
 - `flags`: options without a value; `-ab` is two of them
 - `values`, `counts`, `formats`, `reads`, `pairs`: options with a text, a number, a format of git, a file to read or two
   texts; `optional`: options whose value can only follow `=`
-- `joined`: the short options whose value may follow without a blank; with `globs` that is true of all
+- `joined`: the short options whose value may follow without a blank; with `globs`, all short options may do so
 - `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
 - `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders; `listing`:
   options after which all operands are texts
@@ -16,7 +16,7 @@ Fields of an entry:
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
 - `rejects`: a pattern for texts that are not understood
 - `globs`: no option is dangerous, so that file names and options that are not listed are understood
-- `closed`: options that are not listed, and joined values other than numbers, are not understood in spite of `globs`
+- `closed`: despite `globs`, options that are not listed and joined values other than numbers are not understood
 - `no_dash`: `-` and `--` are not understood; `leading`: options after an operand are not understood
 - `numbers`: `-5` is an option
 - `literals`: arguments that are patterns are not understood, although no file name is dangerous
@@ -41,8 +41,8 @@ Role = Literal[
     "option", "value", "text", "read", "stat", "ref", "write", "script", "number", "format", "ps", "name", "topic",
     "address", "word",
 ]  # fmt: skip
-"""What a program does with an argument. `stat` only looks at a file; `write` creates, changes or removes it; `ref` is a
-revision or a path in git. The last seven are texts of a certain form.
+"""The role of an argument. `stat` is a file of which only the metadata is read, and `write` a file that is created,
+changed or removed. `ref` is a revision or a path in git. The last seven are texts of a certain form.
 """
 
 
@@ -68,7 +68,7 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     rejects: str = ""
     grammar: str = ""
     default: str = ""
-    """The operand that the program uses if it is given none."""
+    """The operand that the program uses if there is none."""
     like: str = ""
     globs: bool = False
     closed: bool = False
@@ -118,7 +118,7 @@ def _split_options(text: str, *, clusters: bool) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def program_table() -> Mapping[str, ProgramSpec]:
-    """Return the entries of all programs, which are read once per process because they are constant."""
+    """Return the entries of all programs, by name. The files are read once per process."""
     table: dict[str, ProgramSpec] = {}
     for entry in sorted(resources.files(__package__).joinpath("tables").iterdir(), key=lambda path: path.name):
         family = cast("dict[str, dict[str, object]]", tomllib.loads(entry.read_text(encoding="utf-8")))

@@ -88,7 +88,7 @@ _ANSI_ESCAPE = re.compile(
     re.DOTALL,
 )
 _UNDOCUMENTED_ESCAPE = re.compile(r"\\[xuU](?![0-9a-fA-F])")
-"""Such as `\\x{72}`: bash accepts more forms than it documents."""
+"""Escapes such as `\\x{72}`: bash accepts more forms than it documents."""
 _NAMED_ESCAPES = {
     "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
     "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?",
@@ -315,7 +315,7 @@ _VALUE_FORMS = (
     (re.compile(r"TZ|TERM"), re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")),
     (re.compile(r".*"), re.compile(r"[A-Za-z0-9_./:,=+-]*")),
 )
-"""The values of harmless variables that are not paths or patterns; the first matching name counts."""
+"""Patterns for the names of harmless variables and for their permitted values. The first matching name is used."""
 
 
 def is_harmless_variable(name: str, value: ShellWord | None = None) -> bool:

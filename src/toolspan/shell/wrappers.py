@@ -83,8 +83,8 @@ _WRAPPER_FORMS: Mapping[str, re.Pattern[str]] = {
         r"|--foreground|--preserve-status|-v|--verbose) )*" + _DURATION
     ),
 }
-"""The words between a wrapper and its program with which the wrapper is transparent. Others may have effects of their
-own, such as `time -o`, or be refused by the client, such as `nice -n5`.
+"""The arguments with which a wrapper is transparent. Other arguments have their own effects, such as `time -o`, or are
+rejected by the client, such as `nice -n5`.
 """
 SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
 """Wrappers covered by an allow rule for the wrapped program."""
@@ -227,7 +227,7 @@ def is_plainly_wrapped(program: Program, inner: Program) -> bool:
 
 
 def is_unclear_wrapper(program: Program) -> bool:
-    """Return whether a program is a wrapper with arguments of an unknown form, so that what it runs is uncertain."""
+    """Return whether a program is a wrapper with arguments of an unknown form, so that its program is uncertain."""
     name = program.name
     if name not in _WRAPPER_FORMS:
         return False
