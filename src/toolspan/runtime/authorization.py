@@ -99,9 +99,9 @@ async def authorize_call(
 
 
 async def refuse_denied_file(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
-    """Return the outcome if rules deny the file of a call, for a call that its tool has refused.
+    """Return the outcome of a call whose file is denied by rules, or None if no rule denies it.
 
-    The refusal of a tool would tell something about a file that may not be read.
+    Called if the tool rejected the call: the tool's message could reveal something about a file that must not be read.
     """
     if tool_kind(prepared.tool.name) not in ("read", "edit", "write") or prepared.tool.name == "NotebookEdit":
         return None
@@ -118,7 +118,7 @@ async def refuse_denied_file(pending: PendingCall, prepared: PreparedCall, conte
 
 
 async def _find_read_denial(pending: PendingCall, request: PermissionRequest, context: RunnerContext) -> Deny | None:
-    """Return the decision not to change a file that may not be read, for clients in which the one follows."""
+    """Return the rule's denial if a file to change must not be read, for clients that deny such changes."""
     if not context.profile.refusals.read_denied or request.tool not in ("Edit", "Write"):
         return None
     call = structs.replace(request.call, tool="Read")
@@ -126,15 +126,15 @@ async def _find_read_denial(pending: PendingCall, request: PermissionRequest, co
     decision = await _apply_policies(context.policies, reading, pending, context)
     if not isinstance(decision, Deny) or decision.rule is None:
         return None
-    # On the command line, the name of a tool takes the tool away, which does not bind the creation of files.
+    # A tool name without a path on the command line removes the tool, which does not prevent creating files.
     takes_tool = decision.origin == "cliArg" and "(" not in decision.rule
     return None if takes_tool and not any(map(os.path.exists, paths_of(reading))) else decision
 
 
 def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Callable[[str], bool] | None:
-    """Return a function that says whether rules for paths deny reading a file; None if there are no such rules.
+    """Return a predicate for files that policies hide from the model, or None if no policy can hide any.
 
-    It is for tools that find files by themselves. Policies that have to be awaited are not asked.
+    Tools that search for files use it. Only rules with a pattern hide files, and asynchronous policies are skipped.
     """
     policies = [
         policy
@@ -162,10 +162,10 @@ def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Call
 
 
 def may_read_unasked(path: str, tool_context: ToolContext, context: RunnerContext) -> bool:
-    """Return whether rules for paths or the mode let the file be read without a question.
+    """Return whether path rules or the mode allow reading a file without approval.
 
-    A rule that allows the Read tool as a whole does not count, as in clients. Policies that have to be awaited do not
-    let it either. If there are no policies, it may be read if it is in the project.
+    As in clients, a rule that allows the Read tool without a path is ignored. An asynchronous policy counts as a
+    question. If no policy has an opinion, files in the session's folders may be read.
     """
     request = replace(_read_request(tool_context, context), input={"file_path": path})
     for policy in (*context.policies, *(() if context.fallback is None else (context.fallback,))):
@@ -186,7 +186,7 @@ def may_read_unasked(path: str, tool_context: ToolContext, context: RunnerContex
 
 
 def _read_request(tool_context: ToolContext, context: RunnerContext) -> PermissionRequest:
-    """Return a request to read, whose path is still to be set."""
+    """Return a request to read a file, without the path."""
     return PermissionRequest(
         call=structs.replace(tool_context.call, tool="Read"),
         input={},
@@ -299,7 +299,7 @@ def _permission_hook_event(pending: PendingCall, request: PermissionRequest) -> 
 async def _ask_hooks(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | None:
-    """Return the decision made by the permission hooks, or None if they made none."""
+    """Return the decision of the permission hooks, or None if they have no opinion."""
     tool_event = structs.replace(_permission_hook_event(pending, request), suggestions=suggest_updates(request, ask))
     response = await context.run_hook(context.hooks.run_permission_request(tool_event), pending)
     context.emit_hook_reports(pending.call.id, response.reports)
@@ -335,7 +335,7 @@ async def _call_approver(approver: Approver, request: PermissionRequest, ask: As
 
 
 async def preview_decision(call: Call, tool: Tool, arguments: Input, context: RunnerContext) -> Decision:
-    """Return what the policies decide on a call, without running hooks or asking an approver."""
+    """Return the decision of the policies on a call, without running hooks or asking an approver."""
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
         return Deny("The input does not fit the tool's schema")

@@ -1,7 +1,7 @@
 """Permission decisions: rules, modes and your own policies allow, ask or deny; an approver answers questions.
 
-Start at `Permissions` in `modes.py` and at `decide.py`. `rules.py` matches rules, `commands.py`
-checks command lines, and `paths.py` checks the files that they access.
+Start at `Permissions` in `modes.py`; `decide.py` combines the decisions of policies. `rules.py` matches rules,
+`commands.py` checks command lines, and `paths.py` checks the files that they access.
 """
 
 from __future__ import annotations

@@ -46,16 +46,16 @@ _EVALUATING_BUILTINS = frozenset({
     "zf_chmod", "zf_ln", "zf_mkdir", "zf_mv", "zf_rm", "zf_rmdir", "zformat", "zmodload", "zparseopts", "zpty",
     "zregexparse", "zselect", "zsocket", "zstat", "zstyle", "ztcp",
 })  # fmt: skip
-"""Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands. No rule for
-them suffices.
+"""Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands. They need
+approval even if a rule allows them.
 """
 _SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test", "type"})
 """Builtins that `timeout` cannot run."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
-"""Programs that run code which the repository in the current folder configures."""
+"""Programs that run code configured in the repository of the current folder."""
 _CREATING_PROGRAMS = frozenset({"cp", "dd", "install", "ln", "mkdir", "mv", "rsync", "tee", "touch"})
 _REPOSITORY_PARTS = frozenset({"head", "hooks", "objects", "refs"})
-"""Names in a folder that make it a repository for git, in which hooks and settings are code."""
+"""Names of files with which git takes a folder for a repository, and runs the hooks in it."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
@@ -65,7 +65,7 @@ _GLOB = re.compile(r"[*?\[]")
 _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
 _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
-"""Names of programs that no rule allows, because some shells expand them or take them for options."""
+"""Names of programs for which allow rules are ignored, because some shells expand them or take them for options."""
 _PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
 """Relative paths that every shell and file system reads in the same way."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
@@ -116,7 +116,7 @@ class CommandCheck(Struct, frozen=True):
     forbidden_by: Rule | None = None
     """The rule that denies a file in the line, if any."""
     doubts: bool = False
-    """True if a word may stand for a denied file."""
+    """True if a word may refer to a denied file."""
 
 
 def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | None]]:
@@ -146,7 +146,7 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 
 def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
-    """Return whether it is uncertain which file a command would change."""
+    """Return whether the file that a command would change is uncertain."""
     if text[:2] == "//" or is_ambiguous(path) or not scope.is_unambiguous(text):
         return True
     return scope.links.resolve(path).startswith("/proc/")
@@ -182,9 +182,9 @@ class _CommandChecker:
     def __init__(self, scope: PathScope, allowed: AllowedActions, *, sets_variables: bool) -> None:
         self._start_scope, self._allowed = scope, allowed
         self._sets_variables = sets_variables
-        """True if the line sets variables for its commands, so that they need a rule."""
+        """True if the line sets variables for its commands, so that only a rule can allow them."""
         self._scopes: tuple[PathScope, ...] = (scope,)
-        """A scope for each folder that may be current, because `cd` may fail; empty if it is unknown."""
+        """A scope for each possible current folder, because `cd` may fail; empty if the folder is unknown."""
         self._has_moved = False
         """True after a `cd`, even one that stays in the same folder."""
         self._values: dict[str, str | None] = {}
@@ -197,11 +197,11 @@ class _CommandChecker:
         self._has_moved_by_name = True
         """True unless a `cd` names the current folder in another way than by its path."""
         self._writes: list[str] = []
-        """The commands without approval that change files, which may not follow `cd`."""
+        """The commands that change files. They need approval if the line also changes the current folder."""
         self._repository_commands: list[str] = []
-        """The commands of git, which may not follow `cd` to another folder."""
+        """The commands of git and similar programs. They need approval if `cd` leads to another folder."""
         self._repository_writes: list[str] = []
-        """The commands that may create a part of a repository in the current folder, which may not accompany git."""
+        """The commands that may create a part of a repository here. They need approval if the line also runs git."""
         self._relative_reads: list[str] = []
         """The commands that read files by relative paths."""
         self._relative_inputs: list[str] = []
@@ -213,7 +213,7 @@ class _CommandChecker:
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
-            # The names of the files come from input.
+            # The file names come from standard input.
             self.doubts = self.doubts or strip_wrappers(program).name not in _PRINTING_PROGRAMS
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
@@ -286,7 +286,7 @@ class _CommandChecker:
         self._check_granted_files(program, inner)
 
     def _check_granted_env(self, program: Program, env: Program) -> None:
-        """Check the program that `env` runs. A rule for `env` covers it, but not its files elsewhere."""
+        """Check the program that `env` runs. A rule for `env` covers it, but no files outside the session's folders."""
         if not _ENV_OPTIONS.match(" ".join(word.text for word in env.words[1:])):
             self._require_approval(program.text)
         expanded = expand_wrappers(LinePrograms(env.text, (env,)))
@@ -300,7 +300,7 @@ class _CommandChecker:
                 self._check_granted_files(program, inner)
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
-        """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
+        """Check the files of a program that a rule allows. The rule covers only files in the session's folders."""
         if inner.name in ("cd", "pushd", "popd"):
             if not self._follow_cd(inner, is_bare=inner is program):
                 self._require_approval(program.text)
@@ -324,7 +324,10 @@ class _CommandChecker:
                 return
 
     def _is_understood(self, program: Program) -> bool:
-        """Return whether a program is understood. Its files that need approval are recorded."""
+        """Return whether a program without a rule is understood: its name, its wrappers and all its arguments.
+
+        If it is, require approval for the files that need it. Otherwise, the caller requires approval.
+        """
         if self._sets_variables:
             return False
         inner = strip_wrappers(program, through_xargs=False)
@@ -333,7 +336,7 @@ class _CommandChecker:
         if inner is not program and not is_understood_wrapper(program, inner):
             return False
         if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
-            return False  # `[` is a word of the shell for the client
+            return False  # the client treats `[` as shell syntax
         if inner.name == "cd":
             return self._follow_cd(inner, is_bare=inner is program) and not program.variables
         arguments = inner.arguments
@@ -342,7 +345,7 @@ class _CommandChecker:
         return self._check_known(program, inner, arguments, arguments.spec)
 
     def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
-        """Check the files of a program whose arguments are understood."""
+        """Check the files of a program whose arguments are understood. Return False if it needs approval as a whole."""
         if spec.bare and (program.variables or program.redirected_first or not is_plainly_spelled(program, inner)):
             return False
         name = inner.name
@@ -377,7 +380,7 @@ class _CommandChecker:
             self._relative_reads.append(program.text)
 
     def _note_repository_parts(self, program: Program, words: Sequence[ShellWord]) -> None:
-        """Record a command that may create a file with which git takes the current folder for a repository."""
+        """Record a command if it may create a file with which git takes the current folder for a repository."""
         folder = self._start_scope.cwd.rstrip("/") + "/"
         for word in words:
             name = self._start_scope.absolute_path(word.text).removeprefix(folder).partition("/")[0]
@@ -434,7 +437,7 @@ class _CommandChecker:
         if paths is None or is_second:  # a second `cd` starts at an uncertain folder
             self._scopes = ()
             return False
-        # The client does not notice that a folder may be the same if it is spelled in another way.
+        # The client compares spellings: the same folder in another spelling is another folder.
         is_other_spelling = target.text[:1] in ("", "~") or target.text[:2] == ".." or target.may_split
         if paths != [self._start_scope.cwd] or is_other_spelling or not is_bare:
             self._scopes = (self._start_scope, *(replace(self._start_scope, cwd=path) for path in paths))
@@ -447,7 +450,7 @@ class _CommandChecker:
     # Paths
 
     def _resolve_paths(self, word: ShellWord) -> list[str] | None:
-        """Return the files that a word stands for in each possible folder, or None if they are unknown."""
+        """Return the files to which a word refers in each possible folder, or None if they are unknown."""
         if not word.has_expansion and _PLAIN_PATH.fullmatch(word.text):
             return [scope.absolute_path(word.text) for scope in self._scopes] or None
         text = self._substitute_variables(word)

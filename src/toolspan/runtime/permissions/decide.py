@@ -1,7 +1,7 @@
-"""Policies, and how their decisions are combined.
+"""The types of policies and approvers, and `decide`, which combines the decisions of several policies.
 
-A policy is a function that takes a `PermissionRequest` and returns a decision, or None if it has no
-opinion. Deny takes precedence over ask, and ask over allow.
+A policy is a function that takes a `PermissionRequest` and returns a decision, or None if it has no opinion. The
+policies themselves are `Rules.__call__` and `mode_policy`; `authorize_call` applies them to a call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PermissionRequest:
     folders: tuple[Path, ...] = ()
     """Folders besides the project in which the session may work."""
     searched_folder: str | None = None
-    """The folder that an absolute search pattern names."""
+    """The folder at the start of an absolute search pattern."""
     session_folder: Path | None = None
     """The session's own folder, which contains output too large for the conversation."""
     leaves_sandbox: bool = False
@@ -76,18 +76,22 @@ def _normalize_path(folder: Path) -> str:
 
 
 Policy = Callable[[PermissionRequest], Decision | Awaitable[Decision | None] | None]
-"""A function that decides on calls. If it raises, the call is denied."""
+"""A function that returns its decision on a call, or None if it has no opinion. If it raises, the call is denied."""
 
 Approver = Callable[[PermissionRequest, Ask], Allow | Deny | Awaitable[Allow | Deny]]
-"""A function that answers for the user. If the question cannot be asked, it raises `ToolError`, which
-fails the call with that message.
+"""A function that asks the user and returns the answer. If that is not possible, it raises `ToolError`, and the call
+fails with its message.
 """
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 async def decide(policies: Iterable[Policy], request: PermissionRequest) -> Decision | None:
-    """Return the policies' strongest decision, or None if no policy has an opinion."""
+    """Return the strongest decision of several policies, or None if no policy has an opinion.
+
+    Deny takes precedence over ask, and ask over allow. A policy that raises denies. This function only combines
+    opinions: `Rules.__call__` and `mode_policy` form them, and `authorize_call` adds hooks and the approver.
+    """
     strongest: Decision | None = None
     for policy in policies:
         opinion = await _ask_policy(policy, request)

@@ -42,9 +42,9 @@ _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))"
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
-"""Programs whose quoted arguments may contain operators for old clients."""
+"""Subcommands of git whose quoted arguments may contain operators, even in old clients."""
 _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fls)\b")
-"""An action of find that old clients look for in the whole line, names of files included."""
+"""An action of `find`. Old clients search all arguments for it, including file names."""
 _REMOVAL = re.compile(r"r[\"'\\]*m")
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
@@ -134,7 +134,7 @@ class PolicyStack:
     mode: str = "default"
     """The mode that is reported to hooks and in the transcript."""
     folders: tuple[Path, ...] = ()
-    """Folders besides the project in which a command may leave the shell."""
+    """Folders besides the project that a command may make the current folder of the shell."""
 
     def resolve(self, refusals: Refusals) -> PolicyStack:  # noqa: ARG002 - the same call as on Permissions
         """Return the stack itself."""
@@ -161,7 +161,7 @@ def mode_policy(
 
 @dataclass(frozen=True, slots=True)
 class _ModeDecider:
-    """A decider for the modes that ask."""
+    """The decisions of all modes except `bypassPermissions`."""
 
     rules: Rules
     refusals: Refusals
@@ -209,7 +209,7 @@ class _ModeDecider:
         return self.needs_without_rule(programs, request)
 
     def needs_without_rule(self, programs: Sequence[Program], request: PermissionRequest) -> MissingPermissions | None:
-        """Return the programs that the client version asks about, although they change nothing, and no rule allows."""
+        """Return the programs that no rule allows and that the client version asks about even if they are read-only."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         matching = [program for program in programs if self._asks_about(program) and find_rule(program) is None]
         parts = tuple(program.text for program in matching)
@@ -242,7 +242,7 @@ class _ModeDecider:
 
 
 def _is_plain_line(command: str) -> bool:
-    """Return whether a line has no characters that old clients do not understand outside quotes."""
+    """Return whether a line contains, outside quotes, only characters that old clients understand."""
     return not (_UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) or _QUOTES_IN_OPTION.search(command))
 
 
@@ -255,7 +255,7 @@ def _changes_folder_and_writes(programs: Sequence[Program], cwd: str) -> bool:
 
 
 def _has_unplain_paths(programs: Sequence[Program]) -> bool:
-    """Return whether an argument that old clients take for a path contains a sign of a variable, even in quotes."""
+    """Return whether an argument that old clients take for a path contains the sign of a variable, even in quotes."""
     for program in programs:
         arguments = program.arguments
         words = [argument.word for argument in arguments.arguments if argument.role in ("read", "stat", "value")]
@@ -305,7 +305,7 @@ def guard_policy(
 ) -> Callable[[PermissionRequest], Decision | None]:
     """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
 
-    In plan mode, it applies the mode to commands and edits, because rules do not extend what a plan may do.
+    In plan mode, it applies the mode to commands and edits, because rules do not allow them there.
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
     old_decider = _ModeDecider(rules or Rules(), planner.refusals)
@@ -364,7 +364,7 @@ def _check_line_guards(command: str, request: PermissionRequest, mode: str, deci
 
 
 def _check_old_guards(command: str, request: PermissionRequest, mode: str, decider: _ModeDecider) -> Ask | None:
-    """Ask about lines that old clients do not allow by a rule for a program."""
+    """Ask about lines that old clients ask about even if rules allow all their programs."""
     if not decider.refusals.plain_lines or mode == "bypassPermissions":
         return None
     parsed = find_programs(command)
@@ -382,7 +382,7 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
 
 
 def _check_link_write(request: PermissionRequest, refusals: Refusals) -> Deny | None:
-    """Deny a write to a symbolic link, if the client does."""
+    """Deny a write through a symbolic link, if the client version does so."""
     if not refusals.link_write or tool_kind(request.tool) not in _EDIT_KINDS:
         return None
     link = next(filter(os.path.islink, paths_of(request)), None)
@@ -393,7 +393,7 @@ def _check_link_write(request: PermissionRequest, refusals: Refusals) -> Deny | 
 
 
 def _check_critical(command: str, request: PermissionRequest, refusals: Refusals) -> Ask | None:
-    """Ask about a line that could remove far too much, or that cannot be checked for that."""
+    """Ask about a line that could remove a root, home or session folder, or that parsers may read differently."""
     if refusals.open_expansion and may_be_misread(command):
         return Ask(refusals.open_expansion, "config", basis="critical")
     removal = _find_critical_removal(command, request) if _REMOVAL.search(command) else None

@@ -41,7 +41,7 @@ _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
 _AMBIGUOUS_NAME = re.compile(r"~\d|/\.{3,}(?:/|\Z)|[.\s](?:/|\Z)|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
-"""Names that some file systems shorten or take for others."""
+"""Names that some file systems shorten or treat as another name."""
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
@@ -94,7 +94,7 @@ class LinkResolver:
         return resolved
 
     def is_missing(self, path: str) -> bool:
-        """Return whether a resolved path was found not to exist."""
+        """Return whether `resolve` found that a resolved path does not exist."""
         return path in self._missing
 
     def resolve_with_parents(self, path: str) -> str:
@@ -165,7 +165,7 @@ class PathScope(Struct, frozen=True):
         return self.links.resolve_with_parents(self._expand_home(name))
 
     def possible_paths(self, name: str) -> list[str]:
-        """Return all files that a program may access if it is given this path."""
+        """Return all files that a program with this path as an argument may access."""
         path = self.absolute_path(name)
         end = self.resolve_on_disk(name) if ".." in name else self.links.resolve(path)
         candidates = [path] if ".." not in name or end == self.links.resolve(path) else [path, end]
@@ -270,7 +270,7 @@ def _is_special_path(path: str) -> bool:
 
 
 def _is_in_bare_repository(path: str) -> bool:
-    """Return whether a file is part of a folder that git takes for a repository, or would complete one."""
+    """Return whether a file is part of a folder that git takes for a repository, or would make it one."""
     parts = path.split("/")
     for at, part in enumerate(parts):
         if part in _REPOSITORY_PARTS and any(

@@ -161,7 +161,7 @@ def matches_program(program: Program, pattern: str) -> bool:
         return True
     if inner is not program and not is_plainly_wrapped(program, inner):
         return False
-    # Behind `xargs`, the client knows only prefixes, and no other wrapper.
+    # After `xargs`, the client supports only prefixes and no further wrapper.
     is_prefix = "*" in pattern and "*" not in pattern[:-1]
     behind_xargs = inner.text.removeprefix("xargs ")
     if inner.name == "xargs" and is_prefix and matches_command(behind_xargs, pattern, granting=True):
@@ -180,9 +180,7 @@ _EXACT_ONLY = frozenset({
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
-    """Return whether a rule is precise enough to allow a program. Programs that run others need a rule
-    without `*`.
-    """
+    """Return whether a rule is precise enough to allow a program. Programs that run others need a rule without `*`."""
     if pattern is None or "*" not in pattern:
         return pattern is None or program.stdin_text is None
     name = program_basename(program.name)

@@ -1,6 +1,6 @@
-"""Determine how a program in a command line is used: its spelling, the files among its arguments, its variables.
+"""Facts about one program in a command line: its spelling, the files among its arguments, its variables.
 
-These are facts about one program; `commands.py` decides with them whether it may run.
+`commands.py` uses them to decide whether the program may run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SHELL_OPTIONS = re.compile(r"(?:-[euvx]+|-[euvx]*o (?:errexit|nounset|pipefail|
 _SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "mawk", "rg", "sed"})
 """Programs whose first operand is a script or a pattern."""
 _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
-"""Options that give `_SCRIPTED_PROGRAMS` their script, so that it is not the first operand."""
+"""Options of `_SCRIPTED_PROGRAMS` whose value is the script, so that the first operand is a file."""
 _PLAIN_WRAPPERS = re.compile(r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout \d+(?:\.\d+)?[smhd]? )*")
 """Wrappers in the order in which every shell runs the program behind them."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")
-"""The first character of files that `touch` may change without approval."""
+"""The first character of the name of a file that `touch` may change without approval."""
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
@@ -102,7 +102,7 @@ def is_number(parsed_line: LinePrograms) -> bool:
 
 
 def is_free_variable(name: str) -> bool:
-    """Return whether a variable affects no program, as far as its name tells."""
+    """Return whether a variable, judged by its name, has no effect on the shell and its programs."""
     return not is_influential_variable(name) and not is_harmless_variable(name)
 
 
@@ -115,7 +115,7 @@ def has_harmless_variables(program: Program) -> bool:
 
 
 def is_understood_wrapper(program: Program, inner: Program) -> bool:
-    """Return whether the wrappers around a program need no rule if the program needs none."""
+    """Return whether a program that needs no rule needs none inside these wrappers either."""
     wrappers = [word.text for word in program.words[: len(program.words) - len(inner.words)]]
     if program.variables or not is_plainly_wrapped(program, inner):
         return False
@@ -123,7 +123,7 @@ def is_understood_wrapper(program: Program, inner: Program) -> bool:
 
 
 def is_plainly_spelled(program: Program, inner: Program) -> bool:
-    """Return whether a program that the client recognises by the text of its command is spelled in that way."""
+    """Return whether a program is spelled in the way in which the client recognises it."""
     wrappers = len(program.words) - len(inner.words)
     text = program.text.split(" ", wrappers)[-1]
     if inner.name == "jq":
@@ -159,7 +159,7 @@ def searches_folders(program: Program, arguments: Arguments) -> bool:
 
 _PLAIN_VALUES = frozenset({"fd", "fdfind", "find", "jq"})
 _LATE_VALUES = frozenset({"column", "cut", "expand", "fmt", "fold", "numfmt", "paste", "pr", "rg", "tac"})
-"""Programs whose values the client takes for files only after an operand, as those of `grep`."""
+"""Programs for which the client takes option values for files only after an operand, as for `grep`."""
 _GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
 
 

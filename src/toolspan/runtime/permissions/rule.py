@@ -20,7 +20,7 @@ _RULE_SYNTAX = re.compile(r"(?P<tool>[A-Za-z_*][\w*.-]*)\s*(?:\((?P<inside>.*)\)
 _TOOL_ALIASES = {"Task": "Agent"}
 _WHOLE_TOOL_CONTENTS = ("", "*", "**", ":*")
 _PATH_TOOLS = frozenset({"Edit", "Read"})
-"""Tools whose rules with a path also apply to other tools and to commands; `**` is such a path."""
+"""Tools whose path rules also apply to other tools and to commands. `**` is a path."""
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
@@ -119,15 +119,15 @@ def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[st
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
-    """Return whether a rule covers a file. A grant must cover both a link and its target, a denial
-    only one of them.
+    """Return whether a rule covers a file. A rule that allows must cover both a link and its target, and a rule that
+    denies only one of them.
     """
     if not _covers(rule, path, scope, scope.folders, granting=granting):
         return False
     has_anchor = rule.content is None or rule.content.startswith(("/", "~/"))
     if not granting or has_anchor or scope.cwd == scope.folders[0]:
         return True
-    # The client starts the pattern at the current folder, the author of the settings at the project: both must match.
+    # The client starts the pattern at the current folder, but it is written for the project folder: both must match.
     return _covers(rule, path, scope, (scope.cwd,), granting=True)
 
 

@@ -55,7 +55,7 @@ _READ_RULES = frozenset({"Read", "NotebookRead"})
 _EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 _FILE_RULES = _READ_RULES | _EDIT_RULES
 _GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
-"""Tools whose own path rules grant nothing, because rules for Read and Edit apply to them."""
+"""Tools whose own path rules allow nothing, because the path rules of Read and Edit apply to them."""
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
@@ -128,7 +128,7 @@ class Rules:
         self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
         self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
         self.extends_reading = True
-        """False for old clients, with which a path for Edit does not allow reading, nor a path for Read searching."""
+        """False for old clients, in which a path for Edit does not allow reading, and a path for Read not searching."""
         self._build_indexes()
 
     def _build_indexes(self) -> None:
@@ -196,7 +196,7 @@ class Rules:
     def allowed_actions(
         self, scope: PathScope, *, edits: bool, redirects: bool, parents: bool = False
     ) -> AllowedActions:
-        """Return what the commands in a line may do without approval, according to these rules and a mode."""
+        """Return the actions that need no approval in a command line, according to these rules and a mode."""
         home = scope.home if self._has_home_rules else ""
         key = (edits, redirects, parents, scope.cwd, scope.folders, home)
         actions = self._allowed_actions_cache.get(key)
@@ -357,7 +357,7 @@ def _first_matching_rule(rules: Sequence[Rule], request: PermissionRequest, shel
 
 
 def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
-    """Return whether a deny or ask rule, which may apply to the tool, matches a call."""
+    """Return whether a deny or ask rule matches a call. The rule must be a candidate for the requested tool."""
     if shell is None and not _rule_covers_tool(rule, request):
         return _is_path_rule_for(rule, request) and _matches_paths(rule, request, granting=False)
     if rule.content is None or _matches_parameter(rule.content, request):
