@@ -11,10 +11,9 @@ DecisionBasis = Literal[
     "rule", "parts", "mode", "hook", "outside", "protected", "critical", "unclear", "plan",
     "classifier", "sandbox",
 ]  # fmt: skip
-"""The basis of a decision: a rule, rules for the parts of a command line, the mode, a hook, or
-the sandbox in which a command runs. For a question, the
-reason for asking: a path outside the session's folders, a protected file, a destructive removal, a command line that
-was not understood, a plan, or a missing classifier.
+"""The basis of a decision: a rule, rules for the parts of a command line, the mode, a hook, or the sandbox in which a
+command runs. For a question, the reason for asking: a path outside the session's folders, a protected file, a
+destructive removal, a command line that was not understood, a plan, or a missing classifier.
 """
 
 

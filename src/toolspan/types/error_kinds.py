@@ -214,7 +214,7 @@ ADVICE: dict[ErrorKind, Advice] = {
 class _ErrorSign(NamedTuple):
     """Lower-case phrases, or a pattern, that identify a kind.
 
-    perf: patterns are compiled when they are first needed; every command imports this module.
+    perf: patterns are compiled when they are first needed, because every command imports this module.
     """
 
     kind: ErrorKind

@@ -540,7 +540,7 @@ class StructuredOutputInput(ToolInput, frozen=True, kw_only=True):
 
 
 class UnparsedInput(ToolInput, frozen=True, kw_only=True):
-    """An input that is not JSON, to the extent that the client recorded it."""
+    """An input that is not JSON, or the part of it that the client recorded."""
 
     raw: str = ""
     len: int | None = None
@@ -578,7 +578,8 @@ def decode_json_object(data: bytes) -> dict[str, object]:
 def decode_json(data: bytes) -> object:
     """Decode JSON, keeping the lone surrogates that clients sometimes write.
 
-    Raise ValueError if the bytes are not one JSON value, or it is nested too deeply.
+    Raises:
+        ValueError: the bytes are not a single JSON value, or the value is nested too deeply.
     """
     try:
         return msgspec.json.decode(data)

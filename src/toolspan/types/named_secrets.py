@@ -1,6 +1,6 @@
 """Secrets recognized by the name before them: `DB_PASS=…`, `"password": "…"`, `--token …`, "the password is …".
 
-`secret_names.py` judges names and values; this module finds both in a line. Start at `find_named`.
+This module finds names and values in a line, and `secret_names.py` classifies them. Start at `find_named`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap
 _OTHERWISE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|[\"'\])]{{0,3}}[ ]?(?:\|\||\?\?|or)[ ]){_VALUE}"  # noqa: E501
 )
-"""A value after a name without `=`: an argument, or the alternative to a variable that is not set."""
+"""A value that follows a name without `=`: an argument, or the default value of a variable."""
 _MARKUP = r"(?:!!\w+|:[ ]?[A-Za-z][\w.\[\]| ]{0,30}=(?!=)|</?\w[^<>\n]{0,60}>|[*_`\"'|:=>!()\[{→—–]|\\[\"'])"
 _LOOSE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>(?:[ \t]{{0,4}}{_MARKUP}){{1,8}}[ \t]{{0,4}}|[ ](?:\d[ ])?)"  # noqa: E501
     r"(?:(?P<echo>\$\((?:echo|printf)[ ])|[A-Za-z_][\w.]{0,40}\([^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"  # noqa: E501
 )
-"""A value after a name with any markup, comparison or call between them, which must look like a secret by itself."""
+"""A value separated from its name by markup, a comparison or a call. It must look like a secret by itself."""
 _ITEM = re.compile(r"[ \t]*,[ \t]*[\"'`]?(?P<it>[^\s\"'`<>|&,)\]]+)[\"'`]?")
 """The next item of a list."""
 _COMMENTED = re.compile(
@@ -69,7 +69,7 @@ _SETTER = re.compile(r"(?:[\w.]*\.)?(?:set|with|use|change|update)_?(?P<noun>\w+
 _NAME_CORE = join_hints(_CORES)
 _DIGIT = re.compile(r"\d")
 _VALUE_MARK = re.compile(r"[\d:=>\"'(-]| or |setenv|CONFIG|config|ENV")
-"""A part of every line in which a value may follow a name."""
+"""A pattern that matches in every line in which a value may follow a name."""
 _SENTENCE = re.compile(
     r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|pwd?|pin|secret|token|key|credentials?"
     rf"|{'|'.join(FOREIGN_NAMES)})"
@@ -99,12 +99,12 @@ _SQL_INSERT = re.compile(
     r"(?i)\binsert[ ]into[ ][^()\n]{1,80}\((?P<columns>[^()\n]{1,400})\)[ ]*values[ ]*\((?P<values>[^\n]{1,800})"
 )
 _SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
-"""The beginning of a line that gives a name a value without `=`."""
+"""The beginning of a line that sets a variable without `=`."""
 _ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
 
 
 def find_named(line: str, low: str) -> Iterator[SecretMatch]:
-    """Yield the secrets of one line, of which `low` is the lower-case form."""
+    """Yield the secrets in a line that follow their names. `low` is the line in lower case."""
     patterns = [_ASSIGNMENT] if ":" in line or "=" in line or ">" in line else []
     patterns.append(_OPTION)
     if "(" in line or "||" in line or "??" in line or " or " in line:
@@ -129,7 +129,7 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
 
 
 def _find_after_names(line: str, patterns: list[re.Pattern[str]], starts: list[int]) -> Iterator[SecretMatch]:
-    """Yield the values of the names at these places."""
+    """Yield the values that follow the names at these offsets."""
     end = 0
     for start in starts:
         if start < end:
@@ -146,7 +146,7 @@ def _find_after_names(line: str, patterns: list[re.Pattern[str]], starts: list[i
 
 
 def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
-    """Yield the values after the name at `start` that look like secrets by themselves, whatever is between them."""
+    """Yield the values after the name at `start` that look like secrets by themselves, with any text in between."""
     match = _LOOSE.match(line, start)
     if match is None:
         return
@@ -191,7 +191,7 @@ def _find_in_inputs(line: str) -> Iterator[SecretMatch]:
 
 
 def _find_in_sentences(line: str, low: str, name_starts: Iterable[int]) -> Iterator[SecretMatch]:
-    """Yield passwords and keys in sentences. Only lines with a digit are searched: other values look like words."""
+    """Yield passwords and keys in sentences. A line without digits is skipped, because its values look like words."""
     for match in filter(None, (_SENTENCE.match(line, start) for start in name_starts)):
         value = match["it"].rstrip(".,;:!?)")
         is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
@@ -229,7 +229,7 @@ def _value_group(match: re.Match[str]) -> str:
 
 
 def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
-    """Return the value of a name if the name says that it is secret and the value can be one."""
+    """Return the value if the name is that of a secret and the value can be one, or None."""
     group = _value_group(match)
     value = match[group] or ""
     start = match.start(group)
@@ -301,7 +301,7 @@ def _is_argument(value: str, name: str, match: re.Match[str], *, quoted: bool) -
 
 
 def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> bool:
-    """Return whether a name is about something else, as in `"Low Pass": …`, `x ? "PASS" : …` or `--pass: #a0b0c0`."""
+    """Return whether a name has another meaning, as in `"Low Pass": …`, `x ? "PASS" : …` or `--pass: #a0b0c0`."""
     if name.lower() == "pass":
         is_last_word = bool(match["close"]) and match.string[match.start() - 1 : match.start()] == " "
         return is_last_word or bool(re.search(r"\?\s*[\"']\Z", before) or re.match(r"#[0-9A-Fa-f]{3,8}\b", value))
@@ -358,7 +358,7 @@ _TABLE_RULE = re.compile(r"\n[|+]?[ ]?:?---*:?[ ]?[|+]")
 
 
 def find_named_values(text: str) -> Iterator[SecretMatch]:
-    """Yield the values of secrets whose name is in a line before, as in Terraform or at the head of a table."""
+    """Yield the secrets whose names are in an earlier line, as in Terraform or in the header of a table."""
     if "\n" in text:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
@@ -436,9 +436,9 @@ def _find_in_tables(text: str) -> Iterator[SecretMatch]:
 
 
 def table_cells(text: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str, int]]:
-    """Yield the cells of the wanted columns with their column and place.
+    """Yield the column name, text and offset of each cell in the columns whose names `wanted` accepts.
 
-    Tables are those of Markdown and of SQL clients, and CSV at the beginning of a text.
+    Tables may be in Markdown, in the output of SQL clients, or in CSV at the beginning of a text.
     """
     ends = [rule.start() for rule in _TABLE_RULE.finditer(text)] if "--" in text else []
     at = -1

@@ -1,6 +1,6 @@
-"""Forms of secrets: the keys that vendors issue, and the commands and functions that take a secret as an argument.
+"""Patterns for secrets: the keys that vendors issue, and the commands and functions that take a secret as an argument.
 
-The tables are data for `secrets.py`; a form that gitleaks has needs no line here.
+The tables are data for `secrets.py`. They omit the keys that the rules of gitleaks match.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SecretMatch(NamedTuple):
     start: int
     end: int
     kind: str
-    """The word in its placeholder, such as `key` in `[key-1]`."""
+    """The name of the kind in placeholders, such as `key` in `[key-1]`."""
     rule: str
     """The rule that recognized it."""
 
@@ -37,7 +37,7 @@ def plausible_matches(
 
 
 def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of the parts, each of which begins with a letter, in the order of the parts.
+    """Return a pattern that matches any of the parts, trying them in order. Each part begins with a letter.
 
     perf: parts with the same two first characters are grouped, so that most of them are skipped at once.
     """
@@ -125,11 +125,11 @@ class Command(NamedTuple):
     """Patterns for these words in lower-case text, which begin with a fixed character."""
     pattern: re.Pattern[str]
     next_option: re.Pattern[str] | None
-    """The same option again, after a match."""
+    """A pattern for a further occurrence of the option after a match."""
 
     @classmethod
     def make(cls, names: str, rest: str, option: str, argument: str) -> Command:
-        """Return the command with one of these names; `*` is for the rest of a name."""
+        """Return a command with one or more names, in which `*` matches the rest of a name."""
         words = [name.rstrip("*") for name in names.split()]
         end = r"(?![\w.:/-])"
         hints = [
@@ -250,7 +250,7 @@ LOGIN_CALL = re.compile(
 CLIENT_CALL = re.compile(
     r"(?i)\b\w*(?:init|client|configure|search|connect|sdk|api)[(][ ]?(?:(?:\"[\w.:/-]{1,80}\"|'[\w.:/-]{1,80}'),[ ]?)?[\"'](?P<it>[0-9A-Za-z_-]{24,128})[\"'][ ]?[,)]"  # noqa: E501
 )
-"""A key as an argument of a function that makes the client of a service, as in `Rollbar.init("…")`."""
+"""A key as an argument of a function that creates the client of a service, as in `Rollbar.init("…")`."""
 LOGIN_COMMAND = re.compile(
     r"(?i)(?<!\S)[\w-]+[ ](?:auth[ ])?login[ ](?P<it>[0-9A-Za-z._-]{20,})(?!\S)"
     r"|(?:(?<!\S)[A-Za-z]?\d+[ ](?-i:LOGIN)|imap:?[ ]login)[ ]\S+[ ](?P<imap>\S{4,})"
@@ -264,7 +264,7 @@ SIGNING_CALL = re.compile(
     rf"|(?P<chars>(?:(?=.[^\"'\n]{{0,60}}?\d)|(?<=,)|(?<=, )|(?<=Spec\()|(?<=Protection\()){_LITERAL})\.toCharArray\(\)"
     rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )
-"""A key as an argument of a function that signs or checks, as in `jwt.sign(payload, "…")`."""
+"""A key as an argument of a function that creates or verifies signatures, as in `jwt.sign(payload, "…")`."""
 LOGIN_CALL_HINTS = (
     "<<<", "auth", "login", r"pdo\(", "mysqli", "connect", "credential", r"jwt\.", r"jsonwebtoken\.", r"jws\.",
     "sign_?with", "signed_?string", r"hmac\.new", "create_?hmac", "_(?:en|de)crypt", r"\.(?:en|de)crypt", r"bcrypt\.", r"plain_?text\(", r"secret_?str\(", r"wifi\.", r"user\(", "tochararray", r"init\(", r"client\(", r"search\(", r"sdk\(", r"api\(", "--user", r"-t(?<![\w-]-t)(?![\w-])",  # noqa: E501

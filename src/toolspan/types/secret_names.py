@@ -1,8 +1,9 @@
-"""Judge names and values: may the value of `api_key` be a secret, and is `str` or `${TOKEN}` one?
+"""Classify names and values: `api_key` is the name of a secret, but `str` and `${TOKEN}` are not secret values.
 
-`name_strength` looks at the last noun of a name: `DB_PASSWORD` is strong, `token` is weak, `token_count` is nothing. The
-value of a weak name has to look random; that of a strong name must only not be code or a placeholder.
-"""  # noqa: E501
+`name_strength` examines the last noun of a name: `DB_PASSWORD` is strong, `token` is weak, and `token_count` is not the
+name of a secret. The value of a weak name must look random. The value of a strong name may be anything except code and
+placeholders.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from functools import lru_cache
 
 
 class NameStrength(IntEnum):
-    """How likely the value of a name is a secret."""
+    """The likelihood that the value of a name is a secret."""
 
     NONE = 0
     WEAK = 1
@@ -21,11 +22,11 @@ class NameStrength(IntEnum):
     STRONG = 2
     """A secret unless the value is code or a placeholder."""
     PASSWORD = 3
-    """The same, and the value may be an ordinary word."""
+    """Like `STRONG`, but the value may also be an ordinary word."""
 
 
 def split_words(text: str) -> frozenset[str]:
-    """Return the words of a table."""
+    """Return the words of a string, which are separated by white space."""
     return frozenset(text.split())
 
 
@@ -54,7 +55,7 @@ FOREIGN_PHRASES = (
     "parola chiave", "código secreto", "codigo secreto", "كلمة المرور", "jeton d'accès", "clave de acceso",
     "clave de api", "clé d'api", "clé api", "api-schlüssel", "chave de api",
 )  # fmt: skip
-"""Names of several words; their last words need not be names."""
+"""Names that consist of several words. Their last word alone need not be a name."""
 FOREIGN_NAMES = (*FOREIGN_PHRASES, *sorted(FOREIGN_PASSWORDS | FOREIGN_SECRETS | FOREIGN_KEYS, key=len, reverse=True))
 _PASSWORDS = FOREIGN_PASSWORDS | split_words(
     "password passwords passwd pwd pass pw passphrase passcode psk requirepass masterauth userpass"
@@ -135,13 +136,13 @@ _FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|t
 PASSWORD_WORD = re.compile(
     r"(?i)(?:sha|md|base|utf|aes|rfc|pbkdf|http|oauth|argon|v|step|test|field|column|line|option|page)[_-]?\d"
 )
-"""A word with a number that is the name of a method or a part of a document, not a password."""
+"""The beginning of a word with a number that is not a password, such as `sha256` or `step-2`."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 
 
 @lru_cache(maxsize=8192)
 def name_strength(name: str) -> NameStrength:
-    """Return how likely the value of a name such as `dbPassword` or `API_KEY_2` is a secret."""
+    """Return the likelihood that the value of a name such as `dbPassword` or `API_KEY_2` is a secret."""
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
@@ -177,7 +178,7 @@ def name_strength(name: str) -> NameStrength:
 
 
 def plausible_secret(value: str) -> bool:
-    """Return whether a value can be a secret at all, not a placeholder, a variable or a piece of code."""
+    """Return whether a value can be a secret, as opposed to a placeholder, a variable or a piece of code."""
     return (
         len(value) >= 3
         and not _PLACEHOLDER_VALUE.match(value)
@@ -223,7 +224,7 @@ def is_sentence_value(value: str) -> bool:
 
 
 def is_certain_secret(value: str, strength: NameStrength) -> bool:
-    """Return whether a value looks so much like a secret that any place near its name is enough."""
+    """Return whether a value looks so much like a secret that it need only be near a name, not directly after it."""
     if not plausible_secret(value) or _FILE_NAME.search(value) or "://" in value or _DATE.match(value):
         return False
     if re.search(r"(?:Key|Token|Secret|Password|Credential|Type|Error|Exception)s?\Z", value):
@@ -283,8 +284,8 @@ def is_secret_value(
 ) -> bool:
     """Return whether the value of a name is a secret.
 
-    `certain` is for places where a value cannot be an expression, such as an environment variable or a query;
-    `whole_line` for a line that consists of the name and the value.
+    Set `certain` if the value cannot be an expression, as in an environment variable or a query string, and
+    `whole_line` if the line consists only of the name and the value.
     """
     if not plausible_secret(value) or "://" in value:
         return False
@@ -300,7 +301,7 @@ def is_secret_value(
         if re.search(r"(?i)(?:session(?:_?id)?|sid)\Z", name) and not (
             len(value) >= 32 and re.search("[a-z][A-Z]|[A-Z][a-z]", value)
         ):
-            return False  # most are ids that give access to nothing
+            return False  # most of these are ids that do not grant access
         is_literal = certain and "token" in name.lower() and len(value) >= 8 and not _IDENTIFIER.match(value)
         return looks_random(value) or is_literal
     if name.lower().endswith(tuple(_NUMERIC)):

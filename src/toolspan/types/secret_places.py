@@ -82,11 +82,11 @@ _PLACES = (
     (("expect",), _SENT, "expect"),
     (("wifi:",), _WIFI, "wifi"),
 )
-"""Parts of lower-case lines in which a pattern is tried, the pattern and the name of its rule."""
+"""For each rule: texts of which a lower-case line must contain one, the pattern, and the name of the rule."""
 
 
 def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
-    """Yield the secrets that a command or a format expects at a place without a name."""
+    """Yield the secrets at positions where a command or a file format expects one without a name."""
     for parts, pattern, rule in _PLACES:
         for part in parts:  # perf: `any` takes twice as long
             if part in low:

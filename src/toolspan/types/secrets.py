@@ -184,9 +184,9 @@ _HEADER_HINT = join_hints(_HEADER_HINTS)
 
 
 def short_hints() -> list[str]:
-    """Return patterns for words of any length, of which one matches wherever `hints_in` returns anything.
+    """Return patterns for words of any length. At least one matches in every word for which `hints_in` has a result.
 
-    perf: each begins with a letter, so that they can be joined to one fast pattern with `join_hints`.
+    perf: each begins with a letter, so that `join_hints` can combine them into one fast pattern.
     """
     parts = [hint for command in COMMANDS for hint in command.hints]
     parts += (LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS)
@@ -206,9 +206,9 @@ def _is_named_rule(rule: KeyRule) -> bool:
 
 
 class SecretHint:
-    """Bits for the kinds of rules that may find something in a line, by one of its words.
+    """Bits for the kinds of rules that may match in a line, inferred from one of its words.
 
-    perf: plain numbers, because the operators of `IntFlag` take longer than the rules.
+    perf: these are plain integers, because the operators of `IntFlag` take longer than the rules.
     """
 
     NONE = 0
@@ -230,7 +230,7 @@ class LineHints(NamedTuple):
 
 
 def hints_in(text: str) -> LineHints:
-    """Return the rules that may match in a line, or in a line with this word."""
+    """Return the rules that may match in a line, or in any line that contains the word `text`."""
     low = text.lower()
     hints = SecretHint.NONE
     if KEY_FORM_HINT.search(low) and ("AAAA" in text or KEY_FORMS.search(text)):
@@ -266,7 +266,7 @@ def _login_hints() -> re.Pattern[str]:
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
-    """Return the secrets in a text, which may overlap. The first of those that overlap names the kind."""
+    """Return the secrets in a text. They may overlap; the first of the overlapping ones determines their kind."""
     findings = [*find_private_keys(text), *find_named_values(text)]
     at = 0
     for line in text.split("\n"):
@@ -276,12 +276,12 @@ def find_secrets(text: str) -> list[SecretMatch]:
 
 
 def shift(finding: SecretMatch, by: int) -> SecretMatch:
-    """Return the finding at a place `by` characters later."""
+    """Return the match with its offsets increased by `by`."""
     return SecretMatch(finding.start + by, finding.end + by, finding.kind, finding.rule)
 
 
 def find_private_keys(text: str) -> Iterator[SecretMatch]:
-    """Yield the private keys in PEM form, the only secrets with more than one line."""
+    """Yield the private keys in PEM form, which are the only secrets that extend over several lines."""
     if "-----BEGIN" in text or "Private-Lines: " in text or "$ANSIBLE_VAULT" in text:
         for match in _PEM.finditer(text):
             yield SecretMatch(*match.span(), "key", "private-key")
@@ -436,20 +436,20 @@ def _find_bare_secrets(line: str) -> Iterator[SecretMatch]:
 
 
 def _is_random_base64(text: str) -> bool:
-    """Return whether a string has the mixture of characters that random bytes have, unlike digests, names and paths."""
+    """Return whether a string mixes characters as encoded random bytes do, unlike digests, names and paths."""
     changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text))
     has_digit = any(char.isdigit() for char in text)
     return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{10}", text)
 
 
 def _is_random_id(text: str) -> bool:
-    """Return whether digits are spread in letters of one case as in a random key, and it is not a digest."""
+    """Return whether a string mixes digits and letters of one case as random keys do, and is not a digest."""
     changes = sum(a.isdigit() != b.isdigit() for a, b in itertools.pairwise(text))
     return changes >= len(text) // 4 and bool(re.search("[g-zG-Z]", text)) and not re.search("[a-z]{8}", text)
 
 
 def _is_header_value(value: str) -> bool:
-    """Return whether a value can be a login or cookies, not the words of a sentence or code that has a cookie."""
+    """Return whether a value can be credentials or cookies, as opposed to a sentence or code."""
     value = value.strip()
     if " " not in value and re.fullmatch(r"[^\s()\[\]{}|,]{6,}", value) and not re.fullmatch(r"[A-Za-z_.]+", value):
         return True

@@ -87,7 +87,7 @@ class Tokens(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RequestUsage(Struct, frozen=True, kw_only=True, gc=False):
-    """The tokens of one request to a model, as its client counts them."""
+    """The tokens of one request to a model, as counted by the client."""
 
     at: str | None
     """Time of the first record of the reply, as recorded."""

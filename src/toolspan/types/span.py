@@ -47,7 +47,7 @@ class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress", omit
     first_at: str | None
     last_at: str | None
     pauses: tuple[tuple[str, str], ...] = ()
-    """Minutes or more between two records, each as the times of both."""
+    """The long gaps between two records, as pairs of their times."""
 
 
 class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
@@ -110,7 +110,7 @@ class BodyStore(Protocol):
         """Return the decoded input, or an empty mapping if it is not an object."""
 
     def typed_input(self, call: Call) -> ToolInput:
-        """Return the input as its tool's type."""
+        """Return the input, as an instance of the tool's input type."""
 
     def content(self, result: Result) -> object:
         """Return the content sent to the model: a string or a list of blocks."""
@@ -119,7 +119,7 @@ class BodyStore(Protocol):
         """Return the content as text, with short notes for images and other blocks."""
 
     def structured(self, result: Result) -> object:
-        """Return the structured result as its tool's type, or None if there is none."""
+        """Return the structured result, as an instance of the tool's result type, or None if there is none."""
 
 
 class Call(Struct, frozen=True, kw_only=True, gc=False):
@@ -158,7 +158,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def input(self) -> ToolInput:
-        """The input as its tool's type."""
+        """The input, as an instance of the tool's input type."""
         return self.body_store.typed_input(self)
 
     @property
@@ -218,7 +218,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def structured(self) -> object:
-        """The structured result as its tool's type."""
+        """The structured result, as an instance of the tool's result type; None if there is none."""
         return self.body_store.structured(self)
 
 
@@ -230,7 +230,7 @@ class Evidence(Struct, frozen=True, gc=False):
 
 
 class DuplicateRecord(Struct, frozen=True, gc=False):
-    """A repeated request or result with the same id."""
+    """A repeated record of a request or result with the same id."""
 
     what: Literal["call", "result"]
     place: SourceLocation
@@ -275,7 +275,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def input(self) -> ToolInput:
-        """The input as its tool's type."""
+        """The input, as an instance of the tool's input type."""
         return self.call.input
 
     @property
@@ -358,7 +358,7 @@ def to_epoch_ms(time: datetime | None) -> int | None:
 
 
 def is_within(at: str | None, since: datetime | None, until: datetime | None) -> bool:
-    """Return whether a timestamp lies in a period; an unknown time lies only in an unlimited period."""
+    """Return whether a timestamp is in a period. An unknown time is only in a period without limits."""
     if since is None and until is None:
         return True
     timestamp = parse_timestamp(at)

@@ -8,7 +8,7 @@ State = Literal[
     "requested", "awaiting_permission", "running", "succeeded", "failed", "denied", "blocked_by_hook",
     "cancelled", "interrupted", "timed_out", "never_answered", "orphan_result",
 ]  # fmt: skip
-"""The state of a call. The first three states are open and occur only in running sessions."""
+"""The state of a call. Calls in the first three states have not ended; these occur only in running sessions."""
 
 STATES: tuple[State, ...] = get_args(State)
 OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})
