@@ -1,7 +1,7 @@
-"""Ask the workers, and keep answers until a transcript changes.
+"""Send questions to the workers, and cache their answers until a transcript changes.
 
-A watcher counts the changes below the served folders. An answer is kept with the count at which it was asked, so an
-idle server neither polls nor reads anything again.
+A watcher counts the changes below the served folders. An answer is cached with the count at which the question was
+asked, so that an idle server neither polls nor reads files again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _MAX_CHANGES = 64
 _REST = 2.0
 _MAX_REST_SECONDS = 15.0
 _MAX_PARALLEL = 2
-"""Commands read on all cores themselves."""
+"""The maximum number of commands that run at the same time. Each of them uses all cores."""
 Version = tuple[int, int]
-"""The number of changes of transcripts, and of statuses; an answer is valid for one value."""
+"""The number of changes to transcripts, and of status changes. An answer is valid as long as both are the same."""
 
 
 class Position(NamedTuple):
-    """The changes that a page has heard of: of answers, and of files."""
+    """The changes of which a page has been notified: the values of `Answers.change` and `Answers.file_changes`."""
 
     change: int
     file_changes: int
@@ -52,7 +52,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position | None:
-        """Return the position that a page names, or None if it is not one."""
+        """Parse a position that a page sent, or return None if the text is not one."""
         numbers = re.fullmatch("([0-9]{1,15})-([0-9]{1,15})", text)
         return cls(*map(int, numbers.groups())) if numbers else None
 
@@ -61,14 +61,17 @@ class Answers:
     """The answers to the API's questions, for one set of transcripts."""
 
     def __init__(self, roots: Sequence[str], address: str) -> None:
-        """Serve these files and folders, or all of the user's transcripts if there are none."""
+        """Serve these files and folders, or all of the user's transcripts if `roots` is empty.
+
+        `address` is the socket of `start_workers`.
+        """
         self.roots = tuple(roots)
         self.change = 0
-        """The number of changes seen; an answer is valid for one value."""
+        """The number of changes so far. An answer is valid as long as this number is the same."""
         self.file_changes = 0
-        """The number of file changes seen. `change` follows later if answers take long."""
+        """The number of file changes so far. `change` is increased later if answers take long."""
         self._counted_file_changes = 0
-        """The file changes that `change` includes."""
+        """The value of `file_changes` when `change` was last increased."""
         self._is_outdated = False
         self._status_changes = 0
         self._address = address
@@ -87,18 +90,18 @@ class Answers:
 
     @property
     def live_version(self) -> Version:
-        """Changes of transcripts, and of the status of sessions."""
+        """The current version of answers that also depend on the status of sessions."""
         return (self.change, self._status_changes)
 
     @property
     def position(self) -> Position:
-        """The changes that all answers from now on include."""
+        """The position of a page whose data comes from the current answers."""
         return Position(self.change, self._counted_file_changes)
 
     async def ask(self, question: Question, *, live: bool = False) -> Answer:
-        """Return the answer to a question. Equal questions at the same time are asked once.
+        """Return the answer to a question. If an equal question is pending, wait for its answer.
 
-        The answer to a `live` question depends on processes, too.
+        Set `live` if the answer also depends on the status of processes.
         """
         version = self.live_version if live else (self.change, 0)
         kept = self._kept.get(question)
@@ -112,7 +115,7 @@ class Answers:
         return await asyncio.shield(task)
 
     async def ask_changes(self, question: Question, version: str) -> Answer:
-        """Return what changed since a version of an answer, from a worker that stays for the next such question."""
+        """Return the changes since a version of an answer, from a worker that keeps running for the next request."""
         key = (
             (self.file_changes, self._status_changes),
             msgspec.structs.replace(question, arguments=(*question.arguments, f"--after={version}")),
@@ -124,7 +127,7 @@ class Answers:
 
     async def _ask_kept_worker(self, key: tuple[Version, Question], question: Question, version: str) -> Answer:
         try:
-            if self.kept_workers.holds(question):  # it costs little
+            if self.kept_workers.holds(question):  # fast, so the limit does not apply
                 return await self.kept_workers.ask(question, version)
             async with self._limit:
                 return await self.kept_workers.ask(question, version)
@@ -132,12 +135,15 @@ class Answers:
             self._asked.pop(key, None)
 
     def last_answer(self, question: Question) -> Answer | None:
-        """Return the last answer to a question, which may be out of date."""
+        """Return the last cached answer to a question, which may be out of date, or None."""
         kept = self._kept.get(question)
         return None if kept is None else kept[1]
 
     async def run(self, question: Question, *, changes: bool = True) -> Answer:
-        """Run a command and do not keep the answer. If it `changes` something, forget all answers."""
+        """Run a command and return its answer, which is not cached.
+
+        Unless `changes` is False, the command may change something, so all cached answers become invalid.
+        """
         try:
             return await self._ask_worker(((self.change, 0), question), keep=False)
         finally:
@@ -148,7 +154,7 @@ class Answers:
         self.change += 1
         self._counted_file_changes = self.file_changes
         for question in [question for question in self._kept if question.command.startswith("web.")]:
-            del self._kept[question]  # nothing asks for the last of these
+            del self._kept[question]  # `last_answer` is not used for these
         await self._notify()
 
     async def _ask_worker(self, key: tuple[Version, Question], *, keep: bool = True) -> Answer:
@@ -169,7 +175,7 @@ class Answers:
             self._asked.pop(key, None)
 
     async def _ask_new_worker(self, question: Question) -> Answer:
-        # perf: a growing file is kept in memory only for questions that are asked again, and only in one process
+        # perf: a growing file is kept in memory only for repeated questions, and only in one process
         is_repeated = question in self._kept and not self.kept_workers.covers(question)
         return await ask_worker(self._address, WorkerRequest(question, tuple(self._growing) if is_repeated else ()))
 
@@ -182,7 +188,7 @@ class Answers:
             size -= _size(oldest)
 
     async def watch(self) -> None:
-        """Count changes of transcripts until cancelled."""
+        """Count the changes to transcripts until cancelled."""
         folders = [Path(root) for root in self.roots if not is_remote(root)]
         if len(folders) < len(self.roots):
             await asyncio.gather(self._watch_objects(), self._watch_files(folders) if folders else asyncio.sleep(0))
@@ -194,7 +200,7 @@ class Answers:
         await self._watch_files(folders)
 
     async def _watch_objects(self) -> None:
-        """List the served objects from time to time, and count a change if the listing differs."""
+        """List the served objects once a minute, and invalidate the answers if the listing has changed."""
         roots = [to_path(root) for root in self.roots if is_remote(root)]
         before = await asyncio.to_thread(_listing_digest, roots)
         while True:
@@ -206,7 +212,7 @@ class Answers:
     async def _watch_files(self, folders: list[Path]) -> None:
         from watchfiles import awatch
 
-        statuses = config_dir() / "sessions"  # where Claude Code says what its processes do
+        statuses = config_dir() / "sessions"  # where Claude Code writes the status of its processes
         if statuses.is_dir():
             folders.append(statuses)
         counting: asyncio.Task[None] | None = None
@@ -228,28 +234,31 @@ class Answers:
                 counting.cancel()
 
     async def _count_change(self) -> None:
-        """Make answers invalid, and again after a rest if files changed in the meantime."""
+        """Invalidate the answers, and do so again after a pause if files have changed in the meantime."""
         while self._is_outdated:
             self._is_outdated = False
             self._busy_seconds = 0.0
             await self._forget_answers()
-            await asyncio.sleep(0)  # the pages that wait for changes ask now
+            await asyncio.sleep(0)  # the pages that wait for changes send their requests now
             await self._rest()
 
     async def _rest(self) -> None:
-        """Wait before the next change, for a multiple of the time that the answers to this one took."""
+        """Wait for all pending answers, and then for a multiple of the time that they took."""
         while self._asked:
             await asyncio.wait(list(self._asked.values()))
         await asyncio.sleep(min(self._busy_seconds * _REST, _MAX_REST_SECONDS))
 
     def sessions_changed_since(self, change: int) -> list[str] | None:
-        """Return the ids of the sessions that changed after change number `change`, or None if they are not kept."""
+        """Return the ids of the sessions that changed after file change number `change`.
+
+        Return None if there are more changes than are remembered.
+        """
         if not 0 <= self.file_changes - change <= len(self._changed_sessions):
             return None
         return sorted({name for number, names in self._changed_sessions if number > change for name in names})
 
     def _note_growing(self, paths: Iterable[str]) -> None:
-        """Remember the large files that changed last."""
+        """Record the large files among these paths. Only the last few are kept."""
         for path in paths:
             with contextlib.suppress(OSError):
                 if path.endswith(".jsonl") and Path(path).stat().st_size >= _LARGE_BYTES:
@@ -265,18 +274,18 @@ class Answers:
         return not self._closed.is_set()
 
     def count_status_change(self) -> None:
-        """Count a change of a process or of the status that a client publishes."""
+        """Count a change to a process or to the status that a client publishes."""
         self._status_changes += 1
         self.wake()
 
     def wake(self) -> None:
-        """Let waiting tasks check their conditions."""
+        """Make waiting tasks check their conditions."""
         task = asyncio.create_task(self._notify())
         self._waking.add(task)
         task.add_done_callback(self._waking.discard)
 
     def close(self) -> None:
-        """End all waiting for changes."""
+        """End the workers, and all tasks that wait for changes."""
         self.kept_workers.close()
         self._closed.set()
         self.wake()

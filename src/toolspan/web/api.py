@@ -113,7 +113,7 @@ class _Api:
             raise ApiError(400, "message and part are numbers")
         version = request.query_params.get("after")
         if version is None and not arguments and self._is_live(session):
-            version = ""  # it will be asked for changes soon
+            version = ""  # start a worker that keeps running, because the page will soon request changes
         if version is None:
             return respond(await self._show(session, arguments, command="web.timeline"), single=True)
         if not re.fullmatch("[0-9a-f-]{0,40}", version):
@@ -187,14 +187,18 @@ class _Api:
         sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
         roots = self._answers.roots
         folders = [root for root in roots if is_folder(root)]
-        if len(folders) < len(roots):  # files are served: a session in one of them is named by it
+        if len(folders) < len(roots):  # a session in a served file is identified by the path of the file
             files = [(await self._find_session(session))["files"][0] for session in sessions]
             sessions = [file if file in roots else session for session, file in zip(sessions, files, strict=True)]
         names = (*sessions, *folders)
         return respond(await self._answers.ask(Question("compare", tuple(arguments), names)), single=True)
 
     async def _find_session(self, session: str) -> dict[str, list[str]]:
-        """Return the row of a session of the served transcripts, whose files may then be read."""
+        """Return the files of a session.
+
+        Raises:
+            ApiError: the served transcripts contain no such session (404).
+        """
         answer = await self._answers.ask(Question("sessions", (), self._answers.roots))
         files = _files_of(session, answer)
         if files is None:
@@ -202,7 +206,7 @@ class _Api:
         return {"files": files}
 
     def _last_file(self, session: str) -> str | None:
-        """Return the only file of a session, if that is known, it still exists and has no subagents beside it."""
+        """Return the file of a session if, according to the last answer, it is the only one and it still exists."""
         answer = self._answers.last_answer(Question("sessions", (), self._answers.roots))
         files = _files_of(session, answer) if answer is not None else None
         return files[0] if files is not None and len(files) == 1 and to_path(files[0]).is_file() else None
@@ -218,13 +222,13 @@ def _files_of(session: str, answer: Answer) -> list[str] | None:
 
 
 class _LiveSession(msgspec.Struct):
-    """The field of a row of `sessions --live` that names the session."""
+    """The id in a row of `sessions --live`."""
 
     id: str
 
 
 class _SessionFiles(msgspec.Struct):
-    """The fields of a row of `sessions` that name its files."""
+    """The ids and files in a row of `sessions`."""
 
     id: str
     session_ids: list[str]

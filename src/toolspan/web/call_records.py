@@ -1,4 +1,4 @@
-"""`/api/call/ID/records`: what `why` says about a call, the lines it was read from, and the blocks of its result."""
+"""`/api/call/ID/records`: the explanation of a call's permission as in `why`, its raw lines and its result blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_BLOCKS_BYTES = 16 << 20
 
 
 def answer(question: Question) -> list[bytes]:
-    """Return the decision about a call in words, its raw records, and its result's blocks if not all are text."""
+    """Return the explanation of the permission decision, the raw records, and the blocks if not all are text."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
     span = _find_span(*question.names, session=options.get("session"))
     records = []
@@ -39,7 +39,11 @@ def answer(question: Question) -> list[bytes]:
 
 
 def _find_span(call: str, *names: str, session: str | None) -> Span:
-    """Return the newest call whose id is `call`."""
+    """Return the newest call whose id is `call`.
+
+    Raises:
+        NotFound: there is no such call.
+    """
     root = to_path(names[0]) if names else None
     files = find_session_files(session, root) if session else locate_files(names)[0]
     transcripts = transcripts_containing(call, files, call=True)
@@ -50,7 +54,7 @@ def _find_span(call: str, *names: str, session: str | None) -> Span:
 
 
 def _places(span: Span) -> Iterator[tuple[str, SourceLocation]]:
-    """Yield the location of each line about a call once, in order."""
+    """Yield the kind and location of each line about a call, in file order and without repetitions."""
     places: dict[tuple[str, int], tuple[str, SourceLocation]] = {}
     if span.call.place:
         places[span.call.place.file, span.call.place.offset] = ("request", span.call.place)
@@ -66,7 +70,7 @@ def _places(span: Span) -> Iterator[tuple[str, SourceLocation]]:
 
 
 def _read_blocks(span: Span) -> object:
-    """Return the blocks of a result if one of them is not text, such as a picture."""
+    """Return the blocks of a result if one of them is not text, such as an image, or None."""
     if span.result is None or span.result.place.length > _MAX_BLOCKS_BYTES:
         return None
     try:

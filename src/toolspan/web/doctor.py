@@ -23,7 +23,7 @@ _FORMATS = {
     "perfetto": ("perfetto.json", "application/json"),
     "otlp": ("otlp.jsonl", "application/x-ndjson"),
 }
-"""Formats of an export: the ending of the file and its type."""
+"""The export formats, each with its file extension and media type."""
 FindFiles = Callable[[str], Awaitable[list[str]]]
 
 
@@ -35,7 +35,7 @@ class DoctorRoutes:
     """The routes that repair and share sessions."""
 
     def __init__(self, answers: Answers, find_files: FindFiles) -> None:
-        """Serve the sessions whose files `find_files` returns by id."""
+        """Create the routes. `find_files` returns the files of a session by its id."""
         self._answers = answers
         self._find_files = find_files
         self._numbers = itertools.count(1)
@@ -55,7 +55,7 @@ class DoctorRoutes:
         return respond(await self._answers.ask(Question("doctor", (), tuple(files))))
 
     async def repair(self, request: Request) -> Response:
-        """Write a repaired copy, or with `dry_run` answer with the changes, as `repair` does."""
+        """Write a repaired copy as `repair` does. With `dry_run`, only answer with the changes."""
         body = await read_body(request, _RepairRequest)
         files = await self._find_files(read_id(request))
         arguments = ("--dry-run",) if body.dry_run else ()

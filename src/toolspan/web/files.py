@@ -1,7 +1,7 @@
 """Routes about files: the history of one file, its contents, the difference of two points, and restoring it.
 
-A path in a request is used only if a call in the served transcripts changed a file of that path, so a request cannot
-name any other file.
+A path in a request is used only if a call in the served transcripts changed the file at that path, so that a request
+cannot access any other file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileRoutes:
     """The routes about files."""
 
     def __init__(self, answers: Answers, filters: Sequence[str]) -> None:
-        """Serve files, with these query parameters as filters of the list."""
+        """Create the routes. `filters` are the query parameters that filter the list."""
         self._answers = answers
         self._filters = tuple(filters)
 
@@ -73,7 +73,7 @@ class FileRoutes:
         return respond(await self._answers.ask(question), single=True)
 
     async def restore(self, request: Request) -> Response:
-        """Restore a file, or with `dry_run` answer with what would change, as `restore` does."""
+        """Restore a file as `restore` does. With `dry_run`, only answer with the changes."""
         body = await read_body(request, _RestoreRequest)
         path = await self._check_path(body.path)
         if body.side not in ("before", "after"):

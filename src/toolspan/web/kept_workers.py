@@ -1,9 +1,9 @@
 """Workers that keep the timeline of a session in memory between requests.
 
-A worker is asked for the changes since a version, over the connection on which it was started, and ends with that
-connection. Workers stay for ten minutes after their last request, at most eight, and only as many as hold little enough
-rows. One that was asked in the last minute, because its page is open, is never replaced: a worker that would be too
-many ends with its answer, so that several open pages do not end each other's workers in turn.
+The server requests the changes since a version over the connection with which it started the worker. The worker ends
+when that connection is closed: ten minutes after its last request, or if there are more than eight workers, or if
+their answers together are too large. A worker with a request in the last minute, whose page is open, is never ended in
+favour of another. Instead, the newest worker ends after its answer, so that open pages do not end each other's workers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from toolspan.web.worker import (
 
 _MAX_WORKERS = 8
 _MAX_BYTES = 12 << 20
-"""The answers of all workers together, which grow with their memory: 12 MB stand for about 45,000 calls."""
+"""The limit for the largest answers of all workers together, a measure of their memory (about 45,000 calls)."""
 _IDLE_SECONDS = 600.0
 _ACTIVE_SECONDS = 60.0
 
 
 class KeptWorkers:
-    """The workers that stay, by their question."""
+    """The workers that keep running between requests, one for each question."""
 
     def __init__(self, address: str) -> None:
         """Start workers at `address`, the socket of `start_workers`."""
@@ -45,7 +45,7 @@ class KeptWorkers:
         self._numbers = itertools.count(1)
 
     async def ask(self, question: Question, version: str) -> Answer:
-        """Return what changed since a version, from the worker for this question, which is started if needed."""
+        """Return the changes since a version from the worker for this question, which is started if needed."""
         worker = self._workers.get(question)
         if worker is None:
             worker = self._workers[question] = _Worker(f"{self._address}-{next(self._numbers)}")
@@ -65,7 +65,7 @@ class KeptWorkers:
         return answer
 
     def _limit(self, question: Question, newest: _Worker) -> None:
-        """End the workers that are too many: those without an open page, the oldest first, or else the newest."""
+        """End workers until the limits are met: those without an open page, oldest first, and then the newest one."""
         others = [(name, worker) for name, worker in self._workers.items() if worker is not newest]
         for name, worker in others:
             if self._are_few():
@@ -80,9 +80,9 @@ class KeptWorkers:
         return len(sizes) <= _MAX_WORKERS and sum(sizes) <= _MAX_BYTES
 
     async def answer_command(self, command: Question) -> Answer | None:
-        """Return the answer to a command from a worker that has read the largest file it needs, or None without one.
+        """Return the answer to a command from a worker that has already read the files, or None if there is none.
 
-        perf: the others would read a growing session of 100 MB again, or keep it in memory a second time.
+        perf: any other worker would read a growing session of 100 MB again, or keep it in memory a second time.
         """
         entries = [entry for entry in self._find_readers(command) if entry[1].size]
         if not entries:
@@ -94,7 +94,7 @@ class KeptWorkers:
             return None
 
     def covers(self, command: Question) -> bool:
-        """Return whether a worker reads the largest file that a command needs."""
+        """Return whether a worker has files that a command reads in memory."""
         return bool(self._find_readers(command))
 
     def _find_readers(self, command: Question) -> list[tuple[Question, _Worker]]:
@@ -106,7 +106,7 @@ class KeptWorkers:
         return [entry for entry in self._workers.items() if sessions.intersection(entry[0].arguments)]
 
     def holds(self, question: Question) -> bool:
-        """Return whether a worker for this question runs."""
+        """Return whether a worker for this question is running."""
         return question in self._workers
 
     def close(self) -> None:
@@ -124,11 +124,11 @@ class _Worker:
     """The connection to one worker."""
 
     def __init__(self, address: str) -> None:
-        """Let the worker answer commands at `address`."""
+        """Create a worker that will also answer commands at the socket `address`. `ask` starts it."""
         self.address = address
         self.lock = asyncio.Lock()
         self.size = 0
-        """The bytes of its largest timeline, which is the whole one at first."""
+        """The size of its largest answer in bytes. The first answer contains the whole timeline."""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
@@ -136,11 +136,15 @@ class _Worker:
 
     @property
     def is_idle(self) -> bool:
-        """True if no page has asked for some time."""
+        """True if there has been no request in the last minute."""
         return not self.lock.locked() and time.monotonic() - self._asked_at > _ACTIVE_SECONDS
 
     async def ask(self, address: str, question: Question, version: str) -> Answer:
-        """Send a version and return the answer."""
+        """Send a version to the worker, which is started first if needed, and return the changes since then.
+
+        Raises:
+            OSError, asyncio.IncompleteReadError: the worker has ended.
+        """
         if self._is_closed:
             raise OSError("the worker was replaced by others")
         if self._streams is None:
@@ -153,7 +157,7 @@ class _Worker:
         return decode_answer(await reader.readexactly(length))
 
     def expire_later(self, drop: Callable[[], None]) -> None:
-        """Call `drop` after some time without a question."""
+        """Call `drop` after ten minutes, unless this method is called again."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, drop)

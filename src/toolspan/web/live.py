@@ -2,8 +2,8 @@
 
 An event is sent when something changes: a transcript, the status that a client publishes, a question, or the end of a
 process. Nothing is polled. A program that runs calls posts a question to `/api/questions` and waits for the response;
-the page shows it and posts the answer to `/api/questions/ID`. A question ends with its answer, its time, or the
-connection of the program. Start at `Live`.
+the page shows it and posts the answer to `/api/questions/ID`. A question ends when it is answered, when its time is
+over, or when the program closes the connection. Start at `Live`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MAX_OPEN = 200
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that waits for an answer, as the page gets it."""
+    """A question that waits for an answer, as sent to the page."""
 
     id: str
     asked: float
-    """Seconds since 1970."""
+    """The time of the question, in seconds since the epoch."""
     question: PermissionQuestion
 
 
@@ -45,7 +45,7 @@ class Questions:
     def __init__(
         self, on_change: Callable[[], None], wait_for_stop: Callable[[], Coroutine[None, None, object]]
     ) -> None:  # fmt: skip
-        """Call `on_change` when a question comes or goes; `wait_for_stop` returns when the server stops."""
+        """Create an empty list. `on_change` is called if it changes; `wait_for_stop` returns when the server stops."""
         self.pages = 0
         """The number of open pages."""
         self._on_change = on_change
@@ -70,7 +70,7 @@ class Questions:
         return Response(self.encode(), media_type="application/json")
 
     async def ask(self, request: Request) -> Response:
-        """Hold a question open until it is answered; the response is the answer, or null."""
+        """Add a question and wait until it ends. The response is the answer, or null if there is none."""
         try:
             question = msgspec.json.decode(await _read_body(request), type=PermissionQuestion)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -100,7 +100,7 @@ class Questions:
             self._on_change()
 
     async def answer(self, request: Request) -> Response:
-        """Answer a question."""
+        """Accept the answer to an open question."""
         try:
             reply = msgspec.json.decode(await _read_body(request), type=PageAnswer)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -128,21 +128,21 @@ async def _disconnected(request: Request) -> None:
 
 
 class _Process(msgspec.Struct):
-    """The fields of a live session that name its process."""
+    """The process id and status in a row of `sessions --live`."""
 
     pid: int | None = None
     status: str = ""
 
 
 class _PageStream:
-    """The events for one page, and the position up to which it has them."""
+    """The events for one page, and the position up to which they have been sent."""
 
     def __init__(self, position: Position) -> None:
         self.position = position
         self.queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=8)
 
     async def put(self, event: str, data: bytes) -> None:
-        """Send an event. Its id is the position, from which the browser continues after a break."""
+        """Send an event. Its id is the position from which the browser continues after a lost connection."""
         await self.queue.put(f"id: {self.position}\nevent: {event}\ndata: {data.decode()}\n\n")
 
 
@@ -167,9 +167,9 @@ class Live:
     async def stream(self, request: Request) -> Response:
         """Send `sessions`, the rows of `sessions --live`, and `questions`, now and after each change.
 
-        `changed` has the ids of the sessions whose files changed, or null if these are not known any longer. It starts
-        after the position that the page names: that of the page itself, or of its last event before the connection
-        broke, so that no change is missed.
+        The event `changed` has the ids of the sessions whose files changed, or null if they are no longer known. The
+        first one includes all changes since the position in the request: that of the page, or that of its last event
+        before the connection was lost.
         """
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         position = Position.parse(after) or self._answers.position
@@ -214,7 +214,7 @@ class Live:
                 return
 
     def _watch_processes(self, rows: tuple[msgspec.Raw, ...]) -> None:
-        """Notice the end of each live process, where the system can tell (Linux)."""
+        """Watch for the end of each live process, on systems that support it (Linux)."""
         if not hasattr(os, "pidfd_open"):
             return
         processes = (msgspec.json.decode(row, type=_Process) for row in rows)

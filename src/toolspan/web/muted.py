@@ -1,4 +1,4 @@
-"""Error groups that somebody has muted or marked as fixed, kept in `$XDG_CONFIG_HOME/toolspan/muted.json`.
+"""Error groups that the user has muted or marked as fixed, stored in `$XDG_CONFIG_HOME/toolspan/muted.json`.
 
     {"groups": {"5476085b45": {"status": "muted", "since": "2026-11-16T13:00:00Z", "label": "Bash: timed out"}}}
 
@@ -48,12 +48,22 @@ def muted_file() -> Path:
 
 
 def read_marks(file: Path) -> dict[str, _Mark]:
-    """Return the marks by group. Raise ValueError if the file cannot be understood."""
+    """Return the marks by group.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is not valid.
+    """
     return msgspec.convert(_read_document(file).get("groups", {}), dict[str, _Mark])
 
 
 def write_mark(file: Path, group: str, mark: _Mark | None) -> None:
-    """Set or remove the mark of a group. Raise ValueError, and change nothing, if the file cannot be understood."""
+    """Set or remove the mark of a group.
+
+    Raises:
+        OSError: the file cannot be read or written.
+        ValueError: the file is not valid. It is not changed.
+    """
     document = _read_document(file)
     read_marks(file)
     groups = dict(document.get("groups", {}))
@@ -86,7 +96,7 @@ def muted_routes() -> list[Route]:
 
 
 def _list_marks(_: Request) -> Response:
-    """Return the marks; `problem` says why they cannot be read, if so."""
+    """Answer with the marks. If they cannot be read, `problem` is the reason."""
     file = muted_file()
     try:
         marks = read_marks(file)

@@ -1,4 +1,4 @@
-"""Read requests of the API, and write its responses."""
+"""Parse the requests to the API, and create its responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ApiError(Exception):
-    """A request that cannot be answered."""
+    """An error response with a status and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ def respond(answer: Answer, *, single: bool = False) -> Response:
     """Return an answer as JSON."""
     if answer.error is not None:
         return JSONResponse({"error": answer.error}, answer.status)
-    rows = [memoryview(row) for row in answer.rows]  # not copied
+    rows = [memoryview(row) for row in answer.rows]  # perf: not copied
     body = (rows[0] if rows else b"null") if single else b"[" + b",\n".join(rows) + b"]"
     response = Response(body, media_type="application/json")
     if answer.warnings:

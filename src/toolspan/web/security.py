@@ -1,9 +1,9 @@
 """Decide which requests the server answers.
 
-A request needs a Host of this server (against DNS rebinding), no foreign Origin, and a secret of this start: a cookie,
-or the printed token (`Authorization: Bearer`). The token in an address is exchanged for the cookie once, so that an
-address in a history or a process list is of no use. Requests that change something also need the token of the page in
-`X-Toolspan-Token`.
+The Host of a request must be this server (against DNS rebinding), and its Origin must not be another site. It must also
+contain a secret that was created when the server started: the cookie, or the printed token (`Authorization: Bearer`).
+A token in a URL can be exchanged for the cookie only once, so that a URL in a history or a process list is useless.
+Requests that change something also need the page token in `X-Toolspan-Token`.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ PAGE_TOKEN_HEADER = "X-Toolspan-Token"
 
 
 class Secrets:
-    """The secrets of one start, and the addresses it answers to."""
+    """The secrets of one run of the server, and the host names that it accepts."""
 
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
-        """In the printed address; programs send it with each request."""
+        """The token in the printed URL. Programs send it with each request."""
         self._unused_tokens = {self.token}
         self.cookie = secrets.token_urlsafe(24)
         self.page_token = secrets.token_urlsafe(24)
-        """In the page; requests that change something send it back."""
-        self.cookie_name = f"toolspan_{port}"  # a browser sends cookies to all ports of a host
+        """The token in the page, which sends it back with each request that changes something."""
+        self.cookie_name = f"toolspan_{port}"  # browsers send cookies to all ports of a host
         self._port = port
         self._names = {"127.0.0.1", "localhost", "::1", host}
         self._is_public = not is_loopback(host)
@@ -57,7 +57,7 @@ class Secrets:
             self._names.add(socket.gethostname().lower())
 
     def accepts_host(self, host: str) -> bool:
-        """Return whether a Host header names this server."""
+        """Return whether the value of a Host header is a name and port of this server."""
         try:
             parts = urlsplit(f"//{host}")
             name, port = parts.hostname or "", parts.port or 80
@@ -66,27 +66,27 @@ class Secrets:
         return port == self._port and (name in self._names or (self._is_public and _is_address(name)))
 
     def make_token(self) -> str:
-        """Return a new token that signs one browser in."""
+        """Return a new token, with which one browser can sign in."""
         token = secrets.token_urlsafe(24)
         self._unused_tokens.add(token)
         return token
 
     def use_token(self, token: str) -> bool:
-        """Return whether a token signs a browser in, which it does once."""
+        """Return whether a browser can sign in with a token, and make the token invalid for signing in again."""
         match = next((unused for unused in self._unused_tokens if _equal(token, unused)), None)
         self._unused_tokens.discard(match or "")
         return match is not None
 
     def accepts_token(self, token: str | None) -> bool:
-        """Return whether this is the token of programs."""
+        """Return whether this is the token that programs send."""
         return token is not None and _equal(token, self.token)
 
     def accepts_cookie(self, cookie: str | None) -> bool:
-        """Return whether this is the cookie of this start."""
+        """Return whether this is the cookie of a browser that has signed in."""
         return cookie is not None and _equal(cookie, self.cookie)
 
     def accepts_page_token(self, token: str | None) -> bool:
-        """Return whether this is the token of the page."""
+        """Return whether this is the token in the page."""
         return token is not None and _equal(token, self.page_token)
 
 
@@ -111,16 +111,16 @@ def _equal(one: str, other: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware that refuses requests of other sites, other users and other programs."""
+    """ASGI middleware that rejects requests from other sites and requests without a secret of this server."""
 
     def __init__(self, app: ASGIApp, *, own: Secrets, public: Iterable[str] = ()) -> None:
-        """Guard an application; paths that begin with one of `public` need no secret (static files)."""
+        """Wrap an application. Paths that begin with one of `public`, such as static files, need no secret."""
         self._app = app
         self._own = own
         self._public = tuple(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, refuse or pass on one request."""
+        """Reject a request, redirect it, or pass it on to the application."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -140,7 +140,7 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _check(self, request: Request) -> Response | None:
-        """Return a response that refuses or redirects the request, or None to answer it."""
+        """Return a response that rejects or redirects a request, or None if the application may answer it."""
         headers = request.headers
         if not self._own.accepts_host(headers.get("host", "")):
             return _refuse(request, 421, "This address is not one of the server's own.")
@@ -169,7 +169,7 @@ class Guard:
     def _sign_in(self, request: Request) -> Response:
         """Set the cookie and redirect to the same address without the token."""
         query = QueryParams([(key, value) for key, value in request.query_params.multi_items() if key != "token"])
-        path = "/" + request.url.path.lstrip("/")  # `//host` would lead elsewhere
+        path = "/" + request.url.path.lstrip("/")  # `//host` would redirect to another host
         target = path + (f"?{urlencode(query.multi_items())}" if query else "")
         response = RedirectResponse(target, 303)
         response.set_cookie(self._own.cookie_name, self._own.cookie, httponly=True, samesite="strict", path="/")

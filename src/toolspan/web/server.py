@@ -1,4 +1,4 @@
-"""`toolspan ui`: start the server, or find one that runs already, open it in a browser, and stop cleanly."""
+"""`toolspan ui`: start the server, or find one that is already running, and open its page in a browser."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FIRST_DATA = {
     ),
     "sessions": ("/api/sessions", "/api/usage?by=session"),
 }  # fmt: skip
-"""perf: data that a view asks for at once; the browser loads it while it loads the view's modules."""
+"""perf: the data that each view requests first. The browser loads it together with the modules of the view."""
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
@@ -59,7 +59,8 @@ Ready = Callable[[str, Callable[[], str]], None]
 def serve(options: UiOptions, ready: Ready) -> None:
     """Serve the UI until SIGINT or SIGTERM.
 
-    When it answers, `ready` is called with its address and a function that returns another address for one browser.
+    When the server accepts requests, `ready` is called with its URL and a function that returns a new URL. Each URL can
+    be opened in one browser.
     """
     from toolspan.web.worker import start_workers, stop_workers
 
@@ -98,10 +99,10 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
             ready(url, lambda: f"{base}?token={own.make_token()}")
 
         async def main_loop(self) -> None:
-            await stopped.wait()  # the default looks ten times a second whether it should stop
+            await stopped.wait()  # the default checks ten times a second whether to stop
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - called by uvicorn
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are cut off are no errors
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # cancelled requests are not errors
             self.should_exit = True  # the default raises the signal again, which would skip the clean-up
             loop.call_soon_threadsafe(stopped.set)
             loop.call_soon_threadsafe(answers.close)  # ends the event streams
@@ -200,7 +201,7 @@ def _listen(options: UiOptions) -> socket.socket:
 
 
 def running_server(options: UiOptions) -> str | None:
-    """Return a new address of a server of this user that shows the same transcripts, or None."""
+    """Return a new URL of this user's running server for the same transcripts, or None if there is none."""
     for server in running_servers():
         if (server.roots, server.host) == (options.roots, options.host) and options.port in (None, server.port):
             answer = server.post("/api/token", b"{}")
@@ -233,7 +234,7 @@ def open_browser(url: str) -> bool:
 def command(
     paths: tuple[str, ...], *, port: int | None, host: str, no_open: bool, demo: bool, as_json: bool
 ) -> None:  # fmt: skip
-    """Open a web page with all sessions: what they did, what failed, what it cost, what runs now.
+    """Open a web page with all sessions: their calls, failures, costs and files, and the running ones.
 
     Without a PATH, it shows all of your transcripts. The server listens on this machine only and
     runs until it is stopped with Ctrl-C. A second start with the same paths opens the page of the

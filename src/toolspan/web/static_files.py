@@ -1,4 +1,4 @@
-"""Static files below an address that changes with them, so that browsers keep them without asking again."""
+"""Static files at URLs that change with their content, so that browsers can cache them without revalidation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOREVER = "public, max-age=31536000, immutable"
 
 
 class VersionedFiles(StaticFiles):
-    """Serve `VERSION/path` from a folder. Other versions get the same files, which browsers then do not keep."""
+    """Serve `VERSION/path` from a folder. Any version returns the current file, but only the current one is cached."""
 
     def __init__(self, folder: Path) -> None:
         """Serve the files of a folder."""
@@ -40,9 +40,9 @@ class VersionedFiles(StaticFiles):
         return self._version
 
     def find_imports(self, *names: str) -> list[str]:
-        """Return modules and all that they import, each once; names that do not exist are left out.
+        """Return the named modules and, recursively, their imports. Names that do not exist are left out.
 
-        perf: the page preloads them, so that the browser need not discover imports level by level.
+        perf: the page preloads them, so that the browser does not discover the imports level by level.
         """
         key = (self._version, *names)
         if key not in self._imports:
@@ -58,7 +58,7 @@ class VersionedFiles(StaticFiles):
         return self._imports[key]
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return the file of a path without its version."""
+        """Return the file at `VERSION/path`."""
         version, _, name = path.partition("/")
         response = await super().get_response(name, scope)
         if response.status_code == 200 and version == self._version:

@@ -41,7 +41,7 @@ _MIN_CACHED_BYTES = 1 << 20
 
 
 def answer(question: Question) -> list[bytes]:
-    """Return the timeline of the session that the arguments name. `message=LINE` returns a whole message instead."""
+    """Return the timeline of the session in the arguments. With `message=LINE`, return a whole message instead."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
     files = _find_files(question.names, options.get("session"))
     if "message" in options:
@@ -64,7 +64,7 @@ def answer(question: Question) -> list[bytes]:
 
 
 def keep_answering(question: Question) -> SessionTimeline:
-    """Return a timeline for a worker that stays and is asked for changes."""
+    """Return a timeline for a worker that keeps running and answers requests for changes."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
     return SessionTimeline(question.names, options.get("session"))
 
@@ -77,7 +77,7 @@ def _find_files(names: Sequence[str], session: str | None) -> list[TranscriptFil
 
 
 def _read_message(files: Iterable[TranscriptFile], name: str | None, place: tuple[int, int]) -> str:
-    """Return a whole message by its file, one of the session's, its line, and its number on this line."""
+    """Return a whole message. `name` is one of the session's files, and `place` the line and the number in the line."""
     line, part = place
     path = next((path for path in session_paths(list(files)) if name in (None, str(path))), None)
     if path is None:
@@ -102,7 +102,7 @@ class SessionTimeline:
     def __init__(
         self, names: Sequence[str], session: str | None, files: Sequence[TranscriptFile] | None = None
     ) -> None:
-        """Read nothing yet. `files` are the session's, if they have been found."""
+        """Create a timeline that has read nothing yet. `files` are the files of the session, if they are known."""
         self._names = names
         self._session = session
         self._start_anew(files)
@@ -119,24 +119,26 @@ class SessionTimeline:
 
     @property
     def is_running(self) -> bool:
-        """True if a call has not finished and its client runs."""
+        """True if a call is open and its client is running."""
         return any(state in OPEN_STATES for state in self._rows.states)
 
     def grown_files(self) -> dict[str, Continuation]:
-        """Return the files as far as they have been read, for a process that is forked to answer a command."""
+        """Return the partly read files for `partial_reads`, in a process that was forked to answer a command."""
         return {str(path): GrownFile(file) for path, file in self._readers.items() if isinstance(file, GrowingFile)}
 
     def encode_changes(self, version: str) -> bytes:
-        """Read what is new, and return what changed since a version, or all of it if that is not known.
+        """Read the new content of the files, and return the changes since a version as JSON.
+
+        If the version is unknown, return the whole timeline.
 
         Raises:
-            NotFound: there is no such session any longer.
-            SourceError: its own file cannot be read.
+            NotFound: the session no longer exists.
+            SourceError: the main file of the session cannot be read.
         """
         if not self._read_growth():  # a file was replaced
             self._start_anew()
             gc.unfreeze()
-            gc.collect()  # frees the rows read before, which the worker has frozen
+            gc.collect()  # frees the previous rows, which the worker has frozen
             self._read_growth()
         rows, files = self._rows, [self._facts[path] for path in self._paths if path in self._facts]
         session = {
@@ -156,7 +158,7 @@ class SessionTimeline:
         return encode_json({"version": rows.version, "session": session, "meanings": STATE_MEANINGS, **rows.whole()})
 
     def _read_growth(self) -> bool:
-        """Read what is new. Return False if the session must be read anew."""
+        """Read the new content of the files, or return False if the session must be read from the start."""
         if self._has_copies and self._readers and session_paths(_find_files(self._names, self._session)) != self._paths:
             return False
         growths = []
@@ -167,7 +169,7 @@ class SessionTimeline:
                     self._readers[path], growth = open_file(path, _find_evidence)
                 elif (changed := reader.poll_growth()) is not None:
                     growth = changed
-                elif isinstance(reader, WholeFile) and reader.is_empty:  # its first line is written now
+                elif isinstance(reader, WholeFile) and reader.is_empty:  # its first line has been completed
                     self._readers[path], growth = open_file(path, _find_evidence)
                 else:
                     return False
@@ -191,7 +193,7 @@ class SessionTimeline:
         return True
 
     def _find_paths(self) -> Iterable[Path]:
-        """Return the session's files, with those of subagents that have appeared."""
+        """Return the session's files, including those of subagents that were started since the last call."""
         main = self._paths[0]
         if not isinstance(main, RemotePath) and self._readers:
             paths = format_of_path(main).agent_paths(main, self._rows.started_agents)

@@ -1,7 +1,7 @@
-"""The rows of a session's timeline, kept while its files grow.
+"""The rows of a session's timeline, updated while its files grow.
 
-`TimelineRows.update` takes what is new in the files, rebuilds only the blocks that changed, and logs the changed rows
-for `changes_since`. The index of a row never changes. Start at `TimelineRows.update`.
+`TimelineRows.update` takes the new content of the files, rebuilds only the blocks that changed, and logs the changed
+rows for `changes_since`. The index of a row never changes. Start at `TimelineRows.update`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from toolspan.types.span import Hook, Notification, Span, parse_timestamp, to_ep
 from toolspan.web.timeline_threads import BLOCK_SIZE, Block, BlockState, Entry, Table, Thread, TimeSlices
 
 CALL, MESSAGE, AGENT = range(3)
-"""The kinds of rows in `order`, which has `3 * index + kind`."""
+"""The kinds of rows. A row is encoded as `3 * index + kind` in `order`."""
 _FLAGS = ("background", "deferred", "synthetic", "ambiguous", "truncated")
 _MAX_LINE_CHARS = 200
 _MAX_LANES = 16
 _MAX_TEXT_CHARS = 6_000
 _MAX_TEXTS_CHARS = 5_000_000
 _SHORT_TEXT_CHARS = 300
-"""The length of texts once all texts together have reached their limit."""
+"""The maximum length of each further text once all texts together have reached `_MAX_TEXTS_CHARS`."""
 _MAX_LOGGED = 32
 _COMPARED = 4_096
 CALL_COLUMNS = (
@@ -60,7 +60,7 @@ REQUEST_COLUMNS = ("id", "at", "agent", "model", "input", "output", "cache_read"
 
 
 class _Change(NamedTuple):
-    """The rows that one update changed, and the unchanged beginnings and end of the lists."""
+    """The rows that one update changed, and the number of unchanged items at the ends of `order` and `slices`."""
 
     calls: set[int]
     messages: set[int]
@@ -93,7 +93,7 @@ class TimelineRows:
         self._agent_of_batch: dict[str, int] = {}
         self._prompts: dict[str, Mapping[str, str]] = {}
         self._started_agents: dict[str, str] = {}
-        """Agents that calls have started, by call id."""
+        """The ids of the agents that calls have started, by call id."""
         self._message_tokens: dict[str, Tokens] = {}
         self.tokens = Tokens()
         self._timings: Mapping[str, HookTimings] = {}
@@ -107,11 +107,11 @@ class TimelineRows:
         self._last_line: dict[str, tuple[int, int]] = {}
         self._last_agents: list[dict[str, object]] = []
 
-    # What the page gets
+    # Output
 
     @property
     def version(self) -> str:
-        """The name of the current state."""
+        """The id of the current state: a token for this object, and the number of updates that changed something."""
         return f"{self._token}-{len(self._log)}"
 
     def whole(self) -> dict[str, object]:
@@ -128,7 +128,7 @@ class TimelineRows:
         }
 
     def changes_since(self, version: str) -> dict[str, object] | None:
-        """Return the rows that changed since a version, or None if it is not known (any longer)."""
+        """Return the rows that changed since a version, or None if the version is unknown or too old."""
         token, _, number = version.partition("-")
         if token != self._token or not number.isdecimal() or not len(self._log) - _MAX_LOGGED <= int(number):
             return None
@@ -156,7 +156,7 @@ class TimelineRows:
 
     @property
     def started_agents(self) -> list[str]:
-        """The ids of the agents that calls have started."""
+        """The ids of the agents that calls of this session have started."""
         return list(self._started_agents.values())
 
     @property
@@ -180,7 +180,7 @@ class TimelineRows:
     def update(
         self, growths: Sequence[FileGrowth], timings: Mapping[str, HookTimings], cwd: str | None
     ) -> None:  # fmt: skip
-        """Add what is new in the session's files, its own first."""
+        """Add the new content of the session's files, of which the first is the main file."""
         name_count, order, agents, slice_count = len(self._names), self._order, self._last_agents, len(self._slices)
         self._cwd = self._cwd or cwd
         if self._base is None:
@@ -211,10 +211,10 @@ class TimelineRows:
         elif not (change.calls or change.messages or change.requests) and (agents, order, slice_count, slices_keep) == (
             self._last_agents, self._order, len(self._slices), slice_count
         ):  # fmt: skip
-            return  # an open call was looked at again
+            return  # an open call was checked again and has not changed
         self._log.append(change)
         if len(self._log) > _MAX_LOGGED:
-            self._log[len(self._log) - _MAX_LOGGED - 1] = _NO_CHANGE  # free its memory; the version is forgotten
+            self._log[len(self._log) - _MAX_LOGGED - 1] = _NO_CHANGE  # free its memory; the version is now too old
 
     def _add_growth(self, growth: FileGrowth) -> None:
         content = growth.content
@@ -223,7 +223,7 @@ class TimelineRows:
         for (name, _), thread in self._threads_by_key.items():
             if name == file:
                 thread.branches = content.branches
-                if not thread.is_inline:  # the file beside it may come later
+                if not thread.is_inline:  # the side file may have been written later
                     thread.role, thread.stated_starter = content.role, content.starter_call
                 if growth.moved_line is not None:
                     thread.dirty.update(range(len(thread.blocks)))
@@ -289,7 +289,7 @@ class TimelineRows:
         thread.added.append(entry)
 
     def _note_timings(self, timings: Mapping[str, HookTimings]) -> None:
-        """Rebuild the calls whose times in the hook log changed."""
+        """Mark the calls whose times in the hook log have changed, so that they are rebuilt."""
         if timings is self._timings:
             return
         before, self._timings = self._timings, timings
@@ -303,7 +303,7 @@ class TimelineRows:
         return self._names.setdefault(text, len(self._names))
 
     def _number_message(self, name: str | None) -> int | None:
-        """Return a number for a message, which calls and requests share. perf: pages do not need 50,000 ids."""
+        """Return the number of a message, which links calls and requests. perf: shorter than 50,000 message ids."""
         return None if name is None else self._message_numbers.setdefault(name, len(self._message_numbers))
 
     def _time(self, at: int | None) -> int | None:
@@ -312,9 +312,9 @@ class TimelineRows:
     # Rows
 
     def _build_dirty(self, thread: Thread) -> tuple[int | None, int | None]:
-        """Build the blocks that changed, and those after them whose lanes or branches depend on these.
+        """Build the blocks that changed, and later ones whose lanes or branches depend on them.
 
-        Return the first of them, and the earliest time in any of them before or after.
+        Return the index of the first of these blocks, and their earliest time before or after the change.
         """
         if not thread.dirty:
             return None, None
@@ -425,7 +425,7 @@ class TimelineRows:
         return one_line(text, _MAX_LINE_CHARS)
 
     def _add_requests(self, growth: FileGrowth) -> None:
-        """Add requests to models. `context` is what a request sent: input and cached tokens."""
+        """Add the new requests to models. `context` is the total input of a request, including cached tokens."""
         file = growth.content.file
         includes_cache = get_format(growth.info.dialect).input_includes_cache
         owner = next((thread.number for thread in self._threads if thread.file == file), 0)
@@ -447,7 +447,7 @@ class TimelineRows:
             )  # fmt: skip
 
     def _add_tokens(self, file: str, name: str, usage: RequestUsage) -> None:
-        """Count each message once with the largest value of each field; messages without an id are counted apart."""
+        """Count each message once, with the largest value of each field. Messages without an id are always distinct."""
         key = f"{file} {name}" if name.startswith("#") else name
         before = self._message_tokens.get(key, Tokens())
         self._message_tokens[key] = after = before.max_with(usage.tokens)
@@ -510,7 +510,7 @@ class TimelineRows:
         self, main: Thread, order: list[int], unplaced: Sequence[Thread],
         children: Mapping[tuple[int, str], list[Thread]], placed: set[int],
     ) -> list[int]:  # fmt: skip
-        """Insert the agents that no known call started by their time."""
+        """Insert the agents that are not linked to a call, in order of their start times."""
         starts = [at if at is not None else -(1 << 62) for block in main.blocks for at in block.starts]
         times = list(accumulate(starts, max))
         sizes = list(chain.from_iterable(block.sizes for block in main.blocks))
@@ -519,7 +519,7 @@ class TimelineRows:
         firsts = [0, *accumulate(sizes)]
         inserts = []
         for thread in unplaced:
-            if thread.number in placed:  # below one of the others
+            if thread.number in placed:  # as a subagent of one of the others
                 continue
             placed.add(thread.number)
             rows = [3 * thread.number + AGENT, *self._ordered_rows(thread, children, placed)]

@@ -1,6 +1,6 @@
-"""The parts of a timeline that grows: tables of rows, conversations of agents in blocks of entries, and time slices.
+"""The parts of a growing timeline: tables of rows, the conversations of agents in blocks of entries, and time slices.
 
-An entry is a message or the calls of one batch. Entries are only appended, so that a change concerns few blocks.
+An entry is a message or the calls of one batch. Entries are only appended, so that a change affects few blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Branch, Span, parse_timestamp
 
 BLOCK_SIZE = 64
-"""The number of entries that are built together."""
+"""The number of entries in a block."""
 
 
 class Table:
@@ -57,15 +57,15 @@ class Table:
             self._changed.add(index)
 
     def compact(self) -> dict[str, Any]:
-        """Return the columns. Instead of a column whose values are all the same, return that value.
+        """Return the columns. Except for the first one, a column whose values are all the same is only that value.
 
-        perf: most columns of a session are such, and the page takes long to parse 50,000 times the same.
+        perf: this applies to most columns of a session, and the page takes long to parse the same value 50,000 times.
         """
         key, *others = self.columns.items()
         return dict([key]) | {name: values[0] if _is_uniform(values) else values for name, values in others}
 
     def take_changed(self) -> set[int]:
-        """Return the indexes of the rows that changed since the last invocation."""
+        """Return the indexes of the rows that changed since the last call of this method."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -80,33 +80,33 @@ def _is_uniform(values: list[Any]) -> bool:
 
 
 class Entry(Struct, gc=False):
-    """A message, or the calls of one batch, at its place in the file."""
+    """A message, or the calls of one batch, with its offset in the file."""
 
     offset: int
     spans: list[Span] | None = None
-    """None for a message."""
+    """The calls of the batch; None for a message."""
     number: int = -1
     row: int | None = None
-    """The row of a message, unless it has no text."""
+    """The row of the message; None for a batch, or if the message has no text."""
     at: int | None = None
     voice: MessageAuthor = "text"
     line: int = 0
 
     @property
     def sort_key(self) -> tuple[int, bool]:
-        """The place in the file; of one line, messages come first."""
+        """The sort key for the order in the file. In one line, messages precede calls."""
         return self.offset, self.spans is not None
 
 
 class BlockState(NamedTuple):
-    """The state before a block: the branch of the item before it, and the times at which lanes are free."""
+    """The state before a block: the branch of the previous item, and the time from which each lane is free."""
 
     branch: Branch = "active"
     free_from: tuple[int, ...] = ()
 
 
 class Block:
-    """Some consecutive entries, and the rows that were built of them."""
+    """Consecutive entries, and the rows built from them."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -119,18 +119,18 @@ class Block:
         self.call_count = 0
         self.concurrency = 0
         self.intervals: list[PhaseInterval] = []
-        """The phases of its calls."""
+        """The phases of the calls in the block."""
         self.times: tuple[int, int] | None = None
-        """The first and the last time in the block, of `find_times`."""
+        """The last result of `find_times`."""
 
     def find_times(self) -> tuple[int, int] | None:
-        """Return the first and the last time in the block."""
+        """Return the first and the last time in the block, or None if it has no times."""
         times = [at for at, _ in self.marks()]
         times += [time for part in self.intervals for time in (part.start, part.end)]
         return (min(times), max(times)) if times else None
 
     def marks(self) -> Iterator[TimeMark]:
-        """Yield the marks that split an agent's time."""
+        """Yield the marks for `slice_time` from the entries of the block."""
         for entry in self.entries:
             if entry.spans is None:
                 if entry.at is not None:
@@ -155,7 +155,7 @@ class Thread:
         self.branches: Branches = content.branches
         self.blocks: list[Block] = []
         self.states: list[BlockState] = [BlockState()]
-        """The state before each block, and after the last."""
+        """The state before each block, and after the last one."""
         self.dirty: set[int] = set()
         self.batches: dict[str, Entry] = {}
         self.added: list[Entry] = []
@@ -172,22 +172,22 @@ class Thread:
         return min(times, default=EARLIEST_TIME)
 
     def note_first(self, at: str | None, *, is_call: bool) -> None:
-        """Remember the times of the first message and the first call."""
+        """Store the time of a message or call, if it is the first of its kind."""
         self._first_times.setdefault(is_call, at)
 
     def add_prompt(self, message: Message) -> None:
-        """Remember the first prompt, if it is among the first messages."""
+        """Store the text of the first prompt, if it is one of the first four messages."""
         self._message_count += 1
         if self._message_count <= 4 and message.voice == "prompt" and self.first_prompt is None:
             self.first_prompt = message.text.strip()
 
     def touch(self, entry: Entry) -> None:
-        """Note that an entry must be built again, unless it is new."""
+        """Mark the block of an entry as changed. New entries are not in a block yet."""
         if entry.number >= 0:
             self.dirty.add(entry.number // BLOCK_SIZE)
 
     def append_added(self) -> None:
-        """Append the new entries in file order."""
+        """Append the entries in `added` to the blocks, in file order."""
         self.added.sort(key=lambda entry: entry.sort_key)
         number = sum(len(block.entries) for block in self.blocks[-1:]) + BLOCK_SIZE * (max(len(self.blocks), 1) - 1)
         for entry in self.added:
@@ -202,20 +202,20 @@ class Thread:
 
     @property
     def start(self) -> int | None:
-        """The time of the first entry that has one."""
+        """The start time of the first entry that has one."""
         return next((at for block in self.blocks for at in block.starts if at is not None), None)
 
     @property
     def end(self) -> int | None:
-        """The latest time of an entry."""
+        """The latest end time of any block."""
         return max((block.end for block in self.blocks if block.end is not None), default=None)
 
 
 class TimeSlices:
-    """The slices of the main agent's time, which is split again only from where it may have changed."""
+    """The slices of the main agent's time. An update recomputes only those that may have changed."""
 
     def __init__(self, index_of: Callable[[str | None], int]) -> None:
-        """Name the parts by `index_of`."""
+        """Create an empty list. `index_of` returns the number that stands for the name of a part."""
         self._index_of = index_of
         self._cells = array("q")
         """Start, end and part of each slice, one after another. perf: tuples take five times the memory."""
@@ -224,7 +224,7 @@ class TimeSlices:
         return len(self._cells) // 3
 
     def encode(self, start: int = 0) -> list[int]:
-        """Return the slices from a number on, each as the time since the end of the last one, its length and part."""
+        """Return the slices from index `start`, three numbers each: time since the previous end, length and part."""
         numbers: list[int] = []
         before = self._cells[3 * start - 2] if start else 0
         for begin, end, part in self._rows(start):
@@ -233,18 +233,18 @@ class TimeSlices:
         return numbers
 
     def _rows(self, start: int) -> list[tuple[int, ...]]:
-        """Return start, end and part of each slice from a number on, the times in milliseconds after the base."""
+        """Return start, end and part of each slice from index `start`. Times are milliseconds after the base."""
         cells = iter(self._cells[3 * start :])
         return list(zip(cells, cells, cells, strict=True))
 
     def update(self, main: Thread, first: int, earliest: int | None, base: int) -> int:
-        """Split the time again from where it may have changed; return how many slices are as before.
+        """Recompute the slices that may have changed, and return the number of unchanged slices at the beginning.
 
-        `first` is the first block that was built again, and `earliest` the earliest time in any of these.
+        `first` is the index of the first block that was rebuilt, and `earliest` the earliest time in rebuilt blocks.
         """
         cut, first_needed = (None, 0) if earliest is None else _find_cut(main, first, earliest)
         unchanged = 0 if cut is None else bisect_right(self._cells[1::3], cut - base)
-        keep = max(unchanged - 1, 0)  # the last one may become longer
+        keep = max(unchanged - 1, 0)  # the last of these may become longer
         before = self._rows(keep)
         rows = before[: unchanged - keep]
         if cut is not None and unchanged < len(self) and before[unchanged - keep][0] < cut - base:
@@ -264,9 +264,9 @@ class TimeSlices:
 
 
 def _find_cut(main: Thread, first: int, earliest: int) -> tuple[int | None, int]:
-    """Return a time before which nothing has changed, and the first block that is needed to split the rest.
+    """Return a time before which no slice has changed, and the first block that is needed to compute the others.
 
-    The part of a gap is decided by the message that ends it, so the time is that of a message or a request.
+    The message or request at the end of a gap determines its part, so the time is that of a message or a request.
     """
     for n in range(first - 1, -1, -1):
         times = [at for at, part in main.blocks[n].marks() if part is not None and at <= earliest]

@@ -1,7 +1,7 @@
-"""Run commands for the API in child processes that end with their answer.
+"""Run commands for the API in child processes that exit after their answer.
 
-`start_workers` forks a small process before the server has threads. It imports the commands once and forks a child
-for each question, so that a command's memory is released when it has answered and the event loop never waits.
+`start_workers` forks a small process before the server has threads. This process imports the commands once and forks a
+child for each question, so that the memory of a command is released after its answer and the event loop never blocks.
 """
 
 from __future__ import annotations
@@ -29,38 +29,39 @@ _PRELOADED = (
     *(f"cli.{name}" for name in ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files")),
     "cli.overview", "cli.permissions", "cli.compare", "web.timeline", "web.call_records",
 )  # fmt: skip
-"""perf: modules that children find imported; opening a session took twice as long without them."""
+"""perf: modules imported before forking. Without them, opening a session took twice as long."""
 _LENGTH = struct.Struct("!Q")
 _MAX_GROWING_BYTES = 128 << 20
 _GROWING_SECONDS = 60.0
-"""How long files that have grown are kept without a question."""
+"""The time without a question after which growing files are no longer kept in memory."""
 
 
 class Question(msgspec.Struct, frozen=True):
     """A command and its arguments.
 
-    `overview` stands for `toolspan` without a command; `web.NAME` calls `answer` of a module in this folder.
+    `overview` is `toolspan` without a command; `web.NAME` calls the function `answer` of a module in this folder.
     """
 
     command: str
     arguments: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """The transcripts to read; only the server's own paths and checked ids."""
+    """The transcripts to read: paths that the server serves, and ids that were checked."""
     fields: tuple[str, ...] = ()
-    """The only fields of each row to return; all if empty."""
+    """The fields of each row to return; all if empty."""
     as_json: bool = True
     """False for a command that writes a file."""
 
 
 class WorkerRequest(msgspec.Struct, frozen=True):
-    """A question, and the large files that have grown since the server started."""
+    """A question, and the large files that are growing."""
 
     question: Question
     growing: tuple[str, ...] = ()
     stays_at: str | None = None
-    """The address, a Unix socket, at which a worker that stays answers commands about the files it has read.
+    """The Unix socket at which the worker answers commands about the files that it has read; None for one answer.
 
-    Versions follow, each to be answered with what changed since; the worker ends with the connection.
+    If set, the worker keeps running. The server then sends versions over the connection, and the worker answers each
+    with the changes since that version. The worker exits when the connection is closed.
     """
 
 
@@ -75,7 +76,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def run_command(question: Question) -> Answer:
-    """Run a command in this process and return what it prints with `--json`."""
+    """Run a command in this process and return its output with `--json`."""
     import click
 
     from toolspan.cli.app import app
@@ -106,7 +107,7 @@ def run_command(question: Question) -> Answer:
 
 
 def _collect_answer(run: Callable[[], Sequence[bytes]]) -> Answer:
-    """Return the rows that a function returns, or that a command prints within it, or its error."""
+    """Call `run` and return its rows, or its error."""
     import click
 
     from toolspan.cli.output import collect_json
@@ -136,7 +137,7 @@ def start_workers(address: str, folder: str) -> int:
     Commands run in `folder`, which is empty, so that a name from a request is never a file in the current folder.
     """
     listener = _listen(address)
-    alive, held = os.pipe()  # the child reads end of file when the server ends, however it ends
+    alive, held = os.pipe()  # the child reads the end of file when the server exits for any reason
     pid = os.fork()
     if pid:
         with contextlib.suppress(OSError):  # the child may have done it
@@ -201,9 +202,9 @@ def _reap_children(*_: object) -> None:
 
 
 class _GrowingFiles:
-    """Large files that have grown, read up to their last line.
+    """Large growing files, read up to the end of their last complete line.
 
-    perf: without it, each answer reads a growing session from its beginning (100 MB: 0.6 s of CPU more for each).
+    perf: otherwise, each answer reads a growing session from the start (0.6 s of CPU time for 100 MB).
     """
 
     def __init__(self) -> None:
@@ -223,7 +224,7 @@ class _GrowingFiles:
             del self._files[next(iter(self._files))]
 
     def continue_in_child(self) -> None:
-        """Let `read` continue these files, in a process that ends with its answer."""
+        """Make `read` continue these files. Called in a child process, which exits after its answer."""
         from toolspan.reading.transcript import partial_reads
 
         partial_reads.set(dict(self._files))
@@ -255,9 +256,9 @@ def _answer(connection: socket.socket, request: WorkerRequest) -> None:
 
 
 def _answer_versions(connection: socket.socket, question: Question, address: str) -> None:
-    """Answer each version that the server sends with what changed since, until it closes the connection.
+    """Answer each version that the server sends with the changes since then, until the server closes the connection.
 
-    Commands come over connections of their own and are answered by children.
+    Commands arrive over separate connections and are answered by child processes.
     """
     import select
 
@@ -293,7 +294,7 @@ def _answer_versions(connection: socket.socket, question: Question, address: str
 
 
 def _return_memory() -> None:
-    """Return free memory to the system, where its C library can (glibc). It keeps 15 of 140 MB otherwise."""
+    """Return free memory to the system, if the C library supports it (glibc). This saves 15 of 140 MB."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
@@ -314,7 +315,7 @@ def _packed(answer: Answer) -> tuple[Sequence[memoryview], Sequence[str], str | 
 
 
 async def ask_worker(address: str, request: WorkerRequest) -> Answer:
-    """Return the answer to a request, over a connection of its own.
+    """Send a request over a new connection and return the answer.
 
     Raises:
         OSError, asyncio.IncompleteReadError: the worker ended without an answer.
@@ -338,7 +339,7 @@ def decode_answer(data: bytes) -> Answer:
 
 
 def encode_frame(data: bytes) -> bytes:
-    """Return data with its length in front."""
+    """Return the data preceded by its length."""
     return _LENGTH.pack(len(data)) + data
 
 
@@ -374,7 +375,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def stop_workers(pid: int, address: str) -> None:
-    """End the process that `start_workers` forked, with all children that still compute an answer."""
+    """End the process that `start_workers` forked, and all its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
