@@ -175,7 +175,7 @@ def compare_sides(a: ComparedSide, b: ComparedSide, parting: Parting | None = No
     return Comparison(a=a, b=b, difference=difference, parting=parting)
 
 
-# Where two sessions part
+# The first difference between two sessions
 
 
 class Step(Struct, frozen=True, kw_only=True):

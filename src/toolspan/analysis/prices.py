@@ -66,7 +66,7 @@ class ModelPrice(Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     rates: tuple[Rate, ...]
     names: tuple[str, ...] = ()
-    """Further names. A `*` at the beginning or end stands for any text."""
+    """Further names. A `*` at the beginning or end matches any text."""
     fast_factor: float | None = None
     """Multiplier of all rates in fast mode; None if the model does not have it or its price is unknown."""
     pattern: str = ""

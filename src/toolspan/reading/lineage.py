@@ -1,8 +1,7 @@
 """Decide which copy of a call counts, which session a file belongs to, and when a session ran.
 
-Clients copy records when they resume or fork a session, write subagents to files of their own, and sometimes name
-no session at all. Every command uses these rules, so that their sums agree. Start at `group_sessions` and
-`merge_copies`.
+Clients copy records when they resume or fork a session, write subagents to separate files, and sometimes do not record
+the session. Every command uses these rules, so that their sums agree. Start at `group_sessions` and `merge_copies`.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
 
 
 def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
-    """Return an argument of `ps` that the client takes for the option `e`, which prints environment variables."""
+    """Return an argument of `ps` that the client treats as the option `e`, which prints environment variables."""
     for word in arguments if any(word.text[:1] != "-" or word.text == "-" for word in arguments) else ():
         if word.has_expansion or ("e" in word.text.lower() and word.text[:2] != "--"):
             return word.text
@@ -129,8 +129,8 @@ def _find_environment_letter(arguments: Sequence[ShellWord]) -> str | None:
 def _find_misread(arguments: Sequence[ShellWord], *, hides_patterns: bool) -> str | None:
     """Return an argument that the client interprets differently from the shell, even in quotes.
 
-    It takes `~x` for the home folder of a user, does not notice a pattern next to a line break, and takes a quoted
-    pattern next to a variable for a file pattern.
+    It treats `~x` as the home folder of a user, does not recognise a pattern next to a line break, and treats a quoted
+    pattern next to a variable as a file pattern.
     """
     for word in arguments:
         text = word.text
@@ -160,7 +160,7 @@ _SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[
 _SED_FILE = re.compile(
     r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|\d+[A-Za-z]|s\W|s(.).*\1.*\1.*[eEwW]|.*y.)[\w./=@%+,:~^-]+", re.ASCII
 )
-"""File names that the client does not take for sed commands."""
+"""File names that the client does not treat as sed commands."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"\d+"),
@@ -225,7 +225,7 @@ class _ArgumentReader:
                     return text
                 continue
             if has_operand and self._roles[:1] == ("text",):
-                self._roles = self._roles[1:]  # the client takes the option for an operand
+                self._roles = self._roles[1:]  # the client treats the option as an operand
             is_odd_end = text == "--" and not (self._roles and self._spec.takes_dashes)
             if is_odd_end or (self._spec.operands == "ps*" and self._has_operand):
                 return text
@@ -298,11 +298,11 @@ class _ArgumentReader:
             return None
         self._note_option(option)
         if kind == "optional" and value is None and self._rejects_dashes and following and following[0].text[:1] == "-":
-            return None  # the client takes the next word for the value
+            return None  # the client treats the next word as the value
         if kind == "flag" or (kind == "optional" and (is_long or value is None)):
             self._add(word, "option")
             return 0
-        # The client takes the values of options for files after an option that it does not know.
+        # After an unknown option, the client treats the values of options as files.
         role: Role = "read" if kind == "read" or self._has_unknown else "value"
         form = _VALUE_FORMS.get(kind)
         if form and not form.match(value if value is not None else following[0].text if following else ""):
@@ -348,7 +348,7 @@ class _ArgumentReader:
         if role == "text" and self._may_name_files(word):
             self._add(word, "read")
         if role == "script" and self._has_pair:
-            self._add(word, "read")  # the client takes the second word of the pair for the script
+            self._add(word, "read")  # the client treats the second word of the pair as the script
         if role == "read" and word.text[:1] == "@":  # some programs read options from such a file
             self._add(replace(word, text=word.text[1:]), role)
         if role == "read" and not self._lenient and not word.has_expansion and ("$" in word.text or "`" in word.text):
@@ -367,7 +367,7 @@ class _ArgumentReader:
         if self._has_pair and any(
             argument.role == "script" and "$" in argument.word.text for argument in self.arguments
         ):
-            return "$"  # the client takes the script after such a pair for a file
+            return "$"  # the client treats the script after such a pair as a file
         for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
             if argument.role in ("text", "script", "value", "read", "ref", "ps") and re.search(
                 rejects, argument.word.text

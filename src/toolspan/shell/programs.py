@@ -281,7 +281,7 @@ class _ProgramFinder:
             builder.words.append(ShellWord(source))
             builder.sources.append(source)
         else:
-            if source == "{ }":  # the parser takes these two words for one
+            if source == "{ }":  # the parser treats these two words as one
                 builder.words += (ShellWord("{"), ShellWord("}"))
                 builder.sources += ("{", "}")
                 return

@@ -93,7 +93,7 @@ QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
 NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
-"""A word that the client takes for the name of a stream, if a redirect follows it."""
+"""A word that the client treats as the name of a stream if a redirect follows."""
 EQUALS_WORD = re.compile(r"=[A-Za-z_]")
 NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
@@ -107,7 +107,7 @@ UNCLEAR_TEXT = (
 perf: The lookbehind follows the first character, so that the regex engine searches for that.
 """
 OTHER_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")
-"""Blanks that the shell takes for parts of words."""
+"""Blanks that the shell treats as parts of words."""
 PLAIN_BREAK = re.compile(
     r"(?:(?<=[^\s;|&<>(\\][ \t])|(?<=&&[ \t])|(?<=\|\|[ \t])|(?<=[^\s;|&<>(\\]  ))\\\n[ \t]*(?=[^\s|;&<>()#]|&&|\|\|)"
 )
@@ -213,7 +213,7 @@ def ends_in_command(node: Node) -> bool:
 
 
 def has_arithmetic(tokens: Sequence[str]) -> bool:
-    """Return whether a test in double brackets evaluates names: with `-eq` and the like, or with `-v`."""
+    """Return whether a test in double brackets evaluates names: with operators such as `-eq`, or with `-v`."""
     for at, token in enumerate(tokens):
         sides = tokens[max(at - 1, 0) : at + 2 : 2]
         if token in ("-v", "-R") or (token in COMPARISONS and not all(map(_is_number, sides))):

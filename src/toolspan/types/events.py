@@ -20,7 +20,7 @@ Content = str | list[dict[str, object]]
 
 
 class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
-    """The acceptance of a call, which will get exactly one result."""
+    """Emitted when a call is accepted. It will get exactly one result."""
 
     call: Call
     at: float
@@ -51,14 +51,14 @@ class HookReport(Struct, frozen=True, kw_only=True):
 
 
 class HookRan(HookReport, frozen=True, kw_only=True, tag="hook.finished"):
-    """An event that a hook handler ran for a call."""
+    """Emitted after a hook handler has run for a call."""
 
     call_id: CallId
     at: float
 
 
 class PermissionRequested(Struct, frozen=True, kw_only=True, tag="permission.waiting"):
-    """An event that a call is waiting for an approver."""
+    """Emitted when a call starts to wait for an approver."""
 
     call_id: CallId
     reason: str | None
@@ -66,7 +66,7 @@ class PermissionRequested(Struct, frozen=True, kw_only=True, tag="permission.wai
 
 
 class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
-    """The permission decision about a call."""
+    """Emitted when the permission decision on a call has been made."""
 
     call_id: CallId
     allowed: bool
@@ -89,14 +89,14 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
 
 
 class Started(Struct, frozen=True, kw_only=True, tag="call.started"):
-    """An event that a tool started."""
+    """Emitted when a tool starts."""
 
     call_id: CallId
     at: float
 
 
 class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
-    """An event that a running tool reported progress."""
+    """Emitted when a running tool reports progress."""
 
     call_id: CallId
     kind: str
@@ -113,7 +113,7 @@ class SandboxViolation(Struct, frozen=True, kw_only=True):
 
 
 class SandboxDenied(Struct, frozen=True, kw_only=True, tag="sandbox.denied"):
-    """An event that the sandbox denied access to a command."""
+    """Emitted when the sandbox has denied a command access to files or hosts."""
 
     call_id: CallId
     violations: tuple[SandboxViolation, ...]
@@ -121,7 +121,7 @@ class SandboxDenied(Struct, frozen=True, kw_only=True, tag="sandbox.denied"):
 
 
 class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
-    """An event that a call has been running longer than is usual for its tool."""
+    """Emitted when a call has been running longer than is usual for its tool."""
 
     call_id: CallId
     tool: str
@@ -130,7 +130,7 @@ class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
 
 
 class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
-    """An event that a call has its result."""
+    """Emitted when a call has its result."""
 
     span: Span
     content: Content
@@ -168,7 +168,7 @@ class HookContext(Struct, frozen=True, kw_only=True):
 
 
 class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
-    """An event that a call was rejected without running because its id was already used."""
+    """Emitted when a call is rejected without running, because its id was already used."""
 
     call_id: CallId
     tool: str
@@ -176,7 +176,7 @@ class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
 
 
 class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
-    """An event that every call in an assistant message has its result."""
+    """Emitted when every call in an assistant message has its result."""
 
     call_ids: tuple[CallId, ...]
     stop: str | None
@@ -185,7 +185,7 @@ class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
 
 
 class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
-    """An event that code around a call failed, such as a sink or a context modifier.
+    """Emitted when code around a call fails, such as a sink or a context modifier.
 
     The call is not affected.
     """
@@ -197,7 +197,7 @@ class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
 
 
 class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_failed"):
-    """An event that a transcript record could not be written; the run continues."""
+    """Emitted when a transcript record could not be written. The run continues."""
 
     path: str
     reason: str
@@ -205,7 +205,7 @@ class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_faile
 
 
 class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied"):
-    """An event that a recovery policy ran further calls for a failed call."""
+    """Emitted after a recovery policy has run further calls for a failed call."""
 
     call_id: CallId
     policy: str

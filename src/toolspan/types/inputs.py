@@ -340,7 +340,7 @@ class SlashCommandInput(ToolInput, frozen=True, kw_only=True):
 
 
 class BatchInvocation(Struct, frozen=True, kw_only=True):
-    """One call in a Batch, whose input can be narrowed in turn."""
+    """One call in a Batch."""
 
     tool_name: str = ""
     input: Raw = field(default_factory=lambda: Raw(b"{}"))

@@ -1,14 +1,15 @@
 """`/api/session/ID/timeline`: a session as columns of equal length, small enough for 50,000 calls.
 
 `order` lists the rows as `3 * index + kind`, where kind 0 is a call, 1 a message and 2 a subagent. Times are
-milliseconds after `base`. Names that repeat are indexes of `names`; messages of the model have numbers, which calls
-(`batch`) and requests (`id`) share. A column whose values are all the same is that value, except the first of a table.
-`slices` has three numbers for each part of the main agent's time: the time since the end of the one before, the length,
-and the name. Bodies are not included: `/api/call/ID` has them.
+milliseconds after `base`. Repeated names are indexes of `names`. The number of a model message links calls (`batch`)
+and requests (`id`). Except for the first column of a table, a column whose values are all the same is only that value.
+`slices` has three numbers for each part of the main agent's time: the time since the end of the previous part, the
+length, and the name. Bodies are not included: `/api/call/ID` returns them.
 
-With `after=VERSION`, the answer has only what changed since: new `names`, all `agents`, the changed rows of `calls`,
-`messages` and `requests` with their indexes in `rows`, and for `order` and `slices` how many items at the beginning
-(`keep`) and at the end (`tail`) stay, with those between them (`add`). The answer to an unknown version is whole.
+With `after=VERSION`, the answer has only the changes since that version: new `names`, all `agents`, and the changed
+rows of `calls`, `messages` and `requests` with their indexes in `rows`. `order` and `slices` have the number of
+unchanged items at the beginning (`keep`) and at the end (`tail`), and the items between them (`add`). If the version is
+unknown, the answer has the whole timeline.
 """
 
 from __future__ import annotations

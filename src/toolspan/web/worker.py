@@ -147,7 +147,7 @@ def start_workers(address: str, folder: str) -> int:
         return pid
     os.close(held)
     try:
-        os.setpgid(0, 0)  # with the children, and with what they start
+        os.setpgid(0, 0)  # a process group that includes the children and their processes
         os.chdir(folder)
         _serve(listener, alive)
     finally:

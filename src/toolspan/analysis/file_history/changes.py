@@ -95,7 +95,7 @@ def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
     """Return the changes made by a call; empty for calls that failed or do not change files."""
     if span.state != "succeeded" or span.result is None:
         return []
-    # A cheap test: only parsing can tell whether there is a patch.
+    # perf: a cheap test first, because only parsing shows whether there is a patch.
     if span.tool in PATCH_TOOL_NAMES or (span.call.kind == "shell" and b"apply" in span.call.raw_input):
         find_changes = _changes_by_patch
     else:

@@ -289,7 +289,7 @@ def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[M
             yield result.text, replace(make_hit("result", result.finished_at, call.agent_id, result.place), **facts)
     if "message" not in sides:
         return
-    # A subagent's rollout begins with its parent's messages: all of its lines must be read to tell the two apart.
+    # A subagent's rollout begins with its parent's messages, and all lines must be read to distinguish the two.
     reads_all = marked is None or transcript.info.agent_id is not None
     for message in transcript.messages() if reads_all else transcript.reader.messages_in(sorted(lines)):
         hit = make_hit("message", message.at, message.agent_id, message.place)

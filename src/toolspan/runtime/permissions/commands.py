@@ -55,7 +55,7 @@ _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code configured in the repository of the current folder."""
 _CREATING_PROGRAMS = frozenset({"cp", "dd", "install", "ln", "mkdir", "mv", "rsync", "tee", "touch"})
 _REPOSITORY_PARTS = frozenset({"head", "hooks", "objects", "refs"})
-"""Names of files with which git takes a folder for a repository, and runs the hooks in it."""
+"""Names of files that make git treat a folder as a repository and run the hooks in it."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
@@ -65,7 +65,7 @@ _GLOB = re.compile(r"[*?\[]")
 _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
 _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
-"""Names of programs for which allow rules are ignored, because some shells expand them or take them for options."""
+"""Names of programs for which allow rules are ignored, because some shells expand them or treat them as options."""
 _PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
 """Relative paths that every shell and file system reads in the same way."""
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
@@ -238,7 +238,7 @@ class _CommandChecker:
 
     def finish(self, line: str) -> None:
         """Require approval for the writes of a line that also changes the current folder, for reads by relative paths
-        if rules deny reading, and for files that git may take for a repository.
+        if rules deny reading, and for files that may make git treat the folder as a repository.
         """
         if self._repository_commands:
             self.parts.extend(self._repository_writes)
@@ -380,7 +380,7 @@ class _CommandChecker:
             self._relative_reads.append(program.text)
 
     def _note_repository_parts(self, program: Program, words: Sequence[ShellWord]) -> None:
-        """Record a command if it may create a file with which git takes the current folder for a repository."""
+        """Record a command if it may create a file that makes git treat the current folder as a repository."""
         folder = self._start_scope.cwd.rstrip("/") + "/"
         for word in words:
             name = self._start_scope.absolute_path(word.text).removeprefix(folder).partition("/")[0]
@@ -456,7 +456,7 @@ class _CommandChecker:
         text = self._substitute_variables(word)
         if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//" or text[:1] == "=":
             return None
-        if not word.has_expansion and _EXPANSION_SIGN.search(text):  # the client takes it for a variable even in quotes
+        if not word.has_expansion and _EXPANSION_SIGN.search(text):  # a variable for the client, even in quotes
             return None
         if not self._allowed.parents and _PARENT_AFTER_SEGMENT.search(text):
             return None
@@ -478,7 +478,7 @@ class _CommandChecker:
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
         if not word.has_expansion:
-            return word.text if word.text[:1] != "~" else None  # the client takes it for the home folder even in quotes
+            return word.text if word.text[:1] != "~" else None  # the home folder for the client, even in quotes
         if word.has_substitution:
             return None
         missing = False
@@ -509,7 +509,7 @@ class _CommandChecker:
         kind, target = redirect.operator.lstrip("0123456789"), redirect.target
         if is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
             return
-        if target.text[:1] == "!" or "\n" in target.text:  # zsh takes `!` for an option of the redirect
+        if target.text[:1] == "!" or "\n" in target.text:  # zsh treats `!` as an option of the redirect
             self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):
             text = program.text or "< " + target.text

@@ -255,7 +255,7 @@ def _changes_folder_and_writes(programs: Sequence[Program], cwd: str) -> bool:
 
 
 def _has_unplain_paths(programs: Sequence[Program]) -> bool:
-    """Return whether an argument that old clients take for a path contains the sign of a variable, even in quotes."""
+    """Return whether an argument that old clients treat as a path contains the sign of a variable, even in quotes."""
     for program in programs:
         arguments = program.arguments
         words = [argument.word for argument in arguments.arguments if argument.role in ("read", "stat", "value")]
@@ -270,7 +270,7 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
 
 
 def _has_ambiguous_name(request: PermissionRequest, refusals: Refusals) -> bool:
-    """Return whether some file systems take a path in the call for another file."""
+    """Return whether some file systems treat a path in the call as another file."""
     if tool_kind(request.tool) == "search":
         name = request.input.get("path")
         return refusals.plain_lines and request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
@@ -408,7 +408,7 @@ def _find_critical_removal(command: str, request: PermissionRequest) -> str | No
     scope = request.path_scope()
     expanded = expand_command_line(command)
     programs = list(expanded.programs)
-    if expanded.uncertainties:  # the parser may have taken several commands for one
+    if expanded.uncertainties:  # the parser may have read several commands as one
         programs += [entry for part in re.split(r"[\n;&|]", command) for entry in expand_command_line(part).programs]
     for program in (entry.program for entry in programs):
         if program_basename(program.name) in ("rm", "rmdir"):

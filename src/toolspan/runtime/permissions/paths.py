@@ -218,14 +218,14 @@ class PathScope(Struct, frozen=True):
         return not self.links.is_missing(end) and any(map(paths.match, self.other_names(end)))
 
     def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
-        """Return whether a folder contains a file that matches the pattern, or too many files to tell."""
+        """Return whether a folder contains a file that matches the pattern, or too many files to check."""
         for count, (here, _, names) in enumerate(os.walk(folder)):
             if count > _MAX_SEARCHED_FOLDERS or any(paths.match(f"{here}/{name}") for name in names):
                 return True
         return False
 
     def is_own_repository(self) -> bool:
-        """Return whether no folder between the current one and the project's has a repository of its own."""
+        """Return whether the current folder is in the project's repository: no folder in between has another one."""
         folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
         while folder != root:
             if not _is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
@@ -270,7 +270,7 @@ def _is_special_path(path: str) -> bool:
 
 
 def _is_in_bare_repository(path: str) -> bool:
-    """Return whether a file is part of a folder that git takes for a repository, or would make it one."""
+    """Return whether a file is part of a folder that git treats as a repository, or would make it one."""
     parts = path.split("/")
     for at, part in enumerate(parts):
         if part in _REPOSITORY_PARTS and any(
@@ -281,7 +281,7 @@ def _is_in_bare_repository(path: str) -> bool:
 
 
 def is_ambiguous(path: str) -> bool:
-    """Return whether some file systems take a path for another: `x~1`, `...`, `x.` and names of devices."""
+    """Return whether some file systems treat a path as another one: `x~1`, `...`, `x.` and names of devices."""
     return _AMBIGUOUS_NAME.search(path) is not None
 
 

@@ -152,7 +152,7 @@ def _runs_input(line: ExpandedLine) -> bool:
 def matches_program(program: Program, pattern: str) -> bool:
     """Return whether a pattern matches a program as written, or inside a transparent wrapper.
 
-    Only a pattern that ends in a separate star ignores how many blanks are between the words.
+    The number of blanks between the words is ignored only if the pattern ends in a separate star.
     """
     if program.spelling and not pattern.endswith((":*", " *")):
         return matches_command(program.spelling, pattern, granting=True)

@@ -85,7 +85,7 @@ def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...
     if arguments.unknown is None or spec is None or not (spec.edits or "write*" in spec.roles):
         if program.name != "mkdir":
             return arguments.changed
-        # The client takes the mode of new folders for a folder.
+        # The client treats the mode of new folders as a folder.
         return (*arguments.changed, *[word for word in arguments.files("value") if word in program.words])
     return _words_after_script(program)
 
@@ -159,12 +159,12 @@ def searches_folders(program: Program, arguments: Arguments) -> bool:
 
 _PLAIN_VALUES = frozenset({"fd", "fdfind", "find", "jq"})
 _LATE_VALUES = frozenset({"column", "cut", "expand", "fmt", "fold", "numfmt", "paste", "pr", "rg", "tac"})
-"""Programs for which the client takes option values for files only after an operand, as for `grep`."""
+"""Programs for which the client treats option values as files only after an operand, as for `grep`."""
 _GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
 
 
 def values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:
-    """Return the values of options that the client takes for files, such as the number in `head -n 5`."""
+    """Return the values of options that the client treats as files, such as the number in `head -n 5`."""
     name = program.name
     if name in _PLAIN_VALUES or not (name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)):
         return []
