@@ -42,7 +42,7 @@ class ChangedFile(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ComparedFile(Struct, frozen=True, kw_only=True):
-    """The facts from one transcript that a comparison needs."""
+    """The calls, times, requests and file changes of one transcript."""
 
     file: str
     info: SessionInfo
@@ -53,7 +53,7 @@ class ComparedFile(Struct, frozen=True, kw_only=True):
 
 
 def file_facts(path: Path | str) -> ComparedFile:
-    """Return the facts from one file. If it is unreadable, `problem` is set and nothing is raised."""
+    """Read one file for a comparison. Does not raise if the file is unreadable: `problem` is set instead."""
     try:
         transcript = read(to_path(path))
         usage, time = transcript_usage(transcript), measure_transcript(transcript)

@@ -97,7 +97,7 @@ class ContextTool(Struct, frozen=True, kw_only=True):
 
 
 def file_context(path: Path | str) -> FileContext:
-    """Measure the results in one file. If it is unreadable, `problem` is set and nothing is raised."""
+    """Measure the results in one file. Does not raise if the file is unreadable: `problem` is set instead."""
     try:
         transcript = read(to_path(path))
         conversations = _measure(transcript)

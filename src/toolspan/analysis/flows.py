@@ -54,7 +54,7 @@ class FileFlows(Struct, frozen=True, kw_only=True):
 
 
 def file_flows(path: Path | str) -> FileFlows:
-    """Read the flows from one file. If it is unreadable, `problem` is set and nothing is raised."""
+    """Return the flows in one file. Does not raise if the file is unreadable: `problem` is set instead."""
     try:
         return flows_of(read_known(to_path(path)))
     except SourceError as error:

@@ -461,7 +461,7 @@ class FileTime(Struct, frozen=True, kw_only=True):
 
 
 def file_time(path: Path | str) -> FileTime:
-    """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
+    """Measure the time in one file. Does not raise if the file is unreadable: `problem` is set instead."""
     try:
         return measure_transcript(read_known(to_path(path)))
     except SourceError as error:

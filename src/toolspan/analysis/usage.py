@@ -62,7 +62,7 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 
 
 def file_usage(path: Path | str) -> FileUsage:
-    """Return the requests in one file. If it is unreadable, `problem` is set."""
+    """Return the requests in one file. Does not raise if the file is unreadable: `problem` is set instead."""
     from toolspan.reading.transcript import read_requests  # perf: not needed for cached files
 
     try:

@@ -375,7 +375,7 @@ def wait_for_changes(
             yield from _watch_folders(follower, folders, stop, forbidden=True)
         except OSError as error:
             limited = "limit" in str(error).lower() or error.errno in (errno.EMFILE, errno.ENOSPC)
-            more = " (fs.inotify.max_user_watches and max_user_instances set how many)" if limited else ""
+            more = " (see fs.inotify.max_user_watches and max_user_instances)" if limited else ""
             problem = "has no watches left" if limited else f"cannot watch: {error.strerror or error}"
             follower.problems[follower.path] = (
                 f"the system {problem}{more}: all files are examined once a second instead"

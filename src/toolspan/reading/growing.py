@@ -74,7 +74,7 @@ class GrowingFile(Follower):
             return None
         reader, calls, content = self._reader, self._calls, self._content
         if reader is None or calls is None or content is None:
-            raise SourceError(f"{self.file}: this file cannot be continued")
+            raise SourceError(f"{self.file}: this file cannot be read incrementally")
         rest = self._read_rest()
         while b"\n" in rest:  # lines that were written in the meantime
             if self._read_new_lines():
@@ -144,7 +144,7 @@ class GrowingFile(Follower):
 
     def _add_chunk(self, reader: TranscriptReader[Any], chunk: LineChunk) -> None:
         if self._content is None:
-            raise SourceError(f"{self.file}: the timeline of this format is built as a whole")
+            raise SourceError(f"{self.file}: a timeline of this format cannot be built incrementally")
         number = reader.next_line
         reader.add_chunk(chunk)
         for record, place in reader.chunk_records(chunk, number):

@@ -30,7 +30,7 @@ _OFFSET_PREFIX = "byte-"
 
 
 class FileFacts(Protocol):
-    """The facts about one file that determine the session to which it belongs."""
+    """The properties of a file that determine the session to which it belongs."""
 
     @property
     def file(self) -> str:
@@ -38,7 +38,7 @@ class FileFacts(Protocol):
 
     @property
     def info(self) -> SessionInfo:
-        """The facts about its conversation."""
+        """The metadata of the session, as recorded in the file."""
 
     @property
     def has_content(self) -> bool:
@@ -57,7 +57,7 @@ class Lineages:
         self._ranks: dict[str, tuple[bool, str, str, str]] = {}
 
     def add(self, file: str, info: SessionInfo, call_keys: Iterable[str] = ()) -> None:
-        """Add a file, the facts about its session, and the keys of its calls (see `call_key`)."""
+        """Add a file, the metadata of its session, and the keys of its calls (see `call_key`)."""
         name = parse_file_name(file)
         self._ranks[file] = (info.forked_from is not None, info.started_at or "~", info.ended_at or "~", file)
         marks: list[Hashable] = [("session", session) for session in info.session_ids]

@@ -282,7 +282,7 @@ def encode_msgpack(value: object) -> bytes | None:
 
 
 class FileSummary(Struct, frozen=True, kw_only=True):
-    """The facts from one transcript, without bodies."""
+    """The calls, tokens and findings of one transcript, without bodies."""
 
     file: str
     info: SessionInfo
@@ -308,7 +308,7 @@ class FileSummary(Struct, frozen=True, kw_only=True):
 
 
 def scan_file(path: Path | str) -> FileSummary:
-    """Return the facts from one file. If it is unreadable, `problem` is set."""
+    """Return the summary of one file. Does not raise if the file is unreadable: `problem` is set instead."""
     from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
@@ -319,7 +319,7 @@ def scan_file(path: Path | str) -> FileSummary:
 
 
 def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileSummary:
-    """Return the facts from a transcript and its spans."""
+    """Return the summary of a transcript, with a row for each of `spans`."""
     rows = [transcript.make_row(span) for span in spans]
     return FileSummary(
         file=transcript.file,
@@ -347,5 +347,5 @@ SCAN_JOB = FileJob(scan_file, FileSummary)
 
 
 def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:
-    """Yield the facts from many files, in order. `advance` is called with the number of bytes processed."""
+    """Yield the summaries of many files, in order. `advance` is called with the number of bytes processed."""
     return parallel_map(paths, SCAN_JOB, advance=advance)

@@ -37,9 +37,9 @@ def plausible_matches(
 
 
 def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that matches any of the parts, trying them in order. Each part begins with a letter.
+    """Return one pattern that matches wherever any of the parts matches.
 
-    perf: parts with the same two first characters are grouped, so that most of them are skipped at once.
+    perf: parts with the same first two characters are grouped, so that most of them are skipped at once.
     """
     return re.compile(_join_alternatives(dict.fromkeys(parts), levels=2))
 
@@ -55,7 +55,7 @@ def _join_alternatives(parts: Iterable[str], levels: int) -> str:
         for first, rest in groups.items()
         if first not in others
     ]
-    if others:  # most texts have none of these letters
+    if others:  # perf: most texts contain none of these letters
         names = (f"(?<={first})(?:{'|'.join(rest)})" for first, rest in others.items())
         alternatives.append(f"[{''.join(others)}](?:{'|'.join(names)})")
     return "|".join(alternatives)

@@ -149,7 +149,7 @@ _URL_PARAMETER = re.compile(
 
 
 _REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|[Ll]ocation:|path[=:])[ ]?[\"']?/\S*\Z")
-"""The beginning of an address without a host, in a request or a log."""
+"""The beginning of a URL without a host, as in a request or a log."""
 
 
 _CLOUD_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{40}(?![\w+/=.-])")
@@ -184,9 +184,10 @@ _HEADER_HINT = join_hints(_HEADER_HINTS)
 
 
 def short_hints() -> list[str]:
-    """Return patterns for words of any length. At least one matches in every word for which `hints_in` has a result.
+    """Return patterns for words of any length.
 
-    perf: each begins with a letter, so that `join_hints` can combine them into one fast pattern.
+    One of these patterns, or of `long_hints`, matches in every word for which `hints_in` has a result. perf: they are
+    strings, so that `join_hints` can combine them with others into one fast pattern.
     """
     parts = [hint for command in COMMANDS for hint in command.hints]
     parts += (LOGIN_OPTIONS_HINT, *LOGIN_CALL_HINTS)
@@ -195,7 +196,7 @@ def short_hints() -> list[str]:
 
 
 def long_hints() -> list[re.Pattern[str]]:
-    """Return the other patterns, for words of at least 16 characters."""
+    """Return the patterns for words of at least 16 characters; see `short_hints`."""
     keywords = (re.escape(keyword) for keyword, rules in _rules_by_keyword() if not all(map(_is_named_rule, rules)))
     return [KEY_FORM_HINT, _BARE_HINT, join_hints(keywords)]
 

@@ -110,14 +110,14 @@ class _Api:
         arguments = read_options(request, ("message", "part", "file"), besides=("after",))
         numbers = [request.query_params.get(name, "0") for name in ("message", "part")]
         if not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
-            raise ApiError(400, "message and part are numbers")
+            raise ApiError(400, "message and part must be numbers")
         version = request.query_params.get("after")
         if version is None and not arguments and self._is_live(session):
             version = ""  # start a worker that keeps running, because the page will soon request changes
         if version is None:
             return respond(await self._show(session, arguments, command="web.timeline"), single=True)
         if not re.fullmatch("[0-9a-f-]{0,40}", version):
-            raise ApiError(400, "after is a version of an earlier answer")
+            raise ApiError(400, "after must be the version of an earlier answer")
 
         async def ask_changes(question: Question) -> Answer:
             return await self._answers.ask_changes(question, version)

@@ -73,7 +73,7 @@ class DoctorRoutes:
         read_options(request, (), besides=("format", "redact", "skeleton"))
         form = request.query_params.get("format", "html")
         if form not in _FORMATS:
-            raise ApiError(400, f"no format {form!r}; there are {', '.join(_FORMATS)}")
+            raise ApiError(400, f"unknown format {form!r}; use one of {', '.join(_FORMATS)}")
         flags = [f"--{name}" for name in ("redact", "skeleton") if request.query_params.get(name) == "1"]
         files = await self._find_files(session)
         ending, media_type = _FORMATS[form]

@@ -77,7 +77,7 @@ class FileRoutes:
         body = await read_body(request, _RestoreRequest)
         path = await self._check_path(body.path)
         if body.side not in ("before", "after"):
-            raise ApiError(400, "side is `before` or `after`")
+            raise ApiError(400, "side must be `before` or `after`")
         arguments = [f"--{body.side}={check_id(body.call)}", "--dry-run" if body.dry_run else "--yes"]
         arguments += ["--force"] if body.force else []
         question = Question("restore", tuple(arguments), (path, *self._answers.roots))

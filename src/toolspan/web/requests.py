@@ -35,7 +35,7 @@ def read_options(request: Request, allowed: Sequence[str], besides: Sequence[str
         if key in besides or key == "token":
             continue
         if name not in allowed:
-            raise ApiError(400, f"no parameter {key!r}; there are {', '.join((*besides, *allowed))}")
+            raise ApiError(400, f"unknown parameter {key!r}; use one of {', '.join((*besides, *allowed))}")
         if name in _FLAGS:
             words += [f"--{name}"] if value in ("1", "true", "") else []
         elif value:

@@ -182,7 +182,7 @@ def _listen(options: UiOptions) -> socket.socket:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(options.host, port, type=socket.SOCK_STREAM)[0]
         except socket.gaierror as error:
-            raise ToolspanError(f"{options.host}: {error.strerror}; name an address of this machine") from error
+            raise ToolspanError(f"{options.host}: {error.strerror}; use an address of this machine") from error
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -194,7 +194,7 @@ def _listen(options: UiOptions) -> socket.socket:
                 continue
             raise ToolspanError(f"cannot listen on {options.host}:{port}: {error.strerror}") from error
         return listener
-    raise ToolspanError(f"no free port from {_FIRST_PORT}; name one with --port")
+    raise ToolspanError(f"no free port from {_FIRST_PORT}; choose one with --port")
 
 
 # The running server

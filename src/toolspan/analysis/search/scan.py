@@ -86,7 +86,7 @@ class FileScan(Struct, frozen=True, kw_only=True):
 def scan_file(
     path: str, query: SearchQuery, sides: frozenset[MatchSide], offsets: Sequence[int] | None = None
 ) -> FileScan:
-    """Return the hits in one file. If it is unreadable, `problem` is set and nothing is raised.
+    """Return the hits in one file. Does not raise if the file is unreadable: `problem` is set instead.
 
     With `offsets`, only the lines that begin there are decoded. This works only for queries with a single term,
     because other terms may occur in other lines of the same call.
