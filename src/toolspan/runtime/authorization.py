@@ -134,7 +134,8 @@ async def _find_read_denial(pending: PendingCall, request: PermissionRequest, co
 def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Callable[[str], bool] | None:
     """Return a predicate for files that policies hide from the model, or None if no policy can hide any.
 
-    Tools that search for files use it. Only rules with a pattern hide files, and asynchronous policies are skipped.
+    Tools that search for files use it. A rule for the whole Read tool hides no files, and asynchronous policies are
+    skipped.
     """
     policies = [
         policy
@@ -165,7 +166,7 @@ def may_read_unasked(path: str, tool_context: ToolContext, context: RunnerContex
     """Return whether path rules or the mode allow reading a file without approval.
 
     As in clients, a rule that allows the Read tool without a path is ignored. An asynchronous policy counts as a
-    question. If no policy has an opinion, files in the session's folders may be read.
+    question. If no policy has an opinion, files in the project may be read.
     """
     request = replace(_read_request(tool_context, context), input={"file_path": path})
     for policy in (*context.policies, *(() if context.fallback is None else (context.fallback,))):

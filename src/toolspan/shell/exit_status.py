@@ -136,7 +136,7 @@ def _drop_alternatives(programs: list[Program]) -> list[Program]:
 
 
 def _drop_filters(programs: Sequence[Program]) -> list[Program]:
-    """Drop filters such as `head`. Of any other pipeline, keep only the last program."""
+    """Drop filters such as `head` from pipelines, and of the other programs in a pipeline keep only the last."""
     rest: list[Program] = []
     for index, program in enumerate(programs):
         follows_pipe = index > 0 and programs[index - 1].ended_by in ("|", "|&")

@@ -1,6 +1,6 @@
 """`toolspan ui`: the web UI. `server.py` starts it, `api.py` lists the data it serves, `static/` is the front end.
 
-The API runs the commands of `toolspan.cli` with `--json`, so that a number in the page equals the command's.
+The API runs the commands of `toolspan.cli` with `--json`, so that the page and the commands show the same numbers.
 `WebApprover` asks for permission in the page.
 """
 

@@ -1,9 +1,9 @@
 """The JSON API: one route per question, answered by the command of the same name with `--json`.
 
-`docs/ui.md` lists the routes. A list of rows is a JSON array; a command that prints one object is that object.
-Query parameters are the command's options, each checked against `_ROUTES`; nothing else from a request reaches a
-command. Ids contain no slash and workers run in an empty folder, so no name in a request is a path.
-Warnings of a command are in the header `X-Toolspan-Warnings`, a JSON array.
+`docs/ui.md` lists the routes. A response is a JSON array of rows, or the object that the command prints. The query
+parameters are the options of the command. Each is checked against `_ROUTES`, and nothing else in a request is passed to
+a command. Ids contain no slash, and workers run in an empty folder, so that no name in a request can be a path. The
+header `X-Toolspan-Warnings` has the warnings of the command as a JSON array.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     {"groups": {"5476085b45": {"status": "muted", "since": "2026-11-16T13:00:00Z", "label": "Bash: timed out"}}}
 
-`status` is `muted` or `fixed`. A group that is fixed returns when it has calls after `since`. Other keys are kept.
+`status` is `muted` or `fixed`. A fixed group is shown again if it has calls after `since`. Other keys in the file are
+kept.
 """
 
 from __future__ import annotations
