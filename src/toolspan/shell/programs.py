@@ -99,12 +99,12 @@ class _ProgramFinder:
     def visit_line(self) -> None:
         root = self._root
         if root.has_error:
-            self.uncertainties.append("it does not parse")
+            self.uncertainties.append("the line cannot be parsed")
         if not self._is_blank(0, self._start(root)):
-            self.uncertainties.append("something stands before it")
+            self.uncertainties.append("unexpected text precedes the first command")
         self._visit_sequence(root)
         if not self._is_blank(self._end(root), len(self._text)):
-            self.uncertainties.append("something stands behind it")
+            self.uncertainties.append("unexpected text follows the last command")
 
     def _is_blank(self, start: int, end: int) -> bool:
         return start == end or syntax.BREAKS.fullmatch(self._text, start, end) is not None
@@ -135,7 +135,7 @@ class _ProgramFinder:
             self._group_has_stdin = self._has_stdin
         self._depth += 1
         if self._depth > syntax.MAX_DEPTH:
-            self.uncertainties.append("it is nested very deeply")
+            self.uncertainties.append("the line is nested too deeply")
         else:
             visitor(self, node)
         self._depth -= 1
@@ -149,15 +149,15 @@ class _ProgramFinder:
                 self.unclear.append("A line break after a negation")
             touches = before in syntax.RESERVED_WORDS and at == self._start(child)
             if touches and self._text[at : at + 1] not in (";", "\n"):
-                self.uncertainties.append("a keyword touches a word")
+                self.uncertainties.append("there is no blank after a keyword")
             self._visit_statement(child)
             at, before = self._end(child), child.type
         if not self._is_blank(at, self._end(node)):
-            self.uncertainties.append("something stands behind a command")
+            self.uncertainties.append("unexpected text follows a command")
 
     def _check_between_commands(self, at: int, child: Node) -> None:
         if not self._is_blank(at, self._start(child)):
-            self.uncertainties.append("something stands between two commands")
+            self.uncertainties.append("there is unexpected text between two commands")
 
     def _visit_list(self, node: Node) -> None:
         # The tree of `a | b && c` may have `c` inside the pipeline; for the shell it is outside.
@@ -216,7 +216,7 @@ class _ProgramFinder:
         if program.words and not program.name:
             self.uncertainties.append("a command's name is filled in by the shell")
         if program.name in syntax.RESERVED_WORDS:
-            self.uncertainties.append(f"{program.name} is in the place of a command")
+            self.uncertainties.append(f"the keyword {program.name} is used as a command")
         if syntax.RESERVED_START.match(program.text):
             self.unclear.append("A keyword before a quote")
         self.programs.append(program)
@@ -251,12 +251,12 @@ class _ProgramFinder:
         if before is None or before.type in syntax.REDIRECT_NODES or has_blank:
             return
         if child.type not in syntax.REDIRECT_NODES or self._text[start].isdigit() or self._text[start - 1] == "}":
-            self.uncertainties.append("two words touch")
+            self.uncertainties.append("there is no blank between two words")
 
     def _check_blanks(self, at: int, child: Node) -> None:
         start = self._start(child)
         if at != start and not syntax.BLANKS.fullmatch(self._text, at, start):
-            self.uncertainties.append("something stands between two words")
+            self.uncertainties.append("there is unexpected text between two words")
 
     def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
         match child.type:
@@ -270,7 +270,7 @@ class _ProgramFinder:
             case "file_redirect" | "heredoc_redirect" | "herestring_redirect":
                 self._add_redirect(child, builder)
             case "subshell":
-                self.uncertainties.append("a group stands where a word should")
+                self.uncertainties.append("a group is used as a word")
                 self._visit_statement(child)
             case _:
                 self._add_argument(child, builder)
@@ -449,7 +449,7 @@ class _ProgramFinder:
             self._check_blanks(at, child)
             if child.is_named and child.type != "file_descriptor":
                 if targets and at == self._start(child):
-                    self.uncertainties.append("two words touch")
+                    self.uncertainties.append("there is no blank between two words")
                 targets.append(self._parse_word(child))
                 if len(targets) > 1:
                     self.unclear.append("A redirect before other words")
@@ -568,7 +568,7 @@ class _ProgramFinder:
     def _visit_arithmetic(self, node: Node) -> None:
         source = self._source_text(node)
         if not syntax.ARITHMETIC.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
-            self.uncertainties.append("arithmetic is done with names")
+            self.uncertainties.append("an arithmetic expression contains names")
         self._visit_child_substitutions(node)
 
     # Tests, loops, functions
@@ -596,7 +596,7 @@ class _ProgramFinder:
 
     def _visit_double_test(self, source: str) -> None:
         if syntax.has_arithmetic(source.split()):
-            self.uncertainties.append("a test does arithmetic with names")
+            self.uncertainties.append("an arithmetic test contains names")
         if re.search(r"\n|;|`", source):
             self.uncertainties.append("a test is not understood")
         words = split_words(syntax.TEST_OPERATOR.sub(r" '\g<0>' ", source)) or []
@@ -627,7 +627,7 @@ class _ProgramFinder:
         for child in node.children:
             is_body = child.type in ("do_group", "compound_statement")
             (self._visit_group if is_body else self._visit_substitutions)(child)
-        self.uncertainties.append("arithmetic is done with names")
+        self.uncertainties.append("an arithmetic expression contains names")
 
     def _visit_case(self, node: Node) -> None:
         for child in node.children:

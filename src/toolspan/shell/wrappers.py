@@ -263,18 +263,18 @@ class _WrapperExpander:
         if name not in _PROGRAM_RUNNERS:
             return
         if depth >= _MAX_DEPTH:
-            self.uncertainties.append("programs run programs very deeply")
+            self.uncertainties.append("wrappers are nested too deeply")
             return
         self._expand_program(name, program, (*wrappers, name), depth + 1)
 
     def _note_name_changes(self, name: str, program: Program) -> None:
         """Record commands that redefine names or make the shell run code later."""
         if name in _RENAMING_BUILTINS and len(program.words) > 1:
-            self.uncertainties.append(f"{name} changes what names mean")
+            self.uncertainties.append(f"{name} changes the meaning of names")
         if not _EXECUTED_VARIABLES.isdisjoint(program.variables):
-            self.uncertainties.append("a variable is set that the shell runs")
+            self.uncertainties.append("a variable is set whose value the shell runs")
         if name == "let":
-            self.uncertainties.append("arithmetic is done with names")
+            self.uncertainties.append("an arithmetic expression contains names")
 
     def _expand_program(self, name: str, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         if name in SHELLS:
@@ -292,17 +292,17 @@ class _WrapperExpander:
 
     def _expand_find(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         if any(word.may_split or (word.has_expansion and word.text[:1] == "-") for word in program.words):
-            self.uncertainties.append("what find is told is filled in by the shell")
+            self.uncertainties.append("the arguments of find are filled in by the shell")
         for start, end in _find_exec_ranges(program.words):
             inner = _program_between(program, start, end)
             if not inner.name or "{" in inner.name:
-                self.uncertainties.append("find runs what it finds")
+                self.uncertainties.append("find runs the files that it finds")
             self.add_program(inner, wrappers, depth)
 
     def _expand_text(self, word: ShellWord, wrappers: tuple[str, ...], depth: int) -> None:
         """Add the programs in a word that is itself a command line."""
         if word.has_expansion or (_has_added_arguments(wrappers) and _PLACEHOLDER.search(word.text)):
-            self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
+            self.uncertainties.append(f"the script of {wrappers[-1]} is filled in by the shell")
         else:
             self.add_line(find_programs(word.text), wrappers, depth)
 
@@ -319,7 +319,7 @@ class _WrapperExpander:
                 self.uncertainties.append(f"{wrappers[-1]} has options that are not understood")
             at += 2 if takes else 1
         if at < len(argv) and (argv[at].has_substitution or argv[at].may_split):
-            self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
+            self.uncertainties.append(f"the script of {wrappers[-1]} is filled in by the shell")
         elif at >= len(argv) or argv[at].text in ("-", "/dev/stdin", "/dev/fd/0"):
             self._expand_stdin(program, wrappers, depth)
 
@@ -329,16 +329,16 @@ class _WrapperExpander:
         if at < len(argv):
             self._expand_text(argv[at], wrappers, depth)
         elif _has_added_arguments(wrappers):
-            self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
+            self.uncertainties.append(f"{wrappers[-1]} runs its input")
 
     def _expand_stdin(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         if program.stdin_text is not None:
             count_before = len(self.programs)
             self.add_line(find_programs(program.stdin_text), wrappers, depth)
             if any(_redirects_input(reached.program) for reached in self.programs[count_before:]):
-                self.uncertainties.append(f"{wrappers[-1]} turns to another script")
+                self.uncertainties.append(f"{wrappers[-1]} continues with another script")
         else:  # also without visible input, because a group or function around it may have some
-            self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
+            self.uncertainties.append(f"{wrappers[-1]} runs its input")
 
     def _expand_builtin(self, name: str, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         arguments = [word for word in program.words[1:] if word.text != "--"]
@@ -349,9 +349,9 @@ class _WrapperExpander:
         elif name == "eval":
             self._expand_text(join_words(arguments, " "), wrappers, depth)
         elif arguments and arguments[0].has_expansion:
-            self.uncertainties.append(f"what {name} reads is filled in by the shell")
+            self.uncertainties.append(f"the file of {name} is filled in by the shell")
         elif arguments and arguments[0].text.startswith(("/dev/", "/proc/")):
-            self.uncertainties.append(f"{name} runs what it is given")
+            self.uncertainties.append(f"{name} runs its input")
 
     def _expand_wrapper(self, wrapper: _WrapperSpec, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         argv = program.words
@@ -368,7 +368,7 @@ class _WrapperExpander:
                 self.uncertainties.append("a command's name is filled in by the shell")
             self.add_program(inner, wrappers, depth)
         elif _has_added_arguments(wrappers) or wrappers[-1] not in _WRAPPERS_WITHOUT_SHELL:
-            self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
+            self.uncertainties.append(f"{wrappers[-1]} runs its input")
 
     def _add_candidates(self, program: Program, wrappers: tuple[str, ...]) -> None:
         """Add each word as a possible program, because the wrapper's options are not supported."""
