@@ -139,7 +139,7 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None, *, runs:
 
 
 def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> LiveSession | None:
-    """Return a session that no client lists, if a process has its file open or it terminated during a call."""
+    """Return a session that no client lists, or None unless a process has its file open or it has open calls."""
     transcript = _read_transcript(file)
     if transcript is None:
         return None

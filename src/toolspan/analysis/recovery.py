@@ -46,7 +46,7 @@ _WRITE_PATTERN = re.compile(r"\d?>(?!\s*(?:/dev/null|&\d))|\btee\b|\s-(?:i|delet
 
 
 class CallKey(NamedTuple):
-    """A normalized target. Two calls with the same key have the same target."""
+    """A normalized target, by which calls are compared. Calls with the same key belong to the same chain."""
 
     kind: str
     name: str
@@ -334,7 +334,7 @@ class _OpenChain:
 
 
 class _RecoveryTracker:
-    """Tracker that goes through the calls of one agent and builds its recovery chains."""
+    """A builder for the recovery chains in the calls of one agent."""
 
     def __init__(self, turns: Mapping[str, str]) -> None:
         self._turns = turns
@@ -397,7 +397,7 @@ class _RecoveryTracker:
         return span.call.prompt_id or self._turns.get(span.id, "")
 
     def _find_chain(self, index: int, span: Span, key: CallKey) -> _OpenChain | None:
-        """Return the open chain that a call continues, dropping chains that are out of reach."""
+        """Return the open chain that a call continues, or None. Chains that are too far away are dropped."""
         if self._recent_chains:
             self._recent_chains = [
                 chain

@@ -198,7 +198,7 @@ def _internal_agent_type(agent_id: str) -> str | None:
 
 
 def _join_copies(copies: Sequence[tuple[_Conversation, RequestUsage]]) -> tuple[_Conversation, RequestUsage]:
-    """Return the earliest copy, with the largest count of each field. At equal times, a subagent's file is preferred."""
+    """Return the earliest copy, with the largest count of each field. At equal times, prefer the subagent's file."""
     conversation, usage = min(
         copies, key=lambda copy: (copy[1].at or "~", copy[0].file.info.agent_id is None, copy[0].file.file)
     )

@@ -381,7 +381,7 @@ def record_decision(
 
 
 def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
-    """Return why a command line needs approval, or None if the reason is a path that it accesses."""
+    """Return the client's code for the reason why a command line needs approval, or None if the reason is a path."""
     if ask.basis == "unclear":
         return "too-complex"
     if needs.leaves and needs.of > 1:

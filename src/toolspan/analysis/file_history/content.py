@@ -296,7 +296,7 @@ MoveSource = Callable[[str, str | None], "RecoveredContent | None"]
 class FileTimeline:
     """The history of one file.
 
-    Slots lie between points: slot `n` is before point `n`, and the last slot is after the last point.
+    Slots are the positions between points: slot `n` is before point `n`, and the last slot is after the last point.
     """
 
     def __init__(self, points: Sequence[HistoryPoint], source: MoveSource | None = None) -> None:
@@ -384,7 +384,7 @@ class FileTimeline:
         return _mark_undecodable(derivation.content, confidence, *reasons)
 
     def _recover_from_both(self, from_left: _Derivation, from_right: _Derivation, call_point: int) -> RecoveredContent:
-        """Choose between two derivations. If they differ, the call's own record takes precedence."""
+        """Return the common content, or else that with fewer doubts, preferring the call's own record."""
         if _same_content(from_left.content, from_right.content):
             content = from_right.content if from_right.seen and not from_right.steps else from_left.content
             agreement = f"agrees with {self._describe_origin(from_right)}"
