@@ -222,7 +222,7 @@ cannot distinguish two sessions, and a transcript without records has no file to
 
 
 def claim_transcript(path: Path) -> bool:
-    """Reserve a transcript for one session in this process, or return False if another session holds it."""
+    """Claim a transcript for one session in this process, or return False if another session has claimed it."""
     key = os.path.realpath(path)
     if key in _claimed_transcripts:
         return False
@@ -236,7 +236,7 @@ def is_transcript_claimed(path: Path) -> bool:
 
 
 def release_transcript(path: Path) -> None:
-    """Release the claim of this process on a transcript; see `claim_transcript`."""
+    """Release a transcript that a session in this process has claimed."""
     _claimed_transcripts.discard(os.path.realpath(path))
 
 
