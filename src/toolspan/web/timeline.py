@@ -106,9 +106,9 @@ class SessionTimeline:
         """Create a timeline that has read nothing yet. `files` are the files of the session, if they are known."""
         self._names = names
         self._session = session
-        self._start_anew(files)
+        self._start_over(files)
 
-    def _start_anew(self, files: Sequence[TranscriptFile] | None = None) -> None:
+    def _start_over(self, files: Sequence[TranscriptFile] | None = None) -> None:
         files = files or _find_files(self._names, self._session)
         self._paths = session_paths(files)
         self._has_copies = sum(file.name.role != "agent" for file in files) > 1
@@ -137,7 +137,7 @@ class SessionTimeline:
             SourceError: the main file of the session cannot be read.
         """
         if not self._read_growth():  # a file was replaced
-            self._start_anew()
+            self._start_over()
             gc.unfreeze()
             gc.collect()  # frees the previous rows, which the worker has frozen
             self._read_growth()
