@@ -85,6 +85,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
     state_files: list[str]
     """Further files in the state folder that the next run needs."""
 
+    def count_rows(self) -> dict[str, int]:
+        """Return the number of rows of each table."""
+        counts = dict.fromkeys(TABLES, 0)
+        for partition in self.partitions:
+            counts[partition.table] += partition.rows
+        return counts
+
 
 class Dataset:
     """A folder with tables.
@@ -106,13 +113,6 @@ class Dataset:
             raise ToolspanError(f"no table {table!r}; the tables are {', '.join(TABLES)}")
         own = (partition for partition in self.manifest.partitions if partition.table == table)
         return [str(self.folder / partition.path) for partition in own]
-
-    def count_rows(self) -> dict[str, int]:
-        """Return the number of rows of each table."""
-        counts = dict.fromkeys(TABLES, 0)
-        for partition in self.manifest.partitions:
-            counts[partition.table] += partition.rows
-        return counts
 
 
 def load_manifest(folder: Path) -> Manifest | None:

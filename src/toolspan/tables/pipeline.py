@@ -31,8 +31,8 @@ from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import code_digest, compute_file_stamp
 from toolspan.reading.discovery import find_transcripts
 from toolspan.tables.dataset import (
+    MANIFEST,
     STATE_FOLDER,
-    Dataset,
     Manifest,
     Partition,
     PartitionKey,
@@ -178,7 +178,7 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Lock the folder against other runs."""
-    if folder.is_dir() and load_manifest(folder) is None:
+    if folder.is_dir() and not (folder / MANIFEST).exists():
         foreign = [item.name for item in folder.iterdir() if item.name not in (STATE_FOLDER, ".manifest.json.new")]
         if foreign and not (folder / STATE_FOLDER).is_dir():
             raise ToolspanError(f"{folder}: is not empty and contains no tables; name a new folder")
@@ -199,6 +199,7 @@ class _Run:
         self._folder = folder
         self._options = options
         self._old = load_manifest(folder)
+        self._manifest = self._old
         self._scratch = folder / STATE_FOLDER / "run"
         if self._scratch.exists():  # a run was killed
             shutil.rmtree(self._scratch)
@@ -380,23 +381,25 @@ class _Run:
         written = (*(item.path for item in manifest.partitions), *manifest.state_files, state)
         sync_files(self._folder / name for name in written if name not in before)
         replace_manifest(self._folder, manifest)
+        self._manifest = manifest
         if self._old is not None:
             remove_unlisted(self._folder, manifest, self._old)
         self._state = replace(self._state, objects=objects)
 
     def report(self) -> TablesReport:
         """Return the outcome."""
-        dataset = Dataset(self._folder)
+        assert self._manifest is not None  # the first run always commits
+        partitions = self._manifest.partitions
         return TablesReport(
             objects=len(self._state.objects),
             read=len(self._read_objects),
             removed=self._removed,
             bytes_read=sum(item.size for item in self._read_objects),
             unreadable=sum(not item.is_readable for item in self._state.objects),
-            partitions=len(dataset.manifest.partitions),
+            partitions=len(partitions),
             partitions_written=self._written,
-            rows=dataset.count_rows(),
-            table_bytes=sum(partition.bytes for partition in dataset.manifest.partitions),
+            rows=self._manifest.count_rows(),
+            table_bytes=sum(partition.bytes for partition in partitions),
         )
 
 

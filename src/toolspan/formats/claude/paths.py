@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolspan.formats.base import FileName
 from toolspan.formats.registry import parse_file_name
-from toolspan.formats.source import to_path
+from toolspan.formats.source import COMPRESSED_SUFFIXES, to_path
 
 MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
@@ -77,8 +77,10 @@ def hook_log_path(path: Path) -> Path:
 
 def hook_log_path_str(path: str) -> str:
     """Return the path of the hook log as a string, which is cheaper for very many files."""
-    folder, below, _ = path.rpartition(os.sep)
+    folder, below, name = path.rpartition(os.sep)
     above, sep, last = folder.rpartition(os.sep)
     if last == "subagents":
         return f"{above}{sep}{HOOK_LOG_NAME}"
-    return f"{folder}{below}{parse_file_name(path).stem}{os.sep}{HOOK_LOG_NAME}"
+    if name.endswith(COMPRESSED_SUFFIXES):
+        name = name.rpartition(".")[0]
+    return f"{folder}{below}{name.removesuffix('.jsonl')}{os.sep}{HOOK_LOG_NAME}"
