@@ -23,7 +23,7 @@ from promises import Target, ratio_target, table
 from read import Row, print_queries, query_bench, query_parser, run_into, toolspan
 
 WORDS = ("ENOENT", "Traceback", "error")
-SLACK = 0.1
+SLACK = 0.25
 """Seconds that a search may take longer than ripgrep."""
 
 Maker = Callable[[Bench, Path], Job]
