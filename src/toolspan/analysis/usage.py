@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Grouping = Literal["day", "week", "month", "block", "model", "project", "session", "agent", "dialect"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 PERIODS: tuple[Grouping, ...] = ("day", "week", "month", "block")
-"""The groupings by time, whose rows are named by a period."""
+"""The groupings by time. Each row is named after its period."""
 UNKNOWN = "unknown"
 MAIN_AGENT = "main"
 _BLOCK = timedelta(hours=5)
@@ -62,7 +62,7 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 
 
 def file_usage(path: Path | str) -> FileUsage:
-    """Return the requests in one file. Does not raise if the file is unreadable: `problem` is set instead."""
+    """Return the requests in one file. If the file cannot be read, set `problem` instead of raising."""
     from toolspan.reading.transcript import read_requests  # perf: not needed for cached files
 
     try:
@@ -95,7 +95,7 @@ class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     """The id of the message, or `#n` if the client assigned none."""
     file: str
-    """The file that contains the copy of the request that is counted."""
+    """The file whose copy of the request is counted."""
     at: datetime | None
     model: str
     tokens: Tokens

@@ -169,7 +169,7 @@ def _group_parts(group: ErrorGroup, width: int) -> Iterator[list[str]]:
 
 
 def _wrap(parts: Sequence[str], out: Console) -> Iterator[str]:
-    """Yield lines that fit on the screen: all parts, or one part per line, broken only at spaces."""
+    """Yield lines that fit on the screen: all parts on one line if possible, otherwise one part per line."""
     from rich.text import Text
 
     separator = "  " if "×" in parts[0] else " "

@@ -293,7 +293,7 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     started: dict[str, str] = {}
     started_by: str | None = None
-    """The call that started the subagent that wrote the file, if the side file named it when the file was read."""
+    """The call that started this subagent, if the side file already named it when the transcript was read."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     last_batch: str | None = None

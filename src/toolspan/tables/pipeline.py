@@ -68,9 +68,9 @@ _READ_BATCH_BYTES = 8 << 20
 _FILE_WEIGHT = 1 << 13
 """The cost of a file, in bytes."""
 _MERGE_BATCH_BYTES = 1 << 20
-"""Compressed facts per merge task."""
+"""The size of the compressed facts in one merge task."""
 _WRITE_BATCH_BYTES = 16 << 20
-"""Rows per write task, without compression."""
+"""The size of the rows in one write task, before compression."""
 _PARTITION_WEIGHT = 1 << 16
 """The cost of a partition, in bytes."""
 _COMPRESSION = 6

@@ -84,7 +84,7 @@ class _Tables:
             yield pa.Table.from_batches([batch])
 
     def heads(self, *extra: str) -> list[tuple[FileHead, dict[str, bytes | None]]]:
-        """Return the facts of every transcript, sorted by name, with further columns."""
+        """Return the facts about every transcript and the columns in `extra`, sorted by file name."""
         tables = self.select("files", ("_head", *extra))
         heads = [(decode_blob(row.pop("_head"), FileHead), row) for table in tables for row in table.to_pylist()]
         own = [pair for pair in heads if pair[0].problem != foreign_file_problem(pair[0].file)]

@@ -1,4 +1,4 @@
-"""`/api/call/ID/records`: the explanation of a call's permission as in `why`, its raw lines and its result blocks."""
+"""`/api/call/ID/records`: the permission decision for a call as `why` explains it, its raw lines and result blocks."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
 def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
-    """Return the id and end event of the call whose end `item` reports, or None for other events."""
+    """Return the call id and end event if `item` reports the end of a call, otherwise None."""
     done = item.done
     if item.type == "item_completed" and done is not None:
         if done.id is None or done.type not in _CALL_ITEMS:

@@ -37,7 +37,7 @@ _FILE_KINDS = ("read", "search", "edit", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServices:
-    """Functions for handlers that only the session's owner can provide."""
+    """Functions that handlers need and only the session's owner can provide."""
 
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None

@@ -347,7 +347,7 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
 
 
 def _may_ask(rule: Rule, request: PermissionRequest) -> bool:
-    """Return whether an ask rule may match calls to the requested tool. A path for Read does not restrict writing."""
+    """Return whether an ask rule may match calls to the requested tool. A path in a Read rule does not bind writes."""
     is_reading = rule.tool not in _READ_RULES or tool_kind(request.tool) not in ("edit", "write")
     return _rule_covers_tool(rule, request) or (is_reading and _is_path_rule_for(rule, request))
 
