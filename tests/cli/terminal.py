@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -173,3 +173,18 @@ def open_terminal(folder: Path, arguments: Sequence[str], *, home: Path, piped: 
             if stream is not None:
                 stream.close()
         os.close(controller)
+
+
+def run_at_terminal(command: Sequence[str | Path], answer: bytes = b"", **variables: str) -> tuple[int, str]:
+    """Run a command at a terminal, type the answer at once, and return the exit code and the output."""
+    controller, tty = os.openpty()
+    env = {**os.environ, **variables}
+    with subprocess.Popen(list(map(str, command)), stdin=tty, stdout=tty, stderr=tty, env=env) as process:
+        os.close(tty)
+        os.write(controller, answer)
+        text = b""
+        with suppress(OSError):  # the read fails once the process has ended
+            while piece := os.read(controller, 4_096):
+                text += piece
+        os.close(controller)
+        return process.wait(30), text.decode()

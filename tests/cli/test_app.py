@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli import command
+from tests.cli.terminal import run_at_terminal
 from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
@@ -197,16 +196,7 @@ def test_symbols_differ_without_unicode() -> None:
 
 
 def at_terminal(*arguments: str | Path) -> tuple[int, str]:
-    controller, tty = os.openpty()
-    env = {**os.environ, "TOOLSPAN_PAGER": "sed 's/^/paged: /'"}
-    with subprocess.Popen([*TOOLSPAN, *map(str, arguments)], stdin=tty, stdout=tty, stderr=tty, env=env) as process:
-        os.close(tty)
-        text = b""
-        with suppress(OSError):  # the read fails once the process has ended
-            while piece := os.read(controller, 4_096):
-                text += piece
-        os.close(controller)
-        return process.wait(30), text.decode()
+    return run_at_terminal([*TOOLSPAN, *map(str, arguments)], TOOLSPAN_PAGER="sed 's/^/paged: /'")
 
 
 def test_pager_starts_with_the_first_output(tmp_path: Path) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.analysis.recorded_edits import ClaudeFolder
+from tests.cli.terminal import run_at_terminal
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import app
@@ -227,17 +226,7 @@ def test_read_only_folder_loses_nothing(workspace: ClaudeFolder) -> None:
 
 def restore_at_terminal(workspace: ClaudeFolder, answer: bytes, *arguments: str) -> tuple[int, str]:
     """Answer the question of restore at a terminal; return its exit code and output."""
-    controller, tty = os.openpty()
-    command = [*TOOLSPAN, "restore", "a.py", workspace.transcript().file, *arguments]
-    with subprocess.Popen(command, stdin=tty, stdout=tty, stderr=tty) as process:
-        os.close(tty)
-        os.write(controller, answer)
-        text = b""
-        with suppress(OSError):  # the read fails once the process has ended
-            while piece := os.read(controller, 4_096):
-                text += piece
-        os.close(controller)
-        return process.wait(30), text.decode()
+    return run_at_terminal([*TOOLSPAN, "restore", "a.py", workspace.transcript().file, *arguments], answer)
 
 
 @requirement("restore.command")
