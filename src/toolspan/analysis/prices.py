@@ -45,8 +45,10 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 
     def cost(self, tokens: Tokens, cache_write_1h: int = 0) -> float:
         """Return the price of one request in dollars. `cache_write_1h` of its tokens are cached for an hour."""
-        prompt = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
-        long = self.above if self.above is not None and prompt > self.above.tokens else None
+        long = self.above
+        if long is not None:
+            prompt = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
+            long = long if prompt > long.tokens else None
         input_rate = (long and long.input) or self.input
         write = (long and long.cache_write) or self.cache_write or input_rate
         write_1h = (long and long.cache_write_1h) or self.cache_write_1h or write

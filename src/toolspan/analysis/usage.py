@@ -124,15 +124,17 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     sessions = sorted(group_sessions(files), key=lambda session: lineages.rank(session.file.file))
     owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
     first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
-    names: dict[str, str] = {}
+    unnamed: dict[str, str] = {}
     more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
     for file in files:
         conversation = _make_conversation(file, agent_types)
         if file.file in owners:
             conversation = conversation._replace(session=owners[file.file][1])
         for name, usage in file.requests.items():
-            key = f"{file.file}{name}" if name.startswith("#") else name
-            names[key] = name
+            key = name
+            if name.startswith("#"):
+                key = f"{file.file}{name}"
+                unnamed[key] = name
             if key in first_copies:
                 more_copies.setdefault(key, []).append((conversation, usage))
             else:
@@ -145,7 +147,7 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
             conversation, usage = _join_copies(copies)
             owner = min(owners[copied.file.file] for copied, _ in copies)
             conversation = conversation._replace(session=owner[1])
-        requests.append(_make_request(conversation, usage, names[key], as_recorded=as_recorded))
+        requests.append(_make_request(conversation, usage, unnamed.get(key, key), as_recorded=as_recorded))
     return sorted(requests, key=lambda request: request.at or _LATEST)
 
 

@@ -240,33 +240,39 @@ class SubagentFilter:
         self._other_calls: set[str | None] = set()
         """Ids of the calls that do not start subagents."""
 
+        self._progress_seen: set[tuple[str | None, str | None]] = set()
+        """Subagents that have reported progress, each with the call that started it."""
+
     def select(self, entries: Sequence[Entry]) -> list[int]:
-        """Return the indexes of the entries to add to a `Pairing`."""
-        return [n for n, entry in enumerate(entries) if self._has_blocks(entry) or self._is_marked(entry)]
+        """Return the indexes of the entries to add to a `Pairing`.
 
-    def _has_blocks(self, entry: Entry) -> bool:
-        """Return whether an entry has a call that starts a subagent, or the result of one or of an unknown call."""
-        message = entry.message
-        if message is None or type(message.content) is not list:
-            return False
-        has_blocks = False
-        for block in message.content:
-            if block.name is not None and block.type in CALL_BLOCK_TYPES and tool_kind(block.name) != "agent":
-                self._other_calls.add(block.id)
-            elif block.name is not None or (block.tool_use_id and block.tool_use_id not in self._other_calls):
-                has_blocks = True
-        return has_blocks
-
-    def _is_marked(self, entry: Entry) -> bool:
-        """Return whether an entry names a subagent, or was written by one in the file of its parent."""
-        if entry.is_sidechain and entry.agent_id is None:
-            return True
-        if entry.data is not None and entry.data.agent_id:
-            return True
-        structured = entry.structured
-        return entry.parent_tool_use_id_snake is not None or (
-            type(structured) is StructuredFacts and bool(structured.agent_id)
-        )
+        Each names a subagent, was written by one in the file of its parent, or has a call that starts one, the result
+        of such a call or the result of an unknown call.
+        """
+        indexes = []
+        other_calls, progress_seen = self._other_calls, self._progress_seen
+        for n, entry in enumerate(entries):
+            is_selected = entry.parent_tool_use_id_snake is not None or (entry.is_sidechain and entry.agent_id is None)
+            message, progress = entry.message, entry.data
+            if message is not None and type(message.content) is list:
+                for block in message.content:
+                    if block.name is None:
+                        if block.tool_use_id and block.tool_use_id not in other_calls:
+                            is_selected = True
+                    elif block.type in CALL_BLOCK_TYPES and tool_kind(block.name) != "agent":
+                        other_calls.add(block.id)
+                    else:
+                        is_selected = True
+            structured = entry.tool_use_result or entry.tool_use_result_snake
+            if type(structured) is StructuredFacts and structured.agent_id:
+                is_selected = True
+            if progress is not None and progress.agent_id:
+                key = (progress.agent_id, entry.parent_tool_use_id)
+                is_selected = is_selected or key not in progress_seen
+                progress_seen.add(key)
+            if is_selected:
+                indexes.append(n)
+        return indexes
 
 
 class CallBuilder(CallBuilderBase, gc=False):

@@ -66,7 +66,7 @@ class TokenCounter:
     @property
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message; messages without any id are counted separately, as `#n`."""
-        return {name: Tokens(**_unpack_counts(packed)) for name, packed in self._packed_by_message.items()}
+        return {name: _unpack_tokens(packed) for name, packed in self._packed_by_message.items()}
 
     @property
     def requests(self) -> dict[str, RequestUsage]:
@@ -83,7 +83,7 @@ class TokenCounter:
         requests = {}
         for name in names:
             at, model, cached_1h, sidechain, fast = self._facts_by_message[name]
-            tokens = Tokens(**_unpack_counts(self._packed_by_message[name]))
+            tokens = _unpack_tokens(self._packed_by_message[name])
             requests[name] = RequestUsage(
                 at=at, model=model, tokens=tokens, cache_write_1h=cached_1h, sidechain=sidechain, fast=fast
             )
@@ -91,11 +91,11 @@ class TokenCounter:
 
     @property
     def raw_sum(self) -> Tokens:
-        return Tokens(**_unpack_counts(self._raw_total))
+        return _unpack_tokens(self._raw_total)
 
     @property
     def tokens(self) -> Tokens:
-        return Tokens(**_unpack_counts(sum(self._packed_by_message.values())))
+        return _unpack_tokens(sum(self._packed_by_message.values()))
 
 
 _COUNTS_FORMAT = struct.Struct("<4Q")
@@ -118,16 +118,25 @@ def _pack_usage(usage: MessageUsage) -> int:
     return input_tokens | output_tokens << 64 | cache_created << 128 | cache_read << 192
 
 
-def _unpack_counts(packed: int) -> dict[str, int]:
-    counts = _COUNTS_FORMAT.unpack(packed.to_bytes(_COUNTS_FORMAT.size, "little"))
-    return dict(zip(Tokens.__struct_fields__, counts, strict=True))
+def _unpack_counts(packed: int) -> tuple[int, ...]:
+    return _COUNTS_FORMAT.unpack(packed.to_bytes(_COUNTS_FORMAT.size, "little"))
+
+
+def _unpack_tokens(packed: int) -> Tokens:
+    input_tokens, output_tokens, cache_created, cache_read = _unpack_counts(packed)
+    return Tokens(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_creation_input_tokens=cache_created,
+        cache_read_input_tokens=cache_read,
+    )
 
 
 def _max_packed(first: int, second: int) -> int:
     """Return the field-wise maximum of two packed counts."""
     if not (first ^ second) & ~_OUTPUT_MASK:  # perf: usually only the output grows
         return max(first, second)
-    counts = map(max, _unpack_counts(first).values(), _unpack_counts(second).values())
+    counts = map(max, _unpack_counts(first), _unpack_counts(second))
     return int.from_bytes(_COUNTS_FORMAT.pack(*counts), "little")
 
 
