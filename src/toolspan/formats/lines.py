@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -134,32 +134,26 @@ class TranscriptReader(ABC, Generic[T]):
             self._document_pieces.append(memoryview(chunk.data)[start : chunk.end].tobytes())
             return
         number = self._next_number
-        whole_chunk = self._decode_chunk(chunk, number)
+        whole_chunk = self._decode_chunk(chunk)
         if whole_chunk is None:
             for line in chunk.iter_lines(number):
                 self.add_line(line)
                 self._next_number = line.number + 1
             return
-        decoded, places = whole_chunk
-        self._process(decoded, places, number)
+        decoded, ends = whole_chunk
+        self._process_chunk(decoded, chunk, ends)
         self._line_count += len(decoded)
         self._next_number += len(decoded)
 
-    def _decode_chunk(self, chunk: LineChunk, number: int) -> tuple[list[T], list[int]] | None:
-        """Decode lines at once, with their packed locations, or return None if any is damaged or unusual."""
-        start = chunk.start
-        if chunk.end - start > chunk.limit or chunk.skipped_length:
+    def _decode_chunk(self, chunk: LineChunk) -> tuple[list[T], list[int]] | None:
+        """Decode lines at once, with the ends of the lines, or return None if any is damaged or unusual."""
+        if chunk.end - chunk.start > chunk.limit or chunk.skipped_length:
             return None
-        whole_chunk = self.decoder.decode_many(chunk.data, start, chunk.end)
-        if whole_chunk is None:
-            return None
-        decoded, ends = whole_chunk
-        before = chunk.offset - start + 1
-        places = [
-            n << LINE_BIT | before + last << OFFSET_BIT | end - last - 1
-            for n, last, end in zip(count(number), [start - 1, *ends], ends, strict=False)
-        ]
-        return decoded, places
+        return self.decoder.decode_many(chunk.data, chunk.start, chunk.end)
+
+    def _process_chunk(self, decoded: Sequence[T], chunk: LineChunk, ends: Sequence[int]) -> None:
+        """Process the lines of a chunk, which end at `ends`."""
+        self._process(decoded, pack_places(chunk, ends, self._next_number), self._next_number)
 
     def add_line(self, line: JsonLine) -> None:
         """Decode and process the next line, or recover what is valid in it."""
@@ -227,11 +221,12 @@ class TranscriptReader(ABC, Generic[T]):
 
     def chunk_records(self, chunk: LineChunk, number: int) -> Generator[tuple[T, SourceLocation], None, int]:
         """Yield the records in a chunk whose first line is `number`; return the number of the line after it."""
-        whole_chunk = self._decode_chunk(chunk, number)
+        whole_chunk = self._decode_chunk(chunk)
         if whole_chunk is not None:
-            for record, place in zip(*whole_chunk, strict=True):
+            decoded, ends = whole_chunk
+            for record, place in zip(decoded, pack_places(chunk, ends, number), strict=True):
                 yield record, SourceLocation.unpack(self._file, place)
-            return number + len(whole_chunk[0])
+            return number + len(decoded)
         for line in chunk.iter_lines(number):
             yield from self._line_records(line)
             number = line.number + 1
@@ -280,6 +275,19 @@ class TranscriptReader(ABC, Generic[T]):
 
     def _add_finding(self, code: str, place: SourceLocation, detail: str) -> None:
         self.findings.append(make_finding(code, place, detail))
+
+
+def pack_places(chunk: LineChunk, ends: Sequence[int], number: int, indexes: Sequence[int] | None = None) -> list[int]:
+    """Return the packed locations of the lines of a chunk, or of those with the given indexes.
+
+    The lines end at `ends`, and the first one has the given number.
+    """
+    before = chunk.offset - chunk.start + 1
+    lasts = [chunk.start - 1, *ends]
+    lines: Iterable[tuple[int, int, int]] = zip(count(number), lasts, ends, strict=False)
+    if indexes is not None:
+        lines = [(number + n, lasts[n], ends[n]) for n in indexes]
+    return [n << LINE_BIT | before + last << OFFSET_BIT | end - last - 1 for n, last, end in lines]
 
 
 _DRIFT_SIZE_LIMIT = 16 << 20

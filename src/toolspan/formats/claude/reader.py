@@ -23,8 +23,8 @@ from toolspan.formats.claude.paths import meta_path, session_folder
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.session_info import SessionInfoCollector
 from toolspan.formats.claude.tree import RecordTree
-from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.lines import TranscriptReader
+from toolspan.formats.jsonl import JsonLine, LineChunk
+from toolspan.formats.lines import TranscriptReader, pack_places
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import is_inside_folder, parse_file_name
 from toolspan.formats.source import Source, read_small_json, to_path
@@ -49,12 +49,17 @@ class ClaudeReader(TranscriptReader[Entry]):
         self.tree = RecordTree()
         self._subagents = SubagentFilter() if scope == "requests" else None
 
+    def _process_chunk(self, decoded: Sequence[Entry], chunk: LineChunk, ends: Sequence[int]) -> None:
+        if self._subagents is None:
+            super()._process_chunk(decoded, chunk, ends)
+            return
+        # perf: pairing all calls takes longer than decoding the lines
+        self.session_info.add(decoded)
+        indexes = self._subagents.select(decoded)
+        self.pairing.add([decoded[n] for n in indexes], pack_places(chunk, ends, self._next_number, indexes))
+
     def _process(self, decoded: Sequence[Entry], places: Sequence[int], number: int) -> None:
         self.session_info.add(decoded)
-        if self._subagents is not None:  # perf: pairing all calls takes longer than decoding the lines
-            indexes = self._subagents.select(decoded)
-            self.pairing.add([decoded[n] for n in indexes], [places[n] for n in indexes])
-            return
         self.tree.add(decoded, number)
         self.pairing.add(decoded, places)
 
