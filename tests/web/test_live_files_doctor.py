@@ -123,6 +123,22 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(ui_server: UiSe
     assert page.problems() == []
 
 
+def test_a_session_with_an_open_question_waits_in_every_view(ui_server: UiServer, page: Browser) -> None:
+    with ui_server.start("exec", "--approve", "web") as process:
+        send(process, call("toolu_6", "Bash", command="touch later"))
+        page.open("/", "[data-test=overview-live]")
+        page.wait("document.querySelector('[data-test=overview-live]').textContent === '1 waiting'")
+        page.open("/sessions")
+        page.wait("document.querySelector('.sessions .badge')?.textContent === 'waiting for you'")
+        page.open("/live", "[data-test=waiting].live-card")
+        # the style of the count in the top bar does not apply to the card
+        edges = "[...document.querySelectorAll('.live-card')].map((card) => card.getBoundingClientRect().left)"
+        assert len(set(page.run(f"return {edges}"))) == 1
+        process.kill()
+        page.wait("!document.querySelector('[data-test=question]')")
+    assert page.problems() == []
+
+
 def permission_request(**fields: object) -> bytes:
     request = {"hook_event_name": "PermissionRequest", "session_id": "s", "cwd": "/x", "tool_name": "Bash"}
     return json.dumps({**request, "tool_input": {"command": "make"}, **fields}).encode()

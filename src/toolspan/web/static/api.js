@@ -1,5 +1,5 @@
 // Data from the server. Answers have the shapes of the commands' --json output; docs/ui.md lists the routes.
-import { useCallback, useEffect, useRef, useState } from "./lib.js";
+import { useCallback, useEffect, useMemo, useRef, useState } from "./lib.js";
 
 const pageToken = document.querySelector('meta[name="toolspan-token"]').content;
 
@@ -153,3 +153,18 @@ export const onChanged = (listener) => subscribe("changed", listener);
 
 // Call listener(questions) with the questions that wait for a person, now if known and after each change.
 export const onQuestions = (listener) => subscribe("questions", listener);
+
+// The live sessions (null until known), the open questions, the ids of the sessions that ask them, and how many sessions
+// and questions wait for a person. A session with an open question is waiting, whatever its transcript says.
+export function useLive() {
+  const [rows, setRows] = useState(null);
+  const [questions, setQuestions] = useState([]);
+  useEffect(() => onLive(setRows), []);
+  useEffect(() => onQuestions(setQuestions), []);
+  return useMemo(() => {
+    const asking = new Set(questions.map(({ question }) => question.session));
+    const sessions = rows?.map((row) => (asking.has(row.id) ? { ...row, status: "waiting" } : row)) ?? null;
+    const waiting = questions.length + (sessions ?? []).filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
+    return { sessions, questions, asking, waiting };
+  }, [rows, questions]);
+}

@@ -7,7 +7,7 @@
 //   setTitle  setTitle("text"): the title of the tab
 // and it gets its data from api.js. `export const styles = ["views/NAME.css"]` names its style sheets.
 import { html, render, useEffect, useRef, useState, useErrorBoundary } from "./lib.js";
-import { onLive, onQuestions } from "./api.js";
+import { useLive } from "./api.js";
 import { listKeys, useKeys } from "./keys.js";
 import { ROUTES, href, navigate, setQuery, useRoute } from "./router.js";
 import { Loading, Problem } from "./components/messages.js";
@@ -17,16 +17,11 @@ const NAV = ROUTES.filter((route) => route.nav);
 function App() {
   const route = useRoute();
   const [help, setHelp] = useState(false);
-  const [sessions, setSessions] = useState([]);
-  const [questions, setQuestions] = useState([]);
   const [title, setTitle] = useState("");
   const search = useRef(null);
   const nav = useRef(null);
   useEffect(() => nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [route?.view]);
-  useEffect(() => onLive(setSessions), []);
-  useEffect(() => onQuestions(setQuestions), []);
-  const asking = new Set(questions.map(({ question }) => question.session));
-  const waiting = questions.length + sessions.filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
+  const { waiting } = useLive();
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}toolspan`;
   }, [waiting, title]);

@@ -1,6 +1,6 @@
 // Live: what runs now. Questions that can be answered here come first, then sessions that wait for a person.
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
-import { onLive, onQuestions, post, useApi } from "../api.js";
+import { post, useApi, useLive } from "../api.js";
 import { useKeys } from "../keys.js";
 import { Empty, Loading } from "../components/messages.js";
 import { Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
@@ -38,16 +38,10 @@ function useNow(active) {
 }
 
 export default function Live({ setTitle }) {
-  const [sessions, setSessions] = useState(null);
-  const [questions, setQuestions] = useState([]);
+  const { sessions, questions, asking, waiting } = useLive();
   useEffect(() => setTitle("Live"), []);
-  useEffect(() => onLive(setSessions), []);
-  useEffect(() => onQuestions(setQuestions), []);
-  const asking = new Set(questions.map(({ question }) => question.session));
-  const sorted = useMemo(() => (sessions ?? []).map((session) => (asking.has(session.id) ? { ...session, status: "waiting" } : session))
-    .sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status)), [sessions, questions]);
+  const sorted = useMemo(() => [...(sessions ?? [])].sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status)), [sessions]);
   const count = (status) => sorted.filter((session) => session.status === status).length;
-  const waiting = questions.length + sorted.filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
   const now = useNow(questions.length > 0 || sorted.some(({ status }) => status === "running" || status === "waiting"));
   const cards = useRef(null);
   const move = (step) => {

@@ -1,7 +1,7 @@
 // Overview: what happened lately. Every mark is a link to what it counts. Query: days (1, 7, 30, 90, all).
 // Each part asks for its own data, the cheapest first, so that the page fills from the top.
-import { html, useEffect, useMemo, useState } from "../lib.js";
-import { onLive, useApi } from "../api.js";
+import { html, useEffect, useMemo } from "../lib.js";
+import { useApi, useLive } from "../api.js";
 import { usageTokens } from "../components/badges.js";
 import { Bars, Sparkline } from "../components/bars.js";
 import { Empty, Problem } from "../components/messages.js";
@@ -67,12 +67,10 @@ function Card({ title, of, ready = of.data, className = "", more, children }) {
 }
 
 function Tiles({ seen, stats, spent, filter }) {
-  const [live, setLive] = useState(null);
-  useEffect(() => onLive(setLive), []);
+  const { sessions: live, waiting } = useLive();
   const calls = seen?.reduce((sum, row) => sum + row.calls, 0);
   const failed = seen?.reduce((sum, row) => sum + row.errors, 0);
   const tokens = spent?.reduce((sum, row) => sum + usageTokens(row), 0);
-  const waiting = live?.filter(({ status }) => status === "waiting").length;
   const running = live?.filter(({ status }) => status === "running").length;
   const dead = live?.filter(({ status }) => status === "dead").length;
   const tiles = [

@@ -1,7 +1,7 @@
 // Sessions: all sessions as one sortable, filtered table; with `q`, what was found in them.
 // Query: sort, since, until, mark (a session to compare), the facets; q, in, regex, case (search).
-import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
-import { onLive, useApi } from "../api.js";
+import { html, useEffect, useMemo, useRef } from "../lib.js";
+import { useApi, useLive } from "../api.js";
 import { Facets, choiceKey, filterRows } from "../components/facets.js";
 import { Table } from "../components/table.js";
 import { Facts, LiveBadge, StateBadge, clientName, usageTokens } from "../components/badges.js";
@@ -65,9 +65,8 @@ function useSessions() {
   const sessions = useApi("sessions", {}, { live: true });
   const usage = useApi("usage", { by: "session" }, { live: true });
   const time = useApi(usage.loading ? null : "time", { limit: 1, fields: "by_session" }, { live: true }); // the slowest last
-  const [live, setLive] = useState([]);
-  useEffect(() => onLive(setLive), []);
-  const rows = useMemo(() => (sessions.data ? join(sessions.data, usage.data ?? [], time.data?.by_session ?? [], live) : []), [sessions.data, usage.data, time.data, live]);
+  const { sessions: live } = useLive();
+  const rows = useMemo(() => (sessions.data ? join(sessions.data, usage.data ?? [], time.data?.by_session ?? [], live ?? []) : []), [sessions.data, usage.data, time.data, live]);
   return { sessions, usage, rows };
 }
 
