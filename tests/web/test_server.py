@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.conftest import Server, command_rows, running
+from tests.web.conftest import Browser, Server, command_rows, running
 from toolspan.reading import sample
 
 SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
@@ -30,7 +30,7 @@ def test_an_address_sets_once_a_strict_cookie_that_opens_the_page(server: Server
     second = server.request(f"/?token={token}")
     assert second[0] == 403
     assert "set-cookie" not in second[1]
-    assert b"toolspan ui" in second[2]
+    assert b"Run toolspan ui again" in second[2]
     cookie = headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
@@ -54,6 +54,14 @@ def test_an_address_sets_once_a_strict_cookie_that_opens_the_page(server: Server
 def test_other_hosts_and_origins_are_refused_even_with_the_secret(server: Server, headers: dict[str, str]) -> None:
     status, _, _ = server.request("/api/sessions", Authorization=f"Bearer {server.token}", **headers)
     assert status in (403, 421)
+
+
+def test_the_page_of_a_browser_that_is_not_signed_in_does_not_scroll(tmp_path: Path, empty_browser: Browser) -> None:
+    with running(tmp_path, sample.archive()) as server:
+        empty_browser.driver.get(server.base + "/")
+        empty_browser.wait("document.querySelector('.refused') && document.readyState === 'complete'")
+        height = "document.documentElement.scrollHeight"
+        assert empty_browser.run(f"return {height} <= document.documentElement.clientHeight")
 
 
 def test_a_change_needs_the_token_of_the_page(server: Server) -> None:

@@ -153,13 +153,13 @@ class Guard:
         if token is not None and request.method == "GET" and not _is_api(request):
             if self._own.use_token(token) or has_cookie:
                 return self._sign_in(request)
-            return _refuse(request, 403, "This address was already used. Run `toolspan ui` again for a new one.")
+            return _refuse(request, 403, "This address was already used. Run toolspan ui again for a new one.")
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         has_token = (_is_api(request) and self._own.accepts_token(token)) or (
             scheme.lower() == "bearer" and self._own.accepts_token(bearer.strip())
         )
         if not (has_cookie or has_token):
-            return _refuse(request, 403, "This browser is not signed in. Run `toolspan ui` again to open the page.")
+            return _refuse(request, 403, "This browser is not signed in. Run toolspan ui again to open the page.")
         if request.method in _SAFE_METHODS:
             return None
         if not self._own.accepts_page_token(headers.get(PAGE_TOKEN_HEADER)):
