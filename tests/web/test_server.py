@@ -105,6 +105,13 @@ def test_another_address_needs_the_token_and_is_only_used_when_named(tmp_path: P
         assert server.request("/api/sessions", Host=f"evil.example:{server.port}", **allowed)[0] == 421
 
 
+def test_doctor_checks_all_transcripts_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(sample.archive() / "claude"))
+    with running(tmp_path / "run") as server:
+        assert server.get("doctor") == command_rows("doctor", sample.archive())
+
+
 def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
     archive = sample.archive()
     for name in ("sessions", "calls", "errors", "files", "doctor"):

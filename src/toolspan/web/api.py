@@ -17,7 +17,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolspan.cli.select import is_folder
+from toolspan.errors import SourceError
 from toolspan.formats.source import to_path
+from toolspan.reading.discovery import default_roots
 from toolspan.web.answers import Answers
 from toolspan.web.doctor import DoctorRoutes
 from toolspan.web.files import FileRoutes
@@ -73,6 +75,14 @@ def api_routes(answers: Answers) -> list[Route]:
     ]
 
 
+def _user_folders() -> tuple[str, ...]:
+    """Return the folders of the user's transcripts, for `doctor`, which checks one session if nothing is named."""
+    try:
+        return tuple(map(str, default_roots()))
+    except SourceError as error:
+        raise ApiError(404, str(error)) from None
+
+
 class _Api:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -81,7 +91,8 @@ class _Api:
         async def endpoint(request: Request) -> Response:
             arguments = read_options(request, route.options, besides=("fields",))
             fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
-            answer = await self._answers.ask(Question(name, tuple(arguments), self._answers.roots, fields))
+            roots = self._answers.roots or (_user_folders() if name == "doctor" else ())
+            answer = await self._answers.ask(Question(name, tuple(arguments), roots, fields))
             return respond(answer, single=route.single)
 
         return endpoint

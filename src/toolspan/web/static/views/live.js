@@ -63,7 +63,7 @@ export default function Live({ setTitle }) {
     <div class="head"><h1>Live</h1><${Facts} items=${[
       waiting > 0 && html`<b class="tone-warn" data-test="waiting">${waiting} waiting for you</b>`,
       html`<span data-test="running">${count("running")} running</span>`,
-      `${count("idle")} idle`, count("dead") > 0 && html`<span class="tone-bad">${count("dead")} dead</span>`]} /></div>
+      `${count("idle")} idle`, count("dead") > 0 && html`<span class="tone-bad">${count("dead")} broke off</span>`]} /></div>
     <div role="status" class="sr-only">${questions.length ? `${plural(questions.length, "question")} waiting for you` : ""}</div>
     ${questions.map((entry) => html`<${Question} key=${entry.id} entry=${entry} now=${now} />`)}
     ${sorted.map((session) => html`<${Session} key=${session.id} session=${session} now=${now} asks=${asking.has(session.id)} />`)}
