@@ -42,7 +42,7 @@ def _long_session() -> TranscriptBuilder:
 def _rich_session() -> TranscriptBuilder:
     builder = TranscriptBuilder(session_id=RICH)
     builder.prompt("Show **all** kinds of results")
-    shell = builder.call("Bash", {"command": "ls --color", "description": "List"})
+    shell = builder.call("Bash", {"command": "ls --color", "description": "List", "run_in_background": False})
     builder.hook(shell, "PreToolUse", command="guard.sh", outcome="success", text="fine")
     builder.result(shell, claude_results.ran("plain \x1b[31mred\x1b[0m"), after_ms=300)
     edit = builder.call("Edit", {"file_path": "/home/mira/a.py", "old_string": "two", "new_string": "zwei"})
@@ -233,6 +233,10 @@ def test_a_call_shows_its_input_and_result_by_tool(page: Browser, archive: Path)
     assert why["allowed"] is True
     assert "allowed" in texts
     assert any("guard.sh" in text for text in texts)
+    labels = "[...document.querySelectorAll('.field dt')].filter((e) => e.innerText === 'run_in_background')"
+    assert page.run(f"return {labels}.map((e) => e.offsetHeight < 2 * parseFloat(getComputedStyle(e).lineHeight))") == [
+        True
+    ]
     page.run("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     for number, expected in enumerate(("BashInput", "ls --color", f"toolspan show {shell} --session {RICH}"), 1):
         page.click(f".copies button:nth-child({number})")
