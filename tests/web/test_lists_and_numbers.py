@@ -196,3 +196,12 @@ def test_a_mark_needs_the_token_of_the_page_and_a_known_status(tmp_path: Path) -
 
 def _cookie(server: Server) -> str:
     return server.request(f"/?token={server.token}")[1]["set-cookie"].partition(";")[0]
+
+
+def test_durations_are_rounded_as_in_the_commands(browser: Browser) -> None:
+    session = "e8f1b3d5-06a7-4c92-b4d8-7a2c0e9f5b16"
+    (row,) = command_rows("time", "--session", session, sample.archive())
+    assert (row["split"]["tools_ms"], row["split"]["idle_ms"]) == (132_537, 2_941_900)
+    browser.open(f"/session/{session}", ".legend.part-tools")
+    assert browser.texts(".legend.part-tools") == ["tools 2m 13s"]
+    assert browser.texts(".legend.part-idle") == ["idle 49m 02s"]

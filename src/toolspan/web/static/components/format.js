@@ -24,10 +24,11 @@ export const cost = (usd) => (usd === null || usd === undefined ? "" : `$${costF
 export function duration(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return "";
   if (ms < 1000) return `${Math.round(ms)}ms`;
-  const seconds = ms / 1000;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)}s`;
+  if (ms < 9950) return `${(ms / 1000).toFixed(1)}s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds}s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes}m ${String(Math.floor(seconds % 60)).padStart(2, "0")}s`;
+  if (minutes < 60) return `${minutes}m ${String(seconds % 60).padStart(2, "0")}s`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours}h ${String(minutes % 60).padStart(2, "0")}m`;
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
