@@ -110,11 +110,30 @@ def test_an_old_client_asks_about_operators_and_actions_of_find_in_any_word(
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
+        ("git branch -vv", True), ("git branch -av", False), ("git branch -a -v", False), ("git branch '-a'", False),
+        ("git branch --contains HEAD", True), ("git branch --contains=HEAD", False), ("git branch --sort=x", True),
+        ("git branch --merged 'main'", True), ("git branch --points-at HEAD", False), ("git remote -v", True),
+        ("git remote --verbose", False), ("git tag -l 'v*'", True), ("git tag '-l'", False),
+        ("git show --pretty=%h", True), ("git show -s --format=%h", False), ("git show HEAD --raw", False),
+        ("git log --reverse", True), ("git log -n 3 --no-walk", False), ("grep -rn x .", True), ("grep -rI x .", False),
+    ],
+)  # fmt: skip
+def test_an_old_client_knows_fewer_options(tmp_path: Path, command: str, runs: bool) -> None:
+    permissions = Permissions(refusals=profile("2.0.65").refusals)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
         ("cut -d' ' -f1 a.txt", True),
         ("grep --include='*.py' x a.txt", True),
         ("head -n'5' a.txt", False),
         ("ls --color 2>&1", True),
         ("ls 2>&1x", False),
+        ("ls 2>&1 >&2", True),
+        ("ls >&2 2>&1", False),
         ("2>&1 ls", False),
         ("'ls'; pwd", False),
         ("echo 'a'-'b'", False),

@@ -36,7 +36,7 @@ PLAN_REASON = "plan"
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
     r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d(?:[\s;|&)]|\Z))|;\s*\n|\0\s*=|\0[^\s;|&)]"
-    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>\s*[^\s;|&]*[~%:]"
+    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>&\d\s+\d>|>\s*[^\s;|&]*[~%:]"
 )
 _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))""")
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
@@ -229,7 +229,7 @@ class _ModeDecider:
             return True
         if inner.name == "uniq" and any(item.operator[:1] in "3456789" for item in program.redirects):
             return True
-        if inner.name == "git" and re.match(self.refusals.asks_about_git, arguments):
+        if re.match(self.refusals.asks_about_text, f"{inner.name} {inner.text.partition(' ')[2]}"):
             return True
         if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
             return True

@@ -99,7 +99,7 @@ class Refusals:
     unclear: str = ""  # the message for a command line with syntax whose effect depends on the shell's state
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
-    asks_about_git: str = r"\Z"  # a pattern for the arguments of read-only git commands that need approval
+    asks_about_text: str = r"\Z"  # a pattern for the text of read-only commands that nevertheless need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
     open_expansion: str = ""  # the question about a line that ends inside an expansion; if empty, as for other lines
     link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others

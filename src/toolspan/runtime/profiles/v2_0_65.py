@@ -40,8 +40,14 @@ V2_0_65 = Profile(
             "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort",
             "unexpand",
         }),
-        asks_about_git=r"(?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|worktree)"
-        r"(?: |\Z)|remote\Z|tag (?!-l(?: |\Z))|branch (?!(?:-l|--list)\Z)(?:.* )?(?:-\w*[il]\w*|--list|--sort)(?: |\Z)",
+        asks_about_text=r"git (?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|worktree)"
+        r"|git remote(?! -v\Z)"
+        r"|git tag (?!-l(?: |\Z))"
+        r"|git branch (?!(?:-[alrv]|-vv|--(?:all|color|column|list|no-color|no-column|remotes|show-current|verbose"
+        r"|(?:no-)?merged(?: \S+)?|(?:no-)?contains \S+|sort=[^\s'\"]+))\Z)"
+        r"|git log .*--(?:author-date-order|boundary|cherry-mark|cherry-pick|date-order|left-right|no-walk)\b"
+        r"|git show .*--(?:format|raw)\b"
+        r"|grep (?:.* )?['\"]?-\w*I",
         plain_lines=True,
         free_redirects=True,
         reach_inside=None,
