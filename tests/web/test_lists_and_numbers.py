@@ -38,7 +38,7 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
     )
     latest = browser.run("return [...document.querySelectorAll('.latest a')].map((a) => a.pathname)")
     sessions = command_rows("sessions", "--sort", "-ended", sample.archive())
-    assert latest == [f"/session/{row['id']}" for row in sessions[:5]]
+    assert latest == [f"/session/{row['id']}" for row in sessions[:12]]
     address, count = squares[0]
     browser.click("a.cell")
     browser.wait(f"{CALL_COUNT} === {count} && location.href === {json.dumps(address)}")

@@ -14,7 +14,7 @@ export const styles = ["views/overview.css"];
 const TIME_PARTS = { model: "info", tools: "good", permission: "warn", hooks: "odd", idle: "muted", nothing_recorded: "faint" };
 const MAX_HOUR_DAYS = 14; // longer periods show a square per day instead of per hour
 const ROWS = 7;
-const LATEST = 5;
+const LATEST = 12;
 
 export default function Overview({ query, setQuery, setTitle }) {
   useEffect(() => setTitle(""), []);
@@ -50,11 +50,11 @@ export default function Overview({ query, setQuery, setTitle }) {
     <div class="board">
       <${Card} title="Activity" className="wide" of=${activity} ready=${seen} hint="calls per hour or day">${() => html`<${HeatMap} seen=${seen} period=${period} />`}<//>
       <${Card} title="Where the time went" of=${time}>${(data) => html`<${TimeSplit} split=${data.split} filter=${filter} />`}<//>
-      <${Card} title="Calls and failures" className="wide" of=${activity} ready=${seen}>${() => html`<${CallBars} seen=${seen} period=${period} />`}<//>
+      <${Card} title="Latest sessions" className="wide" of=${latest} more="/sessions">${(data) => html`<${Latest} sessions=${data} />`}<//>
       <${Card} title="Cost" of=${usage} ready=${spent} more=${href("/usage", {}, filter)}>${() => html`<${Cost} spent=${spent} period=${period} />`}<//>
-      <${Card} title="Latest sessions" className="full" of=${latest} more="/sessions">${(data) => html`<${Latest} sessions=${data} />`}<//>
-      <${Card} title="Top causes of failures" className="wide" of=${errors} ready=${errors.data && period} more=${href("/errors", {}, filter)}>${(data) => html`<${Causes} groups=${data} period=${period} filter=${filter} />`}<//>
+      <${Card} title="Calls and failures" className="wide" of=${activity} ready=${seen}>${() => html`<${CallBars} seen=${seen} period=${period} />`}<//>
       <${Card} title="Slowest tools" of=${stats} more=${href("/calls", {}, { ...filter, sort: "-took" })}>${(data) => html`<${Tools} tools=${data.tools} filter=${filter} />`}<//>
+      <${Card} title="Top causes of failures" className="full" of=${errors} ready=${errors.data && period} more=${href("/errors", {}, filter)}>${(data) => html`<${Causes} groups=${data} period=${period} filter=${filter} />`}<//>
       <${Card} title="MCP servers" className="full" of=${stats}>${(data) => html`<${Servers} servers=${data.servers} filter=${filter} />`}<//>
     </div>`}
   </section>`;
