@@ -71,24 +71,48 @@ def program_basename(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*+"
-_WORD = rf"(?:--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|[A-Za-z0-9_./:,@%+*?-]++|'{_QUOTED}'|\"{_QUOTED}\")"
-_COMMAND = rf"[A-Za-z0-9_./-]++(?: (?!2>){_WORD})*+(?: 2>&1)?+"
-_PLAIN_LINE = re.compile(rf"{_COMMAND}(?:(?: (?:&&|\|\|?) |; |\n){_COMMAND})*+")
-_PLAIN_TOKEN = re.compile(rf"2>&1|{_WORD}|&&|\|\|?|;|\n")
+_NAME = r"[A-Za-z0-9_./-]++"
+_IN_QUOTES = r"[ !#%-\[\]-_a-~]*+"
+_QUOTED = rf"""'[ -&(-~]*+'|"{_IN_QUOTES}(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*+\""""
+"""Printable text in quotes, without expansions and without backslashes that the quotes remove."""
+_OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
+_WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|\\[();]|!)"
+_REDIRECT = r"2>(?:&1|/dev/null)"
+_COMMAND = rf"{_NAME}(?: (?!2>){_WORD})*+(?: {_REDIRECT})?+"
+_SIMPLE_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*+"
+_SIMPLE_WORD = (
+    rf"(?:--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|[A-Za-z0-9_./:,@%+*?-]++|'{_SIMPLE_QUOTED}'|\"{_SIMPLE_QUOTED}\")"
+)
+_SIMPLE_COMMAND = rf"{_NAME}(?: (?!2>){_SIMPLE_WORD})*+(?: 2>&1)?+"
+_OPERATOR = r" (?:&&|\|\|?) |; "
+_PLAIN_LINE = re.compile(
+    rf"{_COMMAND}(?:(?:{_OPERATOR}){_COMMAND})*+\Z|{_SIMPLE_COMMAND}(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*+\Z"
+)
+"""A line of any plain words, or several lines of simple words, because the tree of several lines may be wrong."""
+_PLAIN_TOKEN = re.compile(rf"{_REDIRECT}|--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|{_WORD}|&&|\|\|?|;|\n")
 _NOT_PLAIN = frozenset({
     "-", "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if",
     "in", "local", "readonly", "select", "then", "time", "typeset", "unset", "unsetenv", "until", "while",
 })  # fmt: skip
 _PLAIN_OPERATORS = frozenset({"", "&&", "||", "|", ";", "\n"})
-_ERRORS_TO_OUTPUT = Redirect("2>&", ShellWord("1"))
+_PLAIN_REDIRECTS = {
+    "2>&1": (Redirect("2>&", ShellWord("1")),),
+    "2>/dev/null": (Redirect("2>", ShellWord("/dev/null")),),
+}
 
 
 def _plain_word(source: str) -> ShellWord:
-    if source[0] in "'\"":
+    first = source[0]
+    if first == "'" or first == '"':
         return ShellWord(source[1:-1])
+    if first == "\\":
+        return ShellWord(source[1:])
+    last = source[-1]
+    if last == "'" or last == '"':
+        option, _, value = source.partition("=")
+        return ShellWord(f"{option}={value[1:-1]}")
     expands = "*" in source or "?" in source
-    return ShellWord(source, has_expansion=expands, may_split=expands)
+    return ShellWord(source, has_expansion=expands or first == "~", may_split=expands and first != "~")
 
 
 def find_plain_programs(line: str) -> list[Program] | None:
@@ -96,15 +120,15 @@ def find_plain_programs(line: str) -> list[Program] | None:
 
     perf: most command lines of agents are plain, and decisions about them take about half the time without a tree.
     """
-    if not _PLAIN_LINE.fullmatch(line):
+    if not _PLAIN_LINE.match(line):
         return None
     programs: list[Program] = []
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()
     has_stdin = False
     for token in [*_PLAIN_TOKEN.findall(line), ""]:
-        if token == "2>&1":
-            redirects = (_ERRORS_TO_OUTPUT,)
+        if token in _PLAIN_REDIRECTS:
+            redirects = _PLAIN_REDIRECTS[token]
         elif token in _PLAIN_OPERATORS:
             words = tuple(map(_plain_word, sources))
             program = Program(

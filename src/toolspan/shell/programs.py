@@ -34,7 +34,7 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
-        may_be_unclear = "=" in line or "/proc/" in line
+        may_be_unclear = "=" in line or "\\" in line or "{" in line or "/proc/" in line
         return LinePrograms(line, tuple(plain_programs), unclear=_find_unclear_text(line) if may_be_unclear else ())
     if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))

@@ -90,7 +90,7 @@ OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*"
 PLAIN_TEXT = re.compile(r"[\w./:,@%+='\" -]*")
 """The characters of partly quoted words that every shell reads in the same way."""
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
-QUOTED_STRING = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
 NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
 """A word that the client treats as the name of a stream if a redirect follows."""
