@@ -94,12 +94,17 @@ def find_operands(name: str, arguments: Sequence[ShellWord]) -> Arguments | None
 
 
 def _read_subcommand(table: Mapping[str, ProgramSpec], name: str, arguments: Sequence[ShellWord]) -> Arguments:
-    for length in (2, 1):
-        words = arguments[:length]
-        spec = table.get(f"{name}." + " ".join(word.text for word in words)) if len(words) == length else None
-        if spec is not None and not any(word.has_expansion for word in words):
-            return _read_with_spec(spec, arguments[length:])
-    return Arguments(unknown=arguments[0].text if arguments else name)
+    if not arguments:
+        return Arguments(unknown=name)
+    first = arguments[0]
+    if len(arguments) > 1:
+        spec = table.get(f"{name}.{first.text} {arguments[1].text}")
+        if spec is not None and not (first.has_expansion or arguments[1].has_expansion):
+            return _read_with_spec(spec, arguments[2:])
+    spec = table.get(f"{name}.{first.text}")
+    if spec is not None and not first.has_expansion:
+        return _read_with_spec(spec, arguments[1:])
+    return Arguments(unknown=first.text)
 
 
 def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Arguments:
@@ -349,13 +354,10 @@ class _ArgumentReader:
             self._add(word, "read")
         if role == "script" and self._has_pair:
             self._add(word, "read")  # the client treats the second word of the pair as the script
-        if role == "read" and word.text[:1] == "@":  # some programs read options from such a file
-            self._add(replace(word, text=word.text[1:]), role)
-        if role == "read" and not self._lenient and not word.has_expansion and ("$" in word.text or "`" in word.text):
-            return False
-        return self._fits_role(word, role)
-
-    def _fits_role(self, word: ShellWord, role: Role) -> bool:
+        if role == "read":
+            if word.text[:1] == "@":  # some programs read options from such a file
+                self._add(replace(word, text=word.text[1:]), role)
+            return self._lenient or word.has_expansion or not ("$" in word.text or "`" in word.text)
         if role in _TEXT_FORMS:
             return _TEXT_FORMS[role].fullmatch(word.text) is not None and not word.has_expansion
         return role != "word" or word.text in self._spec.words.split()

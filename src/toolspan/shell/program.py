@@ -94,25 +94,26 @@ _NOT_PLAIN = frozenset({
     "-", "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if",
     "in", "local", "readonly", "select", "then", "time", "typeset", "unset", "unsetenv", "until", "while",
 })  # fmt: skip
-_PLAIN_OPERATORS = frozenset({"", "&&", "||", "|", ";", "\n"})
 _PLAIN_REDIRECTS = {
     "2>&1": (Redirect("2>&", ShellWord("1")),),
     "2>/dev/null": (Redirect("2>", ShellWord("/dev/null")),),
 }
+_NOT_WORDS = frozenset({"", "&&", "||", "|", ";", "\n", *_PLAIN_REDIRECTS})
 
 
 def _plain_word(source: str) -> ShellWord:
     first = source[0]
-    if first == "'" or first == '"':
+    if first in "'\"":
         return ShellWord(source[1:-1])
+    expands = "*" in source or "?" in source
+    if first == "~":
+        return ShellWord(source, has_expansion=True)
     if first == "\\":
         return ShellWord(source[1:])
-    last = source[-1]
-    if last == "'" or last == '"':
+    if first == "-" and source[-1] in "'\"":
         option, _, value = source.partition("=")
         return ShellWord(f"{option}={value[1:-1]}")
-    expands = "*" in source or "?" in source
-    return ShellWord(source, has_expansion=expands or first == "~", may_split=expands and first != "~")
+    return ShellWord(source, has_expansion=expands, may_split=expands)
 
 
 def find_plain_programs(line: str) -> list[Program] | None:
@@ -122,24 +123,25 @@ def find_plain_programs(line: str) -> list[Program] | None:
     """
     if not _PLAIN_LINE.match(line):
         return None
+    tokens = _PLAIN_TOKEN.findall(line)
+    if not _NOT_PLAIN.isdisjoint(tokens):
+        return None
     programs: list[Program] = []
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()
     has_stdin = False
-    for token in [*_PLAIN_TOKEN.findall(line), ""]:
-        if token in _PLAIN_REDIRECTS:
-            redirects = _PLAIN_REDIRECTS[token]
-        elif token in _PLAIN_OPERATORS:
-            words = tuple(map(_plain_word, sources))
-            program = Program(
-                words, " ".join(sources), redirects=redirects, has_stdin=has_stdin, ended_by=token.strip()
-            )
-            programs.append(program)
-            has_stdin, sources, redirects = token == "|", [], ()
-        elif token in _NOT_PLAIN:
-            return None
-        else:
+    for token in (*tokens, ""):
+        if token not in _NOT_WORDS:
             sources.append(token)
+        elif token in _PLAIN_REDIRECTS:
+            redirects = _PLAIN_REDIRECTS[token]
+        else:
+            words = tuple([_plain_word(source) for source in sources])
+            ended_by = "" if token == "\n" else token
+            programs.append(
+                Program(words, " ".join(sources), redirects=redirects, has_stdin=has_stdin, ended_by=ended_by)
+            )
+            has_stdin, sources, redirects = token == "|", [], ()
     return programs
 
 

@@ -34,9 +34,8 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
-        may_be_unclear = "=" in line or "\\" in line or "{" in line or "/proc/" in line
-        return LinePrograms(line, tuple(plain_programs), unclear=_find_unclear_text(line) if may_be_unclear else ())
-    if syntax.CONTROL_CHARACTERS.search(line):
+        return LinePrograms(line, tuple(plain_programs), unclear=_find_unclear_text(line))
+    if not syntax.NO_CONTROL_CHARACTERS.fullmatch(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = list(_find_unclear_text(line))
     if "\\\n" in line:
@@ -45,7 +44,7 @@ def find_programs(line: str) -> LinePrograms:
             return replace(find_programs(line.rstrip()[:-1]), text=line)
         if len(syntax.PLAIN_BREAK.findall(line)) < line.count("\\\n"):
             unclear.append("A blank after a backslash")
-    if not line.isascii() and syntax.OTHER_BLANKS.search(line):
+    if not line.isascii() and not syntax.NO_OTHER_BLANKS.fullmatch(line):
         unclear.append("A blank of another kind")
     if "{" in line and syntax.has_brace_before_quote(line):
         unclear.append("A brace before a quote")
@@ -53,7 +52,7 @@ def find_programs(line: str) -> LinePrograms:
 
 
 def _find_unclear_text(line: str) -> tuple[str, ...]:
-    return tuple([reason for reason, pattern in syntax.UNCLEAR_TEXT if pattern.search(line)])
+    return tuple([reason for reason, sign, pattern in syntax.UNCLEAR_TEXT if sign in line and pattern.search(line)])
 
 
 def find_programs_in_tree(line: str, unclear: Sequence[str] = ()) -> LinePrograms:
@@ -107,7 +106,9 @@ class _ProgramFinder:
             self.uncertainties.append("unexpected text follows the last command")
 
     def _is_blank(self, start: int, end: int) -> bool:
-        return start == end or syntax.BREAKS.fullmatch(self._text, start, end) is not None
+        if start == end or self._text[start:end] == " ":
+            return True
+        return syntax.BREAKS.fullmatch(self._text, start, end) is not None
 
     def _source_text(self, node: Node) -> str:
         return self._text[self._start(node) : self._end(node)]
@@ -145,15 +146,18 @@ class _ProgramFinder:
         at, before = self._start(node), ""
         for child in node.children:
             self._check_between_commands(at, child)
-            if before == "!" and "\n" in self._text[at : self._start(child)]:
-                self.unclear.append("A line break after a negation")
-            touches = before in syntax.RESERVED_WORDS and at == self._start(child)
-            if touches and self._text[at : at + 1] not in (";", "\n"):
-                self.uncertainties.append("there is no blank after a keyword")
+            if before in syntax.RESERVED_WORDS:
+                self._check_after_keyword(before, at, self._start(child))
             self._visit_statement(child)
             at, before = self._end(child), child.type
         if not self._is_blank(at, self._end(node)):
             self.uncertainties.append("unexpected text follows a command")
+
+    def _check_after_keyword(self, keyword: str, at: int, start: int) -> None:
+        if keyword == "!" and "\n" in self._text[at:start]:
+            self.unclear.append("A line break after a negation")
+        if at == start and self._text[at : at + 1] not in (";", "\n"):
+            self.uncertainties.append("there is no blank after a keyword")
 
     def _check_between_commands(self, at: int, child: Node) -> None:
         if not self._is_blank(at, self._start(child)):
@@ -211,31 +215,38 @@ class _ProgramFinder:
 
     def _finish_command(self, builder: ProgramBuilder) -> None:
         program = builder.build(has_stdin=self._has_stdin, nested=self._nested)
+        name = program.name
         if not program.words and program.stdin_text is not None:
             self.unclear.append("A here-string")
-        if program.words and not program.name:
+        if program.words and not name:
             self.uncertainties.append("a command's name is filled in by the shell")
-        if program.name in syntax.RESERVED_WORDS:
-            self.uncertainties.append(f"the keyword {program.name} is used as a command")
+        if name in syntax.RESERVED_WORDS:
+            self.uncertainties.append(f"the keyword {name} is used as a command")
         if syntax.RESERVED_START.match(program.text):
             self.unclear.append("A keyword before a quote")
         self.programs.append(program)
 
     def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
+        text, sources = self._text, builder.sources
         at = self._start(node)
         before: Node | None = None
-        spelling = ""
+        spelling: list[str] = []
         for child in node.children:
-            start = self._start(child)
-            if self._text[at:start] != " ":
+            start, end = self._start(child), self._end(child)
+            gap = text[at:start]
+            if gap != " ":
                 self._check_gap(before, child, at)
-            count = len(builder.sources)
-            self._add_part(child, builder)
-            if len(builder.sources) == count + 1:
-                spelling += self._text[at:start].replace("\\\n", "") if count else ""
-                spelling += builder.sources[-1]
-            before, at = child, self._end(child)
-        builder.spelling = "" if spelling == " ".join(builder.sources) else spelling
+            count = len(sources)
+            if child.type == "word" and syntax.PLAIN_WORD.fullmatch(text, start, end):
+                builder.words.append(ShellWord(text[start:end]))
+                sources.append(text[start:end])
+            else:
+                self._add_part(child, builder)
+            if len(sources) == count + 1:
+                spelling += (gap.replace("\\\n", "") if count else "", sources[-1])
+            before, at = child, end
+        written = "".join(spelling)
+        builder.spelling = "" if written == " ".join(sources) else written
 
     def _check_gap(self, before: Node | None, child: Node, at: int) -> None:
         """Check the text between two parts of a command, unless it is a single space.
@@ -297,12 +308,17 @@ class _ProgramFinder:
         substitutions: list[CharRange] = []
         if node.child_count:
             self._visit_substitutions(node, substitutions)
-        word = parse_word(self._text, self._start(node), self._end(node), substitutions)
+        start, end = self._start(node), self._end(node)
+        source = self._text[start:end]
+        word = parse_word(self._text, start, end, substitutions)
         if word is None:
-            evaluates = syntax.EVALUATING_EXPANSION.search(self._source_text(node))
+            evaluates = syntax.EVALUATING_EXPANSION.search(source)
             self.uncertainties.append(f"{'an expansion' if evaluates else 'a word'} is not understood")
             return syntax.UNKNOWN_WORD
-        self.unclear += syntax.find_unclear_parts(self._source_text(node), word, node)
+        if "\n" in source:
+            self.unclear += syntax.find_unclear_breaks(source)
+        if word.has_expansion or not syntax.LITERAL_STRING.fullmatch(source):
+            self.unclear += syntax.find_unclear_parts(source, word, node)
         return word
 
     # Assignments and declarations

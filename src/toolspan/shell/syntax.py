@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_DEPTH = 60
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+NO_CONTROL_CHARACTERS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*+")
+"""perf: The regex engine skips all other characters faster than it searches for these."""
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
@@ -89,6 +90,7 @@ ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
 OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*")""", re.ASCII)
 PLAIN_TEXT = re.compile(r"[\w./:,@%+='\" -]*")
 """The characters of partly quoted words that every shell reads in the same way."""
+LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
@@ -97,19 +99,21 @@ NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
 EQUALS_WORD = re.compile(r"=[A-Za-z_]")
 NAMED_TILDE = re.compile(r"~[^/\s]")
 UNCLEAR_TEXT = (
-    ("A word that begins with an equals sign", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
-    ("A redirect of a named stream", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
-    ("A blank after a backslash", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
-    ("The environment of a process", re.compile(r"/proc/.*/environ")),
+    ("A word that begins with an equals sign", "=", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
+    ("A redirect of a named stream", "{", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
+    ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
+    ("The environment of a process", "/proc/", re.compile(r"/proc/.*/environ")),
 )
-"""Text that is unclear even in quotes. Some shells replace `=name` by the path of a program.
+"""Patterns for text that is unclear even in quotes, and a sign that any such text contains. Some shells replace `=name`
+by the path of a program.
 
 perf: The lookbehind follows the first character, so that the regex engine searches for that.
 """
-OTHER_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")
-"""Blanks that the shell treats as parts of words."""
+NO_OTHER_BLANKS = re.compile("[^\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]*+")
+"""Text without the blanks that the shell treats as parts of words."""
 PLAIN_BREAK = re.compile(
-    r"(?:(?<=[^\s;|&<>(\\][ \t])|(?<=&&[ \t])|(?<=\|\|[ \t])|(?<=[^\s;|&<>(\\]  ))\\\n[ \t]*(?=[^\s|;&<>()#]|&&|\|\|)"
+    r"\\\n(?:(?<=[^\s;|&<>(\\][ \t]\\\n)|(?<=&&[ \t]\\\n)|(?<=\|\|[ \t]\\\n)|(?<=[^\s;|&<>(\\]  \\\n))"
+    r"[ \t]*(?=[^\s|;&<>()#]|&&|\|\|)"
 )
 """An escaped line break between two words of a command, or beside `&&` or `||`."""
 CONTINUED_END = re.compile(r"[ \t]\\\n\s*\Z")
@@ -133,12 +137,19 @@ VALUE_UNCERTAINTIES = frozenset({
 """Uncertainties about arguments and values, which do not affect which programs run."""
 
 
-def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str]:
-    """Yield the names of expansions and escapes in a word whose result is not known before the line runs."""
+def find_unclear_breaks(source: str) -> Iterator[str]:
+    """Yield the names of unclear line breaks in a word of several lines."""
     if HIDDEN_COMMENT.search(source):
         yield "A line in quotes that looks like a comment"
     if "\\\n" in source and source[0] in ("'", '"'):
         yield "A blank after a backslash"
+
+
+def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str]:
+    """Yield the names of expansions and escapes in a word whose result is not known before the line runs.
+
+    A quoted string without expansions has none.
+    """
     if source[-1:] == "$" and source[-2:-1] != "\\":
         yield "A dollar sign alone"
     if "\\" in source and ESCAPED_BRACE.search(QUOTED_STRING.sub("", source)):

@@ -36,10 +36,10 @@ class ShellWord(Struct, frozen=True, eq=False, gc=False):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShellWord):
             return NotImplemented
-        return (self.text, self.has_expansion, self.has_substitution) == (
-            other.text,
-            other.has_expansion,
-            other.has_substitution,
+        return (
+            self.text == other.text
+            and self.has_expansion == other.has_expansion
+            and self.has_substitution == other.has_substitution
         )
 
     def __hash__(self) -> int:
@@ -351,12 +351,12 @@ class LineTree:
         self.start: Callable[[Node], int] = attrgetter("start_byte")
         self.end: Callable[[Node], int] = attrgetter("end_byte")
         if not line.isascii():
-            character_at = _CharacterIndex(data).character_at
-            self.start = lambda node: character_at(node.start_byte)
-            self.end = lambda node: character_at(node.end_byte)
+            characters = _CharacterIndex(data)
+            self.start = lambda node: characters[node.start_byte]
+            self.end = lambda node: characters[node.end_byte]
 
 
-class _CharacterIndex:
+class _CharacterIndex(dict[int, int]):
     """A map from byte offsets to character offsets in non-ASCII text.
 
     It counts from the previous lookup, because nodes are visited roughly in order.
@@ -365,9 +365,9 @@ class _CharacterIndex:
     def __init__(self, data: bytes) -> None:
         self._data, self._byte, self._character = data, 0, 0
 
-    def character_at(self, at: int) -> int:
+    def __missing__(self, offset: int) -> int:
         """Return the index of the character that a byte belongs to."""
-        data = self._data
+        data, at = self._data, offset
         while at < len(data) and data[at] & 0xC0 == 0x80:  # inside a character
             at -= 1
         if at >= self._byte:
@@ -375,4 +375,5 @@ class _CharacterIndex:
         else:
             self._character -= len(data[at : self._byte].decode("utf-8", "surrogatepass"))
         self._byte = at
+        self[offset] = self._character
         return self._character

@@ -43,7 +43,7 @@ from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubj
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
-from toolspan.shell.syntax import CONTROL_CHARACTERS
+from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
 from toolspan.tools.ripgrep import find_ripgrep
@@ -103,7 +103,7 @@ def bash_tool(profile: Profile) -> Tool:
         checked = check(rename_inputs(raw_input, {"timeout_ms": "timeout"})[0] if profile.files.aliases else raw_input)
         if not profile.shell.rejects_control_characters or isinstance(checked, Invalid):
             return checked
-        is_hiding = CONTROL_CHARACTERS.search(str(checked.value["command"]))
+        is_hiding = NO_CONTROL_CHARACTERS.fullmatch(str(checked.value["command"])) is None
         return Invalid((Issue("other", ("command",), _HIDDEN_CHARACTERS),)) if is_hiding else checked
 
     return Tool(

@@ -36,7 +36,7 @@ from toolspan.shell.arguments import Arguments, read_arguments
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord
-from toolspan.shell.wrappers import expand_wrappers, is_unclear_wrapper, strip_wrappers
+from toolspan.shell.wrappers import TRANSPARENT_WRAPPERS, expand_wrappers, is_unclear_wrapper, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _EVALUATING_BUILTINS = frozenset({
@@ -154,13 +154,14 @@ def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    is_free = allowed.parents and not allowed.denies_reading and is_number(parsed_line)
-    is_assigning = sets_variables(parsed_line) and not is_free
+    is_assigning = sets_variables(parsed_line)
+    if is_assigning and allowed.parents and not allowed.denies_reading:
+        is_assigning = not is_number(parsed_line)
     checker = _CommandChecker(scope, allowed, sets_variables=is_assigning)
     for program in parsed_line.programs:
         checker.check_program(program)
     checker.finish(parsed_line.text)
-    parts, unclear = checker.parts, next(iter(parsed_line.unclear), None)
+    parts, unclear = checker.parts, parsed_line.unclear[0] if parsed_line.unclear else None
     if is_assigning and not allowed.parents:
         unclear = "A variable set"
     only_sets = is_assigning and not any(program.words for program in parsed_line.programs)
@@ -228,12 +229,12 @@ class _CommandChecker:
         name = inner.name
         if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
-        if name in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
+        if name in _EVALUATING_BUILTINS or (name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)):
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(name):
             self.rules.append(rule)
             self._check_granted(program, inner, rule.content or "")
-        elif not has_harmless_variables(program) or not self._is_understood(program):
+        elif (program.variables and not has_harmless_variables(program)) or not self._is_understood(program, inner):
             self._require_approval(program.text)
 
     def finish(self, line: str) -> None:
@@ -323,20 +324,22 @@ class _CommandChecker:
             if not check(program, inner.name, word):
                 return
 
-    def _is_understood(self, program: Program) -> bool:
+    def _is_understood(self, program: Program, inner: Program) -> bool:
         """Return whether a program without a rule is understood: its name, its wrappers and all its arguments.
 
         If it is, require approval for the files that need it. Otherwise, the caller requires approval.
         """
         if self._sets_variables:
             return False
-        inner = strip_wrappers(program, through_xargs=False)
+        if inner is not program:
+            inner = strip_wrappers(program, through_xargs=False)
         if program.redirected_first and (inner is not program or program.variables):
             return False  # the client does not look for a program behind these
-        if inner is not program and not is_understood_wrapper(program, inner):
-            return False
-        if inner is not program and inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
-            return False  # the client treats `[` as shell syntax
+        if inner is not program:
+            if not is_understood_wrapper(program, inner):
+                return False
+            if inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
+                return False  # the client treats `[` as shell syntax
         if inner.name == "cd":
             return self._follow_cd(inner, is_bare=inner is program) and not program.variables
         arguments = inner.arguments

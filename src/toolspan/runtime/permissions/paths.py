@@ -226,6 +226,8 @@ class PathScope(Struct, frozen=True):
 
     def is_own_repository(self) -> bool:
         """Return whether the current folder is in the project's repository: no folder in between has another one."""
+        if self.cwd == self.folders[0]:
+            return True
         folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
         while folder != root:
             if not _is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):

@@ -50,11 +50,14 @@ def _command_forms(line: str) -> tuple[str, ...]:
     return tuple(forms)
 
 
-def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
-    """Return True only if no command in a line can match a pattern with one of these prefixes."""
+def cannot_match_prefixes(line: str, prefixes: tuple[str, ...], tokens: tuple[str, ...]) -> bool:
+    """Return True only if no command in a line can match a pattern with one of these prefixes.
+
+    `tokens` are their first tokens, as returned by `first_tokens`.
+    """
     if expand_command_line(line).uncertainties:
         return False
-    if "$'" not in line and "\\\n" not in line and not _contains_any(_first_tokens(prefixes), line):
+    if "$'" not in line and "\\\n" not in line and not _contains_any(tokens, line):
         return True
     return not [form for form in _command_forms(line) if form.startswith(prefixes)]
 
@@ -69,8 +72,7 @@ def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
     return False
 
 
-@lru_cache(maxsize=64)
-def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+def first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the first word of each prefix, cut at the first quote."""
     return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
 

@@ -92,7 +92,10 @@ def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...
 
 def sets_variables(parsed_line: LinePrograms) -> bool:
     """Return whether a line contains an assignment that is not part of a command."""
-    return any(not program.words and program.variables for program in parsed_line.programs)
+    for program in parsed_line.programs:  # noqa: SIM110 - faster than any()
+        if program.variables and not program.words:
+            return True
+    return False
 
 
 def is_number(parsed_line: LinePrograms) -> bool:

@@ -28,6 +28,7 @@ from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.patterns import (
     cannot_match_prefixes,
     expand_command_line,
+    first_tokens,
     matches_any_command,
     matches_program,
     may_hide_match,
@@ -70,6 +71,8 @@ class _CandidateRules(Struct, frozen=True):
     rules: tuple[Rule, ...]
     prefixes: tuple[str, ...]
     """The prefixes of the commands that the rules match."""
+    first_tokens: tuple[str, ...]
+    """The first token of each prefix."""
     parameters: frozenset[str]
     """The input fields that the rules may match."""
     matches_always: bool
@@ -81,7 +84,7 @@ class _CandidateRules(Struct, frozen=True):
             return True
         if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
             return False
-        return cannot_match_prefixes(shell, self.prefixes)
+        return cannot_match_prefixes(shell, self.prefixes, self.first_tokens)
 
 
 class _ToolRules(Struct, frozen=True):
@@ -137,6 +140,7 @@ class Rules:
         self._allowed_actions_cache: dict[tuple[bool, bool, bool, str, tuple[str, ...], str], AllowedActions] = {}
         self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
         self._denies_all_reading = self.denies_tool("Read")
+        self._denies_files = bool(self._file_denials) or self._denies_all_reading
         self._denies_reading = any(rule.tool in _READ_RULES for rule in self._file_denials)
         self._has_home_rules = any(map(is_home_relative, self._file_denials))
         self._file_grants = tuple(rule for rule in self.allow if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
@@ -166,7 +170,11 @@ class Rules:
         if denial is not None:
             text, origin = denial.text, denial.origin
             return Deny(None, "config", rule=text, origin=origin, basis="rule" if shell is None else "parts")
-        if shell is not None and self._may_open_denied(shell, request):
+        if (
+            shell is not None
+            and self._denies_files
+            and self.check_line(shell, request, edits=False, redirects=False).doubts
+        ):  # it may open a denied file under a name that is not known before it runs
             return Ask(None, "config", basis="unclear", needs=MissingPermissions(parts=(shell,), of=1))
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
         if ask_rule is not None:
@@ -224,8 +232,8 @@ class Rules:
         self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool, parents: bool = False
     ) -> CommandCheck:
         """Check a command line against these rules and a mode."""
-        place = (request.cwd, request.project, request.folders, request.session_folder)
-        key = (request.call.id, line, edits, redirects, parents, *place)
+        cwd, project, session_folder = request.cwd, request.project, request.session_folder
+        key = (request.call.id, line, edits, redirects, parents, cwd, project, request.folders, session_folder)
         if self._last_check is None or self._last_check[0] != key:
             scope = request.path_scope()
             actions = self.allowed_actions(scope, edits=edits, redirects=redirects, parents=parents)
@@ -266,11 +274,6 @@ class Rules:
                 if check.forbidden_by is not None:
                     return check.forbidden_by
         return self.check_line(shell, request, edits=False, redirects=False).forbidden_by
-
-    def _may_open_denied(self, shell: str, request: PermissionRequest) -> bool:
-        """Return whether a command line may open a denied file under a name that is not known before it runs."""
-        may_deny = bool(self._file_denials) or self._denies_all_reading
-        return may_deny and self.check_line(shell, request, edits=False, redirects=False).doubts
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
@@ -338,9 +341,11 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
     named = [rule for rule in rules if _rule_covers_tool(rule, request)]
     contents = [rule.content for rule in named if rule.content is not None]
     parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
+    prefixes = tuple(map(command_prefix, contents))
     return _CandidateRules(
         tuple(rule for rule in rules if rule in named or _is_path_rule_for(rule, request)),
-        tuple(map(command_prefix, contents)),
+        prefixes,
+        first_tokens(prefixes),
         frozenset(match[1] for match in parameters if match is not None),
         len(contents) < len(named),
     )
