@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.shell.program import find_plain_programs
-from toolspan.shell.programs import find_programs_in_tree, find_simple_commands
+from toolspan.shell.programs import find_programs, find_programs_in_tree, find_simple_commands
 from toolspan.shell.words import Redirect, ShellWord
 
 
@@ -92,7 +92,10 @@ def test_every_text_gets_an_answer(line: str) -> None:
 _WORDS = st.sampled_from([
     "ls", "-la", "a.txt", "..", ".", "/", "2", "12", "+x", "--", "-", "%1", "a%", "@a", "a,b", ":", "'a b'", '""',
     "'(x)'", '"a>b"', "'*'", "done", "in", "time", "if", "export", "exec", "--a=b", "a=b", "'x=y'", "'a|b'",
-    "ünï", "2>&1", "*.py", "a?", "*", "src/*/x",
+    "ünï", "2>&1", "*.py", "a?", "*", "src/*/x", "2>/dev/null", "~", "~/x", "~x", "~/*.py", "HEAD~1", "!", r"\(", r"\;",
+    r'"a\|b\.c"', r"'a\'", "'{$x}'", '"[!]"', "'ü'", "'\u3000'", '"a\nb"', "'a\\\nb'", "--a='b c'",
+    "--a='{b,c}'", "--a='b$'",
+    "\"$(cat <<'EOF'\nit's `a`\n\nEOF\n)\"", "\"$(cat <<'EOF'\n EOFa\nEOF\n)\"", "\"$(cat <<'EOF'\n{'}\nEOF\n)\"",
 ])  # fmt: skip
 
 
@@ -108,3 +111,28 @@ def test_plain_lines_need_no_tree(commands: list[tuple[list[str], str]]) -> None
     if programs is not None:
         found = find_programs_in_tree(line)
         assert (tuple(programs), (), ()) == (found.programs, found.uncertainties, found.unclear), line
+
+
+@requirement("shell.simple-commands")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls -la ~/x 2>/dev/null | head -5",
+        r"""find . \( -name '*.md' -o ! -path "./.git/*" \) | grep -v "a\|b" """.strip(),
+        "git add -A && git commit -m \"$(cat <<'EOF'\nIt's `done`: $1\n\nÜ (x)\nEOF\n)\" && git status",
+        'python3 -c "\nimport json\n\tprint([1])\n"',
+    ],
+)
+def test_everyday_lines_need_no_tree(line: str) -> None:
+    programs = find_plain_programs(line)
+
+    assert programs is not None
+    assert tuple(programs) == find_programs_in_tree(line).programs
+
+
+@requirement("shell.simple-commands")
+def test_a_comment_in_quotes_is_unclear_without_a_tree() -> None:
+    line = 'python3 -c "\nimport json\n  # a comment\n"'
+
+    assert find_plain_programs(line) is not None
+    assert find_programs(line).unclear == find_programs_in_tree(line).unclear != ()

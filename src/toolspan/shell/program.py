@@ -72,11 +72,16 @@ def program_basename(name: str) -> str:
 
 
 _NAME = r"[A-Za-z0-9_./-]++"
-_IN_QUOTES = r"[ !#%-\[\]-_a-~]*+"
-_QUOTED = rf"""'[ -&(-~]*+'|"{_IN_QUOTES}(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*+\""""
-"""Printable text in quotes, without expansions and without backslashes that the quotes remove."""
+_IN_QUOTES = r"[ !#%-\[\]-_a-~\t\n\x80-\U0010ffff]*+"
+_QUOTED = rf"""'[ -&(-~\t\n\x80-\U0010ffff]*+'|"{_IN_QUOTES}(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*+\""""
+"""Text in quotes, without expansions and without backslashes that the quotes remove."""
+_DOCUMENT_START, _DOCUMENT_END = "\"$(cat <<'EOF'\n", 'EOF\n)"'
+_DOCUMENT = (
+    re.escape(_DOCUMENT_START) + r"(?:(?![ \t]*EOF)[ !#-\[\]-z|}~\t\x80-\U0010ffff]*+\n)*+" + re.escape(_DOCUMENT_END)
+)
+"""A literal text of several lines, such as the message of `git commit -m`."""
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
-_WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|\\[();]|!)"
+_WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|\\[();]|!)"
 _REDIRECT = r"2>(?:&1|/dev/null)"
 _COMMAND = rf"{_NAME}(?: (?!2>){_WORD})*+(?: {_REDIRECT})?+"
 _SIMPLE_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*+"
@@ -89,6 +94,8 @@ _PLAIN_LINE = re.compile(
     rf"{_COMMAND}(?:(?:{_OPERATOR}){_COMMAND})*+\Z|{_SIMPLE_COMMAND}(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*+\Z"
 )
 """A line of any plain words, or several lines of simple words, because the tree of several lines may be wrong."""
+_PLAIN_CHARACTERS = re.compile("[^\x80-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ud800-\udfff\ufeff]*+")
+"""Text without control characters and blanks outside ASCII."""
 _PLAIN_TOKEN = re.compile(rf"{_REDIRECT}|--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|{_WORD}|&&|\|\|?|;|\n")
 _NOT_PLAIN = frozenset({
     "-", "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if",
@@ -104,7 +111,8 @@ _NOT_WORDS = frozenset({"", "&&", "||", "|", ";", "\n", *_PLAIN_REDIRECTS})
 def _plain_word(source: str) -> ShellWord:
     first = source[0]
     if first in "'\"":
-        return ShellWord(source[1:-1])
+        is_document = source.startswith('"$')
+        return ShellWord(source[1:-1], has_expansion=is_document, has_substitution=is_document)
     expands = "*" in source or "?" in source
     if first == "~":
         return ShellWord(source, has_expansion=True)
@@ -121,10 +129,10 @@ def find_plain_programs(line: str) -> list[Program] | None:
 
     perf: most command lines of agents are plain, and decisions about them take about half the time without a tree.
     """
-    if not _PLAIN_LINE.match(line):
+    if not _PLAIN_LINE.match(line) or not (line.isascii() or _PLAIN_CHARACTERS.fullmatch(line)):
         return None
     tokens = _PLAIN_TOKEN.findall(line)
-    if not _NOT_PLAIN.isdisjoint(tokens):
+    if not _NOT_PLAIN.isdisjoint(tokens) or "\\\n" in line:
         return None
     programs: list[Program] = []
     sources: list[str] = []
@@ -133,6 +141,9 @@ def find_plain_programs(line: str) -> list[Program] | None:
     for token in (*tokens, ""):
         if token not in _NOT_WORDS:
             sources.append(token)
+            if token.startswith('"$'):
+                body = token[len(_DOCUMENT_START) : -len(_DOCUMENT_END)]
+                programs.append(Program((ShellWord("cat"),), "cat", has_stdin=True, stdin_text=body, nested=True))
         elif token in _PLAIN_REDIRECTS:
             redirects = _PLAIN_REDIRECTS[token]
         else:

@@ -34,7 +34,10 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
-        return LinePrograms(line, tuple(plain_programs), unclear=_find_unclear_text(line))
+        unclear_text = _find_unclear_text(line)
+        if "#" in line:
+            unclear_text = (*syntax.find_unclear_breaks(line), *unclear_text)
+        return LinePrograms(line, tuple(plain_programs), unclear=unclear_text)
     if not syntax.NO_CONTROL_CHARACTERS.fullmatch(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = list(_find_unclear_text(line))
@@ -234,12 +237,13 @@ class _ProgramFinder:
         for child in node.children:
             start, end = self._start(child), self._end(child)
             gap = text[at:start]
-            if gap != " ":
+            if gap != " " and (gap or before is not None):
                 self._check_gap(before, child, at)
             count = len(sources)
-            if child.type == "word" and syntax.PLAIN_WORD.fullmatch(text, start, end):
-                builder.words.append(ShellWord(text[start:end]))
-                sources.append(text[start:end])
+            if syntax.PLAIN_WORD.fullmatch(text, start, end):
+                source = text[start:end]
+                builder.words.append(ShellWord(source))
+                sources.append(source)
             else:
                 self._add_part(child, builder)
             if len(sources) == count + 1:
@@ -485,22 +489,27 @@ class _ProgramFinder:
             self.uncertainties.append("a here-document is not understood")
             self._visit_child_substitutions(node)
             return
-        begin = self._text.find("\n", self._end(start)) + 1
+        mark_start, mark_end = self._start(start), self._end(start)
+        mark_source = self._text[mark_start:mark_end]
+        begin = self._text.find("\n", mark_end) + 1
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
         stop = syntax.find_closing_line(self._text, begin, mark.text, tabs="<<-" in parts)
-        rest = self._text[self._end(start) : max(begin - 1, 0)]
-        last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
+        rest = self._text[mark_end : max(begin - 1, 0)]
+        has_more = not parts.keys() <= syntax.HEREDOC_NODES
+        last = mark_end
+        if has_more:
+            last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
         on_line = last < begin and rest[:1] in syntax.MARK_TERMINATORS
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self.uncertainties.append("a here-document is not understood")
         builder.has_stdin = True
-        literal = syntax.QUOTE_OR_ESCAPE.search(self._text, self._start(start), self._end(start)) is not None
+        literal = syntax.QUOTE_OR_ESCAPE.search(mark_source) is not None
         is_sed = bool(builder.words) and builder.words[0].text == "sed"  # the client searches its line for a backslash
-        is_plain_mark = syntax.PLAIN_MARK.fullmatch(self._text, self._start(start), self._end(start)) is not None
-        if not literal or not is_plain_mark or (is_sed and self._text[self._start(start)] == "\\"):
+        is_plain_mark = syntax.PLAIN_MARK.fullmatch(mark_source) is not None
+        if not literal or not is_plain_mark or (is_sed and mark_source[0] == "\\"):
             self.unclear.append("A here-document with expansions")
-        if not parts.keys() <= syntax.HEREDOC_NODES:
+        if has_more:
             self._visit_after_mark(children, builder)
         builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
 

@@ -78,6 +78,7 @@ UNCLEAR_EXPANSIONS = {
     "array": "A list of values",
     "subscript": "A list of values",
 }
+EXPANSION_SIGN = re.compile(r"[$`]|[<>]\(")
 HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"', re.ASCII)
 """Words with the only variables whose values are known before the line runs."""
 QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\)\"""", re.ASCII)
@@ -172,7 +173,7 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         return
     if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"
-    elif re.search(r"[$`]|[<>]\(", source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
+    elif EXPANSION_SIGN.search(source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
 
 

@@ -87,6 +87,9 @@ _ANSI_ESCAPE = re.compile(
     r"|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))",
     re.DOTALL,
 )
+_ESCAPABLE = frozenset('$`"\\\n')
+"""Characters before which a backslash is removed in double quotes."""
+_EXPANSION_START = frozenset("_{(@*#?$!-[`'\"")
 _UNDOCUMENTED_ESCAPE = re.compile(r"\\[xuU](?![0-9a-fA-F])")
 """Escapes such as `\\x{72}`: bash accepts more forms than it documents."""
 _NAMED_ESCAPES = {
@@ -242,9 +245,9 @@ class _WordParser:
     def _add_quoted_piece(self, letter: str) -> bool:
         """Parse a piece inside double quotes that starts with a special character."""
         following = self._text[self._position + 1 : self._position + 2]
-        if letter == "\\" and following in set('$`"\\\n'):
+        if letter == "\\" and following in _ESCAPABLE:
             return self._append_text("" if following == "\n" else following, self._position + 2)
-        if letter == "$" and not (following.isalnum() or following in set("_{(@*#?$!-[`'\"")):
+        if letter == "$" and not (following.isalnum() or following in _EXPANSION_START):
             return self._append_text("$", self._position + 1)
         if letter == "$" and following in ("'", '"'):
             return self._append_text("$", self._position + 1)
