@@ -215,24 +215,29 @@ class _ArgumentReader:
         self.arguments.append(Argument(word, role))
 
     def read(self, arguments: Sequence[ShellWord]) -> str | None:
+        spec = self._spec
         at, in_options, has_operand = 0, True, False
         while at < len(arguments):
             word = arguments[at]
             text = word.text
             at += 1
-            if self._is_uncertain(word) or (self._spec.no_dash and text in ("-", "--")):
+            if self._is_uncertain(word):
                 return text
-            if text[:1] == "-" and ((self._spec.leading and has_operand) or (not in_options and not self._spec.globs)):
-                return text
-            if not in_options or text[:1] != "-" or text == "-":
+            is_operand = text[:1] != "-"
+            if not is_operand:
+                is_rejected = spec.no_dash and text in ("-", "--")
+                if is_rejected or (spec.leading and has_operand) or not (in_options or spec.globs):
+                    return text
+                is_operand = not in_options or text == "-"
+            if is_operand:
                 has_operand = True
                 if not self._read_operand(word):
                     return text
                 continue
             if has_operand and self._roles[:1] == ("text",):
                 self._roles = self._roles[1:]  # the client treats the option as an operand
-            is_odd_end = text == "--" and not (self._roles and self._spec.takes_dashes)
-            if is_odd_end or (self._spec.operands == "ps*" and self._has_operand):
+            is_odd_end = text == "--" and not (self._roles and spec.takes_dashes)
+            if is_odd_end or (spec.operands == "ps*" and self._has_operand):
                 return text
             if text == "--":
                 in_options = False
@@ -243,8 +248,7 @@ class _ArgumentReader:
                 return text
             at += taken
         self._add_default()
-        unfinished = self._spec.unfinished
-        if unfinished and arguments and arguments[-1].text in unfinished.split() and not self._lenient:
+        if spec.unfinished and arguments and arguments[-1].text in spec.unfinished.split() and not self._lenient:
             return arguments[-1].text
         return "" if self._roles[:1] == ("script",) and not self._lenient else None
 
@@ -284,7 +288,8 @@ class _ArgumentReader:
                 if spec.closed and (at > 2 or (text[at:] and kind != "count")):
                     return None
                 return self._read_value(word, "-" + letter, text[at:] or None, following)
-            self._note_option("-" + letter)
+            if spec.noted_options:
+                self._note_option("-" + letter)
         self._add(word, "option")
         return 0
 

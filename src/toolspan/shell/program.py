@@ -80,8 +80,9 @@ _DOCUMENT = (
     re.escape(_DOCUMENT_START) + r"(?:(?![ \t]*EOF)[ !#-\[\]-z|}~\t\x80-\U0010ffff]*+\n)*+" + re.escape(_DOCUMENT_END)
 )
 """A literal text of several lines, such as the message of `git commit -m`."""
+_HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
-_WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|\\[();]|!)"
+_WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|{_HOME}|\\[();]|!)"
 _REDIRECT = r"2>(?:&1|/dev/null)"
 _COMMAND = rf"{_NAME}(?: (?!2>){_WORD})*+(?: {_REDIRECT})?+"
 _SIMPLE_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*+"
@@ -111,9 +112,9 @@ _NOT_WORDS = frozenset({"", "&&", "||", "|", ";", "\n", *_PLAIN_REDIRECTS})
 def _plain_word(source: str) -> ShellWord:
     first = source[0]
     if first in "'\"":
-        is_document = source.startswith('"$')
+        is_document = source[1] == "$" and first == '"'
         return ShellWord(source[1:-1], has_expansion=is_document, has_substitution=is_document)
-    expands = "*" in source or "?" in source
+    expands = "*" in source or "?" in source or first == "$"
     if first == "~":
         return ShellWord(source, has_expansion=True)
     if first == "\\":
@@ -122,6 +123,11 @@ def _plain_word(source: str) -> ShellWord:
         option, _, value = source.partition("=")
         return ShellWord(f"{option}={value[1:-1]}")
     return ShellWord(source, has_expansion=expands, may_split=expands)
+
+
+def _document_program(source: str) -> Program:
+    body = source[len(_DOCUMENT_START) : -len(_DOCUMENT_END)]
+    return Program((ShellWord("cat"),), "cat", has_stdin=True, stdin_text=body, nested=True)
 
 
 def find_plain_programs(line: str) -> list[Program] | None:
@@ -134,19 +140,20 @@ def find_plain_programs(line: str) -> list[Program] | None:
     tokens = _PLAIN_TOKEN.findall(line)
     if not _NOT_PLAIN.isdisjoint(tokens) or "\\\n" in line:
         return None
+    has_documents = _DOCUMENT_START in line
     programs: list[Program] = []
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()
     has_stdin = False
-    for token in (*tokens, ""):
+    tokens.append("")
+    for token in tokens:
         if token not in _NOT_WORDS:
             sources.append(token)
-            if token.startswith('"$'):
-                body = token[len(_DOCUMENT_START) : -len(_DOCUMENT_END)]
-                programs.append(Program((ShellWord("cat"),), "cat", has_stdin=True, stdin_text=body, nested=True))
         elif token in _PLAIN_REDIRECTS:
             redirects = _PLAIN_REDIRECTS[token]
         else:
+            if has_documents:
+                programs += [_document_program(source) for source in sources if source.startswith(_DOCUMENT_START)]
             words = tuple([_plain_word(source) for source in sources])
             ended_by = "" if token == "\n" else token
             programs.append(

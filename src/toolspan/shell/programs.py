@@ -34,10 +34,10 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
-        unclear_text = _find_unclear_text(line)
-        if "#" in line:
-            unclear_text = (*syntax.find_unclear_breaks(line), *unclear_text)
-        return LinePrograms(line, tuple(plain_programs), unclear=unclear_text)
+        reasons = tuple(syntax.find_unclear_breaks(line)) if "#" in line else ()
+        if "=" in line or "\\" in line or "{" in line or "/proc/" in line:
+            reasons += _find_unclear_text(line)
+        return LinePrograms(line, tuple(plain_programs), unclear=reasons)
     if not syntax.NO_CONTROL_CHARACTERS.fullmatch(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = list(_find_unclear_text(line))

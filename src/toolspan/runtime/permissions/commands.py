@@ -356,8 +356,8 @@ class _CommandChecker:
             if not self._is_in_own_repository():
                 return False
             self._repository_commands.append(program.text)  # a `cd` elsewhere in the line may come first
-        changed = find_changed(inner, arguments)
-        if changed or "write*" in spec.roles:
+        if arguments.changed or "write*" in spec.roles:
+            changed = find_changed(inner, arguments)
             self._writes.append(program.text)
             is_bare = inner is program and not program.variables and not program.redirected_first
             is_plain = is_bare and is_plain_edit(program, changed)

@@ -173,7 +173,7 @@ def values_taken_for_files(program: Program, arguments: Arguments) -> list[Shell
         return []
     values = [word for word in arguments.files("value") if word in program.words]
     is_grep = name in ("egrep", "fgrep", "grep")
-    if is_grep and any(_GREP_VALUES.fullmatch(word.text) for word in program.words):
+    if is_grep and any(word.text[:1] == "-" and _GREP_VALUES.fullmatch(word.text) for word in program.words):
         return [*values, *arguments.files("text")]
     if not values or (not is_grep and name not in _LATE_VALUES):
         return values

@@ -297,7 +297,7 @@ class Rules:
         return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
 
     def _find_program_grant(self, program: Program) -> Rule | None:
-        if not program.words:
+        if not program.words or not self._bash_grants:
             return None
         wrapped = program.words[0].text in SKIPPABLE_WRAPPERS
         if not wrapped and not program.text.startswith(self._bash_prefixes):
