@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces, expand_glob, is_ambiguous
 from toolspan.runtime.permissions.program_use import (
+    PRINTING_PROGRAMS,
     exceeds_rule,
+    find_candidates,
     find_changed,
     find_granted_files,
     has_harmless_variables,
-    inner_values,
     is_descriptor,
     is_free_variable,
     is_number,
@@ -59,8 +60,6 @@ _REPOSITORY_PARTS = frozenset({"head", "hooks", "objects", "refs"})
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
-_PRINTING_PROGRAMS = frozenset({"echo", "printf"})
-"""Programs whose arguments are not files to read."""
 _GLOB = re.compile(r"[*?\[]")
 _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
@@ -215,7 +214,7 @@ class _CommandChecker:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
             # The file names come from standard input.
-            self.doubts = self.doubts or strip_wrappers(program).name not in _PRINTING_PROGRAMS
+            self.doubts = self.doubts or strip_wrappers(program).name not in PRINTING_PROGRAMS
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
@@ -553,48 +552,36 @@ class _CommandChecker:
         arguments = inner.arguments
         if "/" in inner.name:
             arguments = read_arguments(program_basename(inner.name), inner.words[1:])
-        changed = find_changed(inner, arguments)
-        words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
-        if arguments.unknown is None and arguments.spec is not None:
-            words = [*arguments.files("read", "ref", "script", "write")]
-            words += arguments.files("stat") if inner.name == "cd" else ()
-            words += values_taken_for_files(inner, arguments)
-            if arguments.spec.operands == "text*" and inner.name not in _PRINTING_PROGRAMS:
-                words += arguments.files("text")
-        candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
-        candidates += [(part, bool(changed)) for word in words for part in inner_values(word)]
-        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
         seen: set[tuple[str, bool, bool]] = set()
-        for word, changes in candidates:
+        for word, changes in find_candidates(program, inner, arguments):
             key = (word.text, word.has_expansion, changes)
             if key in seen:
                 continue
             seen.add(key)
-            may_deny = changes or forbidden_files.denies_reading
-            is_pipe = word.text.startswith(("<(", ">("))
-            if may_deny and not is_pipe and self._substitute_variables(word) is None and arguments.spec is not None:
-                self.doubts = True
-            for path in self._possible_files(word):
+            text = self._substitute_variables(word)
+            if text is None:
+                may_deny = changes or forbidden_files.denies_reading
+                if may_deny and arguments.spec is not None and not word.text.startswith(("<(", ">(")):
+                    self.doubts = True
+                continue
+            for path in self._possible_files(text, expands=word.has_expansion):
                 if self.forbidden_by is None and self._start_scope.matches_any_name(path, forbidden_files.pattern):
                     self.forbidden_by = forbidden_files.find_rule(self._start_scope, path, changes)
-        searched = (
-            {word.text for word in arguments.read}
-            if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner, arguments)
-            else ()
-        )
-        for path in (path for name in searched for path in self._possible_files(ShellWord(name))):
-            self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
+        if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner, arguments):
+            for name in {word.text for word in arguments.read if word.text[:1] != "~"}:
+                for path in self._possible_files(name, expands=False):
+                    self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
 
-    def _possible_files(self, word: ShellWord) -> list[str]:
-        """Return the files that a word may refer to, expanding patterns on disk."""
-        text = self._substitute_variables(word)
-        if text is None:
-            return []
+    def _possible_files(self, text: str, *, expands: bool) -> list[str]:
+        """Return the files that a word without variables may refer to, expanding patterns on disk."""
         paths: list[str] = []
         for scope in self._scopes or (self._start_scope,):
-            for alternative in itertools.islice(expand_braces(text), MAX_GLOB_FILES) if word.has_expansion else [text]:
+            if not expands:
+                paths += scope.possible_paths(text)
+                continue
+            for alternative in itertools.islice(expand_braces(text), MAX_GLOB_FILES):
                 paths += scope.possible_paths(alternative)
-                if word.has_expansion and _GLOB.search(alternative):
+                if _GLOB.search(alternative):
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, MAX_GLOB_FILES)
         return paths

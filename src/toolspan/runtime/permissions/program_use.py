@@ -23,6 +23,8 @@ _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options of `_SCRIPTED_PROGRAMS` whose value is the script, so that the first operand is a file."""
 _PLAIN_WRAPPERS = re.compile(r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout \d+(?:\.\d+)?[smhd]? )*")
 """Wrappers in the order in which every shell runs the program behind them."""
+PRINTING_PROGRAMS = frozenset({"echo", "printf"})
+"""Programs whose arguments are not files to read."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of the name of a file that `touch` may change without approval."""
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
@@ -181,13 +183,33 @@ def values_taken_for_files(program: Program, arguments: Arguments) -> list[Shell
     return [argument.word for argument in late if argument.role == "value" and argument.word in values]
 
 
-def inner_values(word: ShellWord) -> Iterator[ShellWord]:
+def find_candidates(program: Program, inner: Program, arguments: Arguments) -> list[tuple[ShellWord, bool]]:
+    """Return all words of a program that may be files, and whether the program may change these files.
+
+    `inner` is the program inside any wrappers, and `arguments` are its arguments.
+    """
+    changed = find_changed(inner, arguments)
+    words = [] if inner.name in PRINTING_PROGRAMS else list(inner.words[1:])
+    if arguments.unknown is None and arguments.spec is not None:
+        words = [*arguments.files("read", "ref", "script", "write")]
+        words += arguments.files("stat") if inner.name == "cd" else ()
+        words += values_taken_for_files(inner, arguments)
+        if arguments.spec.operands == "text*" and inner.name not in PRINTING_PROGRAMS:
+            words += arguments.files("text")
+    candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
+    candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
+    candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
+    return candidates
+
+
+def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
     """Yield the parts of a word that may be a file: `--file=x`, `HEAD:x`, `@x` and `-fx`."""
+    text = word.text
     for mark in "=:@":
-        if mark in word.text:
-            yield ShellWord(word.text.rpartition(mark)[2], has_expansion=word.has_expansion)
-    if word.text[:1] == "-" and word.text[1:2] != "-" and len(word.text) > 2:
-        yield ShellWord(word.text[2:], has_expansion=word.has_expansion)
+        if mark in text:
+            yield ShellWord(text.rpartition(mark)[2], has_expansion=word.has_expansion)
+    if text[:1] == "-" and text[1:2] != "-" and len(text) > 2:
+        yield ShellWord(text[2:], has_expansion=word.has_expansion)
 
 
 def is_descriptor(redirect: Redirect) -> bool:
