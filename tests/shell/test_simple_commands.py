@@ -120,7 +120,7 @@ def test_plain_lines_need_no_tree(commands: list[tuple[list[str], str]]) -> None
         "ls -la ~/x 2>/dev/null | head -5",
         r"""find . \( -name '*.md' -o ! -path "./.git/*" \) | grep -v "a\|b" """.strip(),
         "git add -A && git commit -m \"$(cat <<'EOF'\nIt's `done`: $1\n\nÜ (x)\nEOF\n)\" && git status",
-        'python3 -c "\nimport json\n\tprint([1])\n"',
+        'python3 -c "\nimport json\n\tprint([1])\n"\n',
     ],
 )
 def test_everyday_lines_need_no_tree(line: str) -> None:

@@ -92,7 +92,7 @@ _SIMPLE_WORD = (
 _SIMPLE_COMMAND = rf"{_NAME}(?: (?!2>){_SIMPLE_WORD})*+(?: 2>&1)?+"
 _OPERATOR = r" (?:&&|\|\|?) |; "
 _PLAIN_LINE = re.compile(
-    rf"{_COMMAND}(?:(?:{_OPERATOR}){_COMMAND})*+\Z|{_SIMPLE_COMMAND}(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*+\Z"
+    rf"{_COMMAND}(?:(?:{_OPERATOR}){_COMMAND})*+\n?\Z|{_SIMPLE_COMMAND}(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*+\Z"
 )
 """A line of any plain words, or several lines of simple words, because the tree of several lines may be wrong."""
 _PLAIN_CHARACTERS = re.compile("[^\x80-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ud800-\udfff\ufeff]*+")
@@ -145,7 +145,8 @@ def find_plain_programs(line: str) -> list[Program] | None:
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()
     has_stdin = False
-    tokens.append("")
+    if tokens[-1] != "\n":
+        tokens.append("")
     for token in tokens:
         if token not in _NOT_WORDS:
             sources.append(token)
