@@ -40,9 +40,8 @@ class Program(Struct, frozen=True, dict=True):
     @property
     def name(self) -> str:
         """The name of the program; empty if it depends on an expansion by the shell."""
-        if not self.words or self.words[0].has_expansion:
-            return ""
-        return self.words[0].text
+        words = self.words
+        return words[0].text if words and not words[0].has_expansion else ""
 
     @property
     def arguments(self) -> Arguments:
@@ -79,7 +78,9 @@ _DOCUMENT_START, _DOCUMENT_END = "\"$(cat <<'EOF'\n", 'EOF\n)"'
 _DOCUMENT = (
     re.escape(_DOCUMENT_START) + r"(?:(?![ \t]*EOF)[ !#-\[\]-z|}~\t\x80-\U0010ffff]*+\n)*+" + re.escape(_DOCUMENT_END)
 )
-"""A literal text of several lines, such as the message of `git commit -m`."""
+"""A literal text of several lines, such as the message of `git commit -m`. In the tree, any line that begins with `EOF`
+ends it.
+"""
 _HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
 _WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|{_HOME}|\\[();]|!)"
@@ -131,7 +132,7 @@ def _document_program(source: str) -> Program:
 
 
 def find_plain_programs(line: str) -> list[Program] | None:
-    """Return the programs of a line of literal words and file patterns; None for any other line.
+    """Return the programs of a line of literal texts and file patterns; None for any other line.
 
     perf: most command lines of agents are plain, and decisions about them take about half the time without a tree.
     """

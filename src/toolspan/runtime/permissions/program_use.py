@@ -188,13 +188,13 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
 
     `inner` is the program inside any wrappers, and `arguments` are its arguments.
     """
-    changed = find_changed(inner, arguments)
-    words = [] if inner.name in PRINTING_PROGRAMS else list(inner.words[1:])
+    name, changed = inner.name, find_changed(inner, arguments)
+    words = [] if name in PRINTING_PROGRAMS else list(inner.words[1:])
     if arguments.unknown is None and arguments.spec is not None:
         words = [*arguments.files("read", "ref", "script", "write")]
-        words += arguments.files("stat") if inner.name == "cd" else ()
+        words += arguments.files("stat") if name == "cd" else ()
         words += values_taken_for_files(inner, arguments)
-        if arguments.spec.operands == "text*" and inner.name not in PRINTING_PROGRAMS:
+        if arguments.spec.operands == "text*" and name not in PRINTING_PROGRAMS:
             words += arguments.files("text")
     candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
     candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
