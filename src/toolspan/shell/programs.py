@@ -36,11 +36,11 @@ def find_programs(line: str) -> LinePrograms:
     if plain_programs is not None:
         reasons = tuple(syntax.find_unclear_breaks(line)) if "#" in line else ()
         if "=" in line or "\\" in line or "{" in line or "/proc/" in line:
-            reasons += _find_unclear_text(line)
+            reasons += syntax.find_unclear_text(line)
         return LinePrograms(line, tuple(plain_programs), unclear=reasons)
     if not syntax.NO_CONTROL_CHARACTERS.fullmatch(line):
         return LinePrograms(line, (), ("there are control characters in it",))
-    unclear = list(_find_unclear_text(line))
+    unclear = list(syntax.find_unclear_text(line))
     if "\\\n" in line:
         # The parser does not expect the end of the line after a backslash.
         if "|" not in line and syntax.CONTINUED_END.search(line) and line.strip() != "\\":
@@ -52,10 +52,6 @@ def find_programs(line: str) -> LinePrograms:
     if "{" in line and syntax.has_brace_before_quote(line):
         unclear.append("A brace before a quote")
     return find_programs_in_tree(line, unclear)
-
-
-def _find_unclear_text(line: str) -> tuple[str, ...]:
-    return tuple([reason for reason, sign, pattern in syntax.UNCLEAR_TEXT if sign in line and pattern.search(line)])
 
 
 def find_programs_in_tree(line: str, unclear: Sequence[str] = ()) -> LinePrograms:
@@ -109,9 +105,8 @@ class _ProgramFinder:
             self.uncertainties.append("unexpected text follows the last command")
 
     def _is_blank(self, start: int, end: int) -> bool:
-        if start == end or self._text[start:end] == " ":
-            return True
-        return syntax.BREAKS.fullmatch(self._text, start, end) is not None
+        text = self._text
+        return start == end or text[start:end] == " " or syntax.BREAKS.fullmatch(text, start, end) is not None
 
     def _source_text(self, node: Node) -> str:
         return self._text[self._start(node) : self._end(node)]
@@ -150,17 +145,15 @@ class _ProgramFinder:
         for child in node.children:
             self._check_between_commands(at, child)
             if before in syntax.RESERVED_WORDS:
-                self._check_after_keyword(before, at, self._start(child))
+                gap = self._text[at : self._start(child)]
+                if before == "!" and "\n" in gap:
+                    self.unclear.append("A line break after a negation")
+                if at == self._start(child) and self._text[at : at + 1] not in (";", "\n"):
+                    self.uncertainties.append("there is no blank after a keyword")
             self._visit_statement(child)
             at, before = self._end(child), child.type
         if not self._is_blank(at, self._end(node)):
             self.uncertainties.append("unexpected text follows a command")
-
-    def _check_after_keyword(self, keyword: str, at: int, start: int) -> None:
-        if keyword == "!" and "\n" in self._text[at:start]:
-            self.unclear.append("A line break after a negation")
-        if at == start and self._text[at : at + 1] not in (";", "\n"):
-            self.uncertainties.append("there is no blank after a keyword")
 
     def _check_between_commands(self, at: int, child: Node) -> None:
         if not self._is_blank(at, self._start(child)):
@@ -489,16 +482,12 @@ class _ProgramFinder:
             self.uncertainties.append("a here-document is not understood")
             self._visit_child_substitutions(node)
             return
-        mark_start, mark_end = self._start(start), self._end(start)
-        mark_source = self._text[mark_start:mark_end]
+        mark_source, mark_end = self._source_text(start), self._end(start)
         begin = self._text.find("\n", mark_end) + 1
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
         stop = syntax.find_closing_line(self._text, begin, mark.text, tabs="<<-" in parts)
         rest = self._text[mark_end : max(begin - 1, 0)]
-        has_more = not parts.keys() <= syntax.HEREDOC_NODES
-        last = mark_end
-        if has_more:
-            last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
+        last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
         on_line = last < begin and rest[:1] in syntax.MARK_TERMINATORS
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
@@ -509,7 +498,7 @@ class _ProgramFinder:
         is_plain_mark = syntax.PLAIN_MARK.fullmatch(mark_source) is not None
         if not literal or not is_plain_mark or (is_sed and mark_source[0] == "\\"):
             self.unclear.append("A here-document with expansions")
-        if has_more:
+        if not parts.keys() <= syntax.HEREDOC_NODES:
             self._visit_after_mark(children, builder)
         builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
 

@@ -138,6 +138,11 @@ VALUE_UNCERTAINTIES = frozenset({
 """Uncertainties about arguments and values, which do not affect which programs run."""
 
 
+def find_unclear_text(line: str) -> tuple[str, ...]:
+    """Return the names of text in a line that is unclear even in quotes."""
+    return tuple([reason for reason, sign, pattern in UNCLEAR_TEXT if sign in line and pattern.search(line)])
+
+
 def find_unclear_breaks(source: str) -> Iterator[str]:
     """Yield the names of unclear line breaks in a word of several lines."""
     if HIDDEN_COMMENT.search(source):
