@@ -476,6 +476,60 @@ def test_a_line_that_resembles_the_head_of_a_table_is_judged_in_linear_time() ->
 
 
 @requirement("export.redact")
+@pytest.mark.parametrize(
+    "unit, count",
+    [
+        ("Zq7/kX9b", 500_000),
+        ("0123456789abcdef", 250_000),
+        ("\\", 500_000),
+        (":" + " " * 500_000, 1),
+        ("eyJ", 100_000),
+        (" key:\n", 12_000),
+        ("| a | password |\n|---|---|\n", 5_000),
+        ("key=", 4_000),
+        ("curl -u a:b ", 4_000),
+        ("a.logic.azure.com", 4_000),
+    ],
+    ids=repr,
+)
+def test_the_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit: str, count: int) -> None:
+    # Quadratic rules take minutes to hours for each of these texts.
+    redacted = SecretRedactor().redact_text(unit * count + "\nDB_PASS=zqhunter")
+
+    assert "zqhunter" not in redacted
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize(
+    "secret",
+    [
+        '"sk-ant-api03-' + "Zq7kX9b" * 6,
+        " AKIA234567ABCDEFGH23 ",
+        "AIza" + "Zq7kX9b" * 5,
+        '","token":"ey' + "JhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP",
+        "&password=Zq7monkey&x=",
+        " mira.q@example.com,",
+        "\\npassword: Monkey_12x\\n",
+    ],
+)
+@pytest.mark.parametrize("before, after", [(0, 100_000), (100_000, 0), (50_003, 50_000), (4_090, 9_000), (8_180, 20)])
+def test_a_secret_in_a_long_line_of_data_is_gone(secret: str, before: int, after: int) -> None:
+    redacted = SecretRedactor().redact_text("Q" * before + secret + "/" + "Q" * after)
+
+    assert secret not in redacted
+    assert len(redacted) > before
+
+
+@requirement("export.redact")
+def test_a_token_that_is_longer_than_the_text_searched_at_once_is_replaced_to_its_end() -> None:
+    token = "ey" + "JhbGciOiJIUzI1NiJ9." + "Zq7kX9b_" * 20_000 + ".dBjftJeZ4CVP"
+
+    redacted = SecretRedactor().redact_text('{"a": "' + "Q" * 9_000 + f'", "token": "{token}", "b": 1}}')
+
+    assert redacted == '{"a": "' + "Q" * 9_000 + '", "token": "[key-1]", "b": 1}'
+
+
+@requirement("export.redact")
 def test_the_report_has_the_place_of_every_replacement_and_no_secret() -> None:
     redactor = SecretRedactor(keep_report=True)
 

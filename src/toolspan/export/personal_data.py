@@ -123,7 +123,8 @@ def _is_internal_host(match: re.Match[str]) -> bool:
     host = match[0].lower()
     if host in _KNOWN_HOSTS or re.search(r"(?:^|\.)(?:self|this|threading|module|settings|config|window)\.", host):
         return False
-    before, after = match.string[: match.start()], match.string[match.end() : match.end() + 1]
+    before = match.string[max(0, match.start() - 64) : match.start()]
+    after = match.string[match.end() : match.end() + 1]
     if after in ("(", "=", "[") or (before.endswith(("/", ".", "\\", "$")) and not before.endswith("//")):
         return False
     if re.search(r"[=(,\[]\s?\Z", before) and re.fullmatch(r"[a-z_.]+", host) and after != ":":

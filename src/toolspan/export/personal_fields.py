@@ -17,7 +17,7 @@ from toolspan.types.secret_forms import SecretMatch
 _MONTH = r"(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-zä]{0,7}\.?"
 _NOT_A_NAME = re.compile(
     r"(?i)\b(?:test|your|user|names?|first|last|full|string|str|text|optional|none|null|true|false|required|field|column|john"
-    r"|jane|doe|foo|bar|any|int|object|unknown|default|type|value|array|list|(?:var)?char|example|label|must|should)\b|(?-i:\w[a-z]+[A-Z])"
+    r"|jane|doe|foo|bar|any|int|object|unknown|default|type|value|array|list|(?:var)?char|example|label|must|should)\b|(?-i:\w[a-z][A-Z])"
 )
 
 
@@ -170,9 +170,9 @@ _WORD = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+(?:'s)?")
 _MAX_LABEL = 48
 _MAX_WORDS = 4
 _SEPARATOR = re.compile(
-    r"(?=[\s\\\"'`*\]:=：|#<>,@])(?:(?P<mark>\\*[\"'`*\]]{0,3}[ \t]{0,4}(?:=>|[=：|#]|(?<!:):(?!:))(?:</?\w[^<>\n]{0,80}>|[ \t*\\\"'`\[(]){0,6}"  # noqa: E501
+    r"(?=[\s\\\"'`*\]:=：|#<>,@])(?:(?P<mark>(?<!\\)\\*+[\"'`*\]]{0,3}[ \t]{0,4}(?:=>|[=：|#]|(?<!:):(?!:))(?:</?\w[^<>\n]{0,80}>|[ \t*\\\"'`\[(]){0,6}"  # noqa: E501
     r"|(?:</\w{1,10}>[ ]?){1,2}(?:<\w[^<>\n]{0,80}>[ ]?){1,3}|>(?=[^<>\n]{2,99}</)|[ ](?:is|ist|est)[ ][\"'`]?)"
-    r"|(?P<attribute>\\*[\"'][ ,][^<>{}\n]{0,80}?\b(?:value|content)\\*[\"']?[ ]?[=:][ ]?\\*[\"'])"
+    r"|(?P<attribute>(?<!\\)\\*+[\"'][ ,][^<>{}\n]{0,80}?\b(?:value|content)\\*[\"']?[ ]?[=:][ ]?\\*[\"'])"
     rf"|(?P<space>\.?[ ])(?=[+(]?[A-Z]{{0,2}}\d|[A-Z]{{6}}|{_MONTH}[ -]\d))"
 )
 

@@ -35,10 +35,12 @@ from toolspan.types.named_secrets import find_named_values, table_cells
 from toolspan.types.secret_forms import SecretMatch, join_hints
 from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
 from toolspan.types.secrets import (
+    MAX_LINE_CHARS,
     KeyRule,
     LineHints,
     SecretHint,
     find_in_line,
+    find_in_windows,
     find_private_keys,
     hints_in,
     long_hints,
@@ -70,7 +72,7 @@ _PLAIN_ID = re.compile(
 
 perf: they are different each time, so that caching the result for each word does not help.
 """
-_ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
+_ESCAPED_LINE_END = re.compile(r"(?<!\\)\\++[nrt]")
 _EDGES = "\"'`*[],.;!?}"
 """Characters around a word that no rule needs. They are removed, so that `"word"` and `word.` are checked as `word`."""
 _MAX_KNOWN_WORDS = 200_000
@@ -200,7 +202,9 @@ class SecretRedactor:
         for name, value, start in table_cells(text, has_personal_values) if "\n" in text else ():
             findings += (shift(finding, start) for finding in [find_personal_value(name, value)] if finding)
         for start, end in _blocks(text):
-            findings += (shift(finding, start) for finding in self._find_in_block(text[start:end]))
+            block = text[start:end]
+            find = find_in_windows(block, self._find_in_block) if "\n" not in block else self._find_in_block(block)
+            findings += (shift(finding, start) for finding in find)
         return self._replace_findings(text, findings) if findings else (text, ())
 
     def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
@@ -319,10 +323,12 @@ class SecretRedactor:
         pieces: list[str] = []
         replacements: list[_Replacement] = []
         places: list[int] = []
-        at = length = 0
+        at = length = counted = 0
+        text_line = int(self._keep_report)
         for start, end, kind, rule in merged:
             placeholder = self._placeholder(kind, text[start:end])
-            text_line = text.count("\n", 0, start) + 1 if self._keep_report else 0
+            text_line += text.count("\n", counted, start) if self._keep_report else 0
+            counted = start
             replacements.append(_Replacement(kind, placeholder, rule, text_line))
             pieces += (text[at:start], placeholder)
             places.append(length + start - at)
@@ -464,17 +470,26 @@ class SecretRedactor:
 
 def _line_around(text: str, place: int) -> str:
     """Return the line that contains an offset, truncated to the part around the offset."""
-    start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT_CHARS)
+    first = max(0, place - _CONTEXT_CHARS)
+    start = max(text.rfind("\n", first, place) + 1, first)
     return text[start : place + _CONTEXT_CHARS].partition("\n")[0]
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of consecutive blocks of whole lines, which limit the work for each word."""
+    """Yield the start and end of consecutive blocks of whole lines, which limit the work for each word.
+
+    A long line is a block of its own.
+    """
     start = 0
     while start < len(text):
         end = len(text) if len(text) - start <= _BLOCK_CHARS else text.rfind("\n", start, start + _BLOCK_CHARS)
-        if end < 0:  # a long line
-            end = text.find("\n", start + _BLOCK_CHARS)
+        line = start
+        while line + MAX_LINE_CHARS < (end if end >= 0 else len(text)):
+            line_end = text.rfind("\n", line, line + MAX_LINE_CHARS + 1)
+            if line_end < 0:  # a long line
+                end = line - 1 if line > start else text.find("\n", line)
+                break
+            line = line_end + 1
         end = len(text) if end < 0 else end
         yield start, end
         start = end + 1
@@ -509,7 +524,7 @@ def _word_hints(word: str, low: str, forms: int, *, has_name: bool) -> _WordHint
 
 
 def _is_random_text(value: object) -> bool:
-    return isinstance(value, str) and looks_random(value) and len(value) < 512
+    return isinstance(value, str) and len(value) < 512 and looks_random(value)
 
 
 def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
@@ -539,9 +554,13 @@ def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: st
     """Yield the lines in which a pattern matches, taken from `original` if given, which has the length of `text`."""
     original = text if original is None else original
     for pattern in patterns:
+        line_end = 0
         for match in pattern.finditer(text):
-            end = text.find("\n", match.start())
-            yield original[text.rfind("\n", 0, match.start()) + 1 : len(text) if end < 0 else end]
+            if (start := match.start()) < line_end:
+                continue
+            line_end = text.find("\n", start)
+            line_end = len(text) if line_end < 0 else line_end
+            yield original[text.rfind("\n", 0, start) + 1 : line_end]
 
 
 class Redactor(Protocol):

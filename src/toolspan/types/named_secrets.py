@@ -5,6 +5,7 @@ This module finds names and values in a line, and `secret_names.py` classifies t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
@@ -100,6 +101,8 @@ _SQL_INSERT = re.compile(
 )
 _SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
 """The beginning of a line that sets a variable without `=`."""
+_MAX_NAMES_IN_VALUE = 16
+"""The number of further names in a value, as in `key=key=key=…`. A longer value is cut, which limits the time."""
 _ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
 
 
@@ -131,23 +134,24 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
 def _find_after_names(line: str, patterns: list[re.Pattern[str]], starts: list[int]) -> Iterator[SecretMatch]:
     """Yield the values that follow the names at these offsets."""
     end = 0
-    for start in starts:
+    limits = itertools.chain(starts[_MAX_NAMES_IN_VALUE:], itertools.repeat(len(line)))
+    for start, limit in zip(starts, limits):  # noqa: B905
         if start < end:
             continue
-        matches = filter(None, (pattern.match(line, start) for pattern in patterns))
+        matches = filter(None, (pattern.match(line, start, limit) for pattern in patterns))
         finding = next(filter(None, (_named_finding(line, match) for match in matches)), None)
         if finding:
             yield finding
             end = finding.end
         if not finding or line[finding.start] == "[" or line[finding.start - 1] in "[(":
-            for loose in _find_loose(line, start):
+            for loose in _find_loose(line, start, limit):
                 yield loose
                 end = loose.end
 
 
-def _find_loose(line: str, start: int) -> Iterator[SecretMatch]:
+def _find_loose(line: str, start: int, limit: int) -> Iterator[SecretMatch]:
     """Yield the values after the name at `start` that look like secrets by themselves, with any text in between."""
-    match = _LOOSE.match(line, start)
+    match = _LOOSE.match(line, start, limit)
     if match is None:
         return
     name = re.search(r"[\w.-]{0,60}\Z", line[max(0, start - 60) : match.end("tail")])
@@ -310,7 +314,7 @@ def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> 
 
 def _trim_bare(value: str) -> str:
     """Return an unquoted value without the punctuation and escapes that follow it."""
-    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</|\x1b", value, maxsplit=1)[0]
+    value = re.split(r"\\[nrt]|(?<!\\)\\+$|;(?=\s|$)|</|\x1b", value, maxsplit=1)[0]
     while value and (
         value[-1] in ",;"
         or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))
@@ -340,7 +344,7 @@ _LINES_AFTER = re.compile(
     r"<auth-user-pass>\r?\n[^\n]{1,80}\n(?P<it>[^\s<>]{4,128})(?=\r?\n</auth)"
     r"|(?im:^[>*# ]{0,4}(?:passw(?:or)?d|passphrase|api key|token|secret)\b[^\n]{0,20}\n\s*```\w*\n)(?P<code>[^\s<>]{6,128})(?=\s*\n```)"  # noqa: E501
 )
-_PARENT_END = re.compile(r":[ \t]*[\[{]?[ \t]*\n(?=[ \t]+\S)")
+_PARENT_END = re.compile(r":[ \t]*+(?:[\[{][ \t]*+)?\n(?=[ \t]+\S)")
 """The end of a line with a name whose items are in the lines below."""
 _PARENT_NAME = re.compile(r"(?:pass|pwd|secret|token|credential|key)\w{0,40}(?=\\*[\"']?\Z)")
 _CHILDREN = re.compile(r"(?P<indent>[ \t]+)[^\n]*(?:\n|\Z)(?:(?P=indent)[^\n]*(?:\n|\Z))*")
@@ -383,12 +387,15 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
 
 def _find_in_children(text: str) -> Iterator[SecretMatch]:
     """Yield the items below a name, and the values in the lines after one."""
+    searched = dict.fromkeys(NameStrength, 0)
     for parent in _PARENT_END.finditer(text):
         named = _PARENT_NAME.search(text[max(0, parent.start() - _MAX_PARENT) : parent.start()])
-        children = _CHILDREN.match(text, parent.end()) if named else None
+        strength = (name_strength(named[0]) or NameStrength.WEAK) if named else NameStrength.NONE
+        is_searched = parent.end() < searched[strength]  # these items are below another name of this strength, too
+        children = _CHILDREN.match(text, parent.end()) if named and not is_searched else None
         if named is None or children is None:
             continue
-        strength = name_strength(named[0]) or NameStrength.WEAK
+        searched[strength] = children.end()
         for child in _CHILD.finditer(text, children.start(), children.end()):
             if is_certain_secret(child["it"], strength):
                 yield SecretMatch(*child.span("it"), "secret", f"name {named[0]}"[:60])
@@ -441,23 +448,18 @@ def table_cells(text: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
     Tables may be in Markdown, in the output of SQL clients, or in CSV at the beginning of a text.
     """
     ends = [rule.start() for rule in _TABLE_RULE.finditer(text)] if "--" in text else []
-    at = -1
+    at = first_end = -1
     for _ in range(_FIRST_LINES):
         if (at := text.find("\n", at + 1)) < 0:
             break
         ends.append(at)
-    for end in ends:
-        line = text[text.rfind("\n", 0, end) + 1 : end]
-        separator = next((mark for mark in "|\t;," if mark in line), None)
-        if separator is None or len(line) > _MAX_HEAD:
-            continue
-        heads = line.strip().removeprefix("|").removesuffix("|").split(separator)
-        if len(heads) > _MAX_COLUMNS or not all(map(_COLUMN_NAME.fullmatch, heads)):
-            continue
-        names = [cell.strip(" \"'") for cell in line.split(separator)]
-        columns = [n for n, name in enumerate(names) if wanted(name)]
-        while columns and end >= 0:
+        first_end = at
+    heads = {end: head for end in ends if (head := _table_head(text, end, wanted))}
+    for end, (separator, names, columns) in heads.items():
+        while end >= 0:
             start, end = end + 1, text.find("\n", end + 1)  # noqa: PLW2901
+            if end in heads and end > first_end:
+                break  # the head of the next table
             row = text[start : end if end >= 0 else len(text)]
             cells = row.split(separator)
             if len(cells) != len(names):
@@ -469,3 +471,17 @@ def table_cells(text: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
                 if value:
                     place = start + sum(map(len, cells[:column])) + column + cells[column].index(value)
                     yield names[column], value, place
+
+
+def _table_head(text: str, end: int, wanted: Callable[[str], bool]) -> tuple[str, list[str], list[int]] | None:
+    """Return separator, names and wanted columns of the table whose head ends at `end`, or None if it is not one."""
+    line = text[text.rfind("\n", 0, end) + 1 : end]
+    separator = next((mark for mark in "|\t;," if mark in line), None)
+    if separator is None or len(line) > _MAX_HEAD:
+        return None
+    heads = line.strip().removeprefix("|").removesuffix("|").split(separator)
+    if len(heads) > _MAX_COLUMNS or not all(map(_COLUMN_NAME.fullmatch, heads)):
+        return None
+    names = [cell.strip(" \"'") for cell in line.split(separator)]
+    columns = [n for n, name in enumerate(names) if wanted(name)]
+    return (separator, names, columns) if columns else None

@@ -23,16 +23,19 @@ class SecretMatch(NamedTuple):
     """The rule that recognized it."""
 
 
-def plausible_matches(
-    pattern: re.Pattern[str], line: str, kind: str, rule: str, start_at: int = 0
-) -> Iterator[SecretMatch]:
+def plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
     """Yield the values that a pattern finds in its named group, without their quotes, if they can be secrets."""
-    for match in pattern.finditer(line, start_at):
+    return plausible_values(pattern.finditer(line), kind, rule)
+
+
+def plausible_values(matches: Iterable[re.Match[str]], kind: str, rule: str) -> Iterator[SecretMatch]:
+    """Yield the values in the named groups of `matches`; see `plausible_matches`."""
+    for match in matches:
         group = next(name for name in match.re.groupindex if match[name] is not None and name != "user")
         start, end = match.span(group)
         if match[group][0] in "\"'":
             start, end = start + 1, end - 1
-        if plausible_secret(line[start:end]):
+        if plausible_secret(match.string[start:end]):
             yield SecretMatch(start, end, kind, rule)
 
 
@@ -85,7 +88,7 @@ KEY_FORMS = re.compile(
             rf"{_START}key-[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Mailgun
             rf"{_START}(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio|whsec)[-_][\w-]{{20,}}",
             rf"{_START}(?:CCIP(?:AT|RJ)|figd|ntn|CFPAT|sq[apu]|rnd|pcsk|jina|e2b|sgp|waka|nfp|re|sb_secret|hcaik|lip|napi|rpa|csk)[-_]"
-            r"(?=[A-Za-z_-]*\d)[\w-]{20,}",
+            r"(?=[A-Za-z_-]{0,80}\d)[\w-]{20,}",
             rf"{_START}(?:sk_[0-9a-f]{{32,}}|fc-[0-9a-f]{{32}})(?![\w-])|{_START}sl\.(?:u\.)?[\w-]{{100,}}|{_START}oy2[a-z0-9]{{43}}(?![0-9A-Za-z])",
             rf"{_START}[a-z][0-9a-z]{{1,11}}_(?:live|test|prod|api|pat|key|secret|token|ma)_(?=[A-Za-z]*\d)[0-9A-Za-z]{{20,}}",
             rf"{_START}(?:AT(?:BB|CTT3)[0-9A-Za-z=_-]{{20,}}|da2-[a-z0-9]{{26}}|SCW[0-9A-Z]{{17}}|a[ks]-[0-9A-Za-z]{{22}}|(?:access-(?:sandbox|production)|pat-\w{{2}}\d)-[0-9a-f-]{{36}}|NR(?:BR|II|IQ|AK|JS|AL)-[\w-]{{18,}}|pat[0-9A-Za-z]{{14}}\.[0-9a-f]{{64}}|f[mo]\d_[\w+/=,]{{40,}})(?![0-9A-Za-z])",
@@ -145,11 +148,14 @@ class Command(NamedTuple):
     def find(self, line: str) -> Iterator[SecretMatch]:
         """Yield the secrets that follow the options of this command in a line."""
         rule = f"command {self.words[0]}"
+        at = 0
         for finding in plausible_matches(self.pattern, line, "secret", rule):
+            if finding.start < at:
+                continue
             yield finding
             at = finding.end
             while self.next_option and (match := self.next_option.match(line, at)):
-                yield from plausible_matches(self.next_option, line[: match.end()], "secret", rule, at)
+                yield from plausible_values((match,), "secret", rule)
                 at = match.end()
 
 
@@ -238,8 +244,9 @@ USER_PAIR = re.compile(r"(?<!\S)--user[ =][\"']?[\w.@-]{1,64}:(?=[^\s\"']*[^\s\d
 TOKEN_OPTION = re.compile(r"(?<!\S)-t[ ][\"']?(?P<it>[0-9A-Za-z_-]{20,128})(?![\w.:/-])")
 LOGIN_OPTIONS_HINT = r"-(?:p|pass)(?<![\w-]-p)(?<![\w-]-pass)(?![\w-])"
 LOGIN_CALL = re.compile(
-    r"(?i)(?:(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:basic_?auth|http_?basic_?auth|auth|login|authenticate|(?:\w{0,20}_?)?credentials?(?:\.\w{1,20})?"
-    r"|(?:username_?)?password_?(?:authentication|credentials?))[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
+    r"(?i)(?:(?:(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:basic_?auth|http_?basic_?auth|auth|login|authenticate"
+    r"|(?:username_?)?password_?authentication)|credentials?(?:\.\w{1,20})?)"
+    r"[ ]?[:=]?[ ]?[(\[][ ]?(?P<user>\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:\bpdo|mysqli(?:_connect)?|pg_connect|getConnection|\bconnect)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*'|[\w$.]+)"
     r",[ ]?(?:\"[^\"\n]*\"|'[^'\n]*')"
     r"|(?:create_?(?:super_?)?user|add_?user|wifi\.begin|credentials::new)[(][ ]?(?:\"[^\"\n]*\"|'[^'\n]*')(?:\.\w+\(\))?(?:,[ ]?(?:\"[^\"\n]*@[^\"\n]*\"|'[^'\n]*@[^'\n]*'))?"  # noqa: E501
@@ -261,7 +268,8 @@ SIGNING_CALL = re.compile(
     r"(?i)(?:\b(?:jwt|jsonwebtoken|jws)\.(?:sign|encode|verify|decode)[(][^\n]{0,200}?,[ ]?"
     rf"|sign_?with[(](?:[\w.]{{1,60}},[ ]?)?)(?P<it>{_LITERAL})[ ]?[,)]"
     rf"|(?:bcrypt\.\w{{0,12}}(?:hash|compare)\w{{0,12}}[(]b?|plain_?text[(]|secret_?str[(]|\w\.(?:en|de)crypt[(][\w.]{{1,40}},[ ]?)(?P<plain>{_LITERAL})[ ]?[,)]"  # noqa: E501
-    rf"|(?P<chars>(?:(?=.[^\"'\n]{{0,60}}?\d)|(?<=,)|(?<=, )|(?<=Spec\()|(?<=Protection\()){_LITERAL})\.toCharArray\(\)"
+    rf"|(?P<chars>(?=[\"'])(?:(?=.[^\"'\n]{{0,60}}?\d)|(?<=,)|(?<=, )|(?<=Spec\()|(?<=Protection\()){_LITERAL})"
+    r"\.toCharArray\(\)"
     rf"|(?:(?:pgp_sym|aes)_(?:en|de)crypt[(][^\n]{{1,200}}?,[ ]?|signed_?string[(](?:\[\]byte[(])?|hmac\.new[(]b?|create_?hmac[(][^,\n]{{1,40}},[ ]?)(?P<key>{_LITERAL})[ ]?[,)]"  # noqa: E501
 )
 """A key as an argument of a function that creates or verifies signatures, as in `jwt.sign(payload, "…")`."""

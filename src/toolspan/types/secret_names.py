@@ -7,7 +7,6 @@ placeholders.
 
 from __future__ import annotations
 
-import itertools
 import re
 from enum import IntEnum
 from functools import lru_cache
@@ -128,15 +127,17 @@ _PLACEHOLDER_VALUE = re.compile(
     | os\.\S+ | process\.env\S* | (?:self|this|cls|config|settings|args|opts|options|env|ctx|request|req|props|state|params|data)\.\S+
     )\Z"""  # noqa: E501
 )
-_CODE = re.compile(
-    r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@|]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']|^[A-Z]\{[\w.]+\}"
-)
+_CODE = re.compile(r"[()]|=>|->|::|&&|\|\||^[!&*@|]|\?\.|\[\w{0,64}\]|^[\w.]+\[|^f[\"']|^[A-Z]\{[\w.]+\}")
 _IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
 _FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub|md)\Z")
 PASSWORD_WORD = re.compile(
     r"(?i)(?:sha|md|base|utf|aes|rfc|pbkdf|http|oauth|argon|v|step|test|field|column|line|option|page)[_-]?\d"
 )
 """The beginning of a word with a number that is not a password, such as `sha256` or `step-2`."""
+_DIGIT = re.compile(r"\d")
+_LETTER = re.compile(r"[^\W\d_]")
+_UPPER_INSIDE = re.compile("[a-z][A-Z]")
+_DIGIT_CHANGE = re.compile(r"\d(?=\D)|\D(?=\d)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
 
 
@@ -190,9 +191,9 @@ def looks_random(value: str, least: int = 8) -> bool:
     """Return whether a value looks as if it were generated: letters mixed with digits, no words, paths or dates."""
     if len(value) < least or "://" in value or _DATE.match(value):
         return False
-    if not any(char.isdigit() for char in value):
+    if not _DIGIT.search(value):
         return len(value) >= 20 and _is_mixed_case(value)
-    if not any(char.isalpha() for char in value):
+    if not _LETTER.search(value):
         return len(value) >= 12 and value.isdigit()
     parts = re.split(r"[^0-9A-Za-z]+", value)
     if re.fullmatch(r"(?:[0-9A-Z]{3,8}-){2,}[0-9A-Z]{3,8}", value):
@@ -245,8 +246,7 @@ def has_mixed_characters(value: str) -> bool:
 
 def _is_mixed_case(value: str) -> bool:
     """Return whether letters change their case as often as in random text, unlike in the names of a program."""
-    changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(value))
-    return changes >= 4 and value.isascii() and not re.search(r"[a-z]{5}|[^\w-]", value)
+    return len(_UPPER_INSIDE.findall(value)) >= 4 and value.isascii() and not re.search(r"[a-z]{5}|[^\w-]", value)
 
 
 def _is_noise(value: str) -> bool:
@@ -263,11 +263,8 @@ def _is_noise(value: str) -> bool:
 def _is_mixed(part: str) -> bool:
     if len(part) < 6:
         return False
-    changes = sum(a.isdigit() != b.isdigit() for a, b in itertools.pairwise(part))
-    if len(part) >= 16 and changes >= 3:
-        return True
-    upper_inside = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(part))
-    return changes >= 3 or (changes >= 2 and upper_inside >= 1) or (changes >= 2 and len(part) >= 10)
+    changes = len(_DIGIT_CHANGE.findall(part))
+    return changes >= 3 or (changes == 2 and (len(part) >= 10 or bool(_UPPER_INSIDE.search(part))))
 
 
 def _has_symbols(value: str) -> bool:
@@ -325,7 +322,7 @@ def _is_secret_text(value: str, name: str, strength: NameStrength, *, quoted: bo
             return True
         is_short = len(value.split()) <= 4 or bool(re.search(r"(?i)phrase\Z", name) and len(value.split()) <= 24)
         return quoted and strength == NameStrength.PASSWORD and is_short and not value.endswith(".")
-    if not any(char.isdigit() for char in value):
+    if not _DIGIT.search(value):
         is_text = not quoted or re.fullmatch(r"[\w./:\\-]*", value)
         return not is_text or (strength == NameStrength.PASSWORD and bool(re.search(r"[^\w./\\:-]", value)))
     if value.isdigit() or re.fullmatch(r"[\d.,_]+", value):

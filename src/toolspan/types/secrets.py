@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -96,6 +96,15 @@ def entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values())
 
 
+MAX_LINE_CHARS = 8_192
+_WINDOW_CHARS = 4_096
+_WINDOW_MARGIN = 1_024
+"""The text around a window in which rules may look. Only matches that start in the window count."""
+_DATA = re.compile("[0-9A-Za-z+/]*")
+"""A part of encoded data. Most keys contain other characters, or other characters precede them."""
+_KEY_IN_DATA = re.compile("AIza|[xyz]prv")
+_WORD_REST = re.compile(r"[^\s\"'`<>&,;(){}\[\]|\\]*")
+
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=\s|\\|[0-9A-Za-z+/]{4}|\Z).*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
@@ -115,10 +124,10 @@ _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
     r"(?i)(?:https?://)?(?:hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"
-    r"|(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
-    r"|[\w.-]*webhook\.office\.com/webhook\w*/[^\s\"'<>]+|outlook\.office(?:365)?\.com/webhook/[^\s\"'<>]+"
+    r"|(?:(?<!\w)\w{1,63}\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
+    r"|(?<![\w.-])[\w.-]{0,253}webhook\.office\.com/webhook\w*/[^\s\"'<>]+|outlook\.office(?:365)?\.com/webhook/[^\s\"'<>]+"
     r"|chat\.googleapis\.com/v1/spaces/[^\s\"'<>]+|api\.telegram\.org/bot[\w:-]+|maker\.ifttt\.com/trigger/[^\s\"'<>]+"
-    r"|hook\.\w+\.make\.com/\w+|[\w.-]+\.logic\.azure\.com[:\w/.-]*\?[^\s\"'<>]+)"
+    r"|hook\.\w+\.make\.com/\w+|(?<![\w.-])[\w.-]{1,253}\.logic\.azure\.com[:\w/.-]{0,253}\?[^\s\"'<>]+)"
 )
 _LOGIN_URL = re.compile(
     r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}(?:@[^/\s@\"'\\<>`,;]{1,64}(?=@))?|[^/\s@:\"'\\<>`]{0,64}(?:@[\w.-]{1,64})?:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
@@ -139,7 +148,7 @@ _SECRET_LINK = re.compile(
 )
 """A link that signs in whoever opens it."""
 _LOGIN_FIELDS = re.compile(
-    r"(?i)\boracle:(?:thin|oci8?):[\w.-]+/(?P<it>[^\s@\"']{3,})@"
+    r"(?i)\boracle:(?:thin|oci8?):[\w.-]+/(?P<it>[^\s@\"']{3,128})@"
     r"|^[\w.*-]+:(?:\d{4,5}|\*):[\w*-]+:[\w*-]+:(?=[^:\s]*\d)(?P<pgpass>[^:\s]{4,})$"
 )
 _URL_PARAMETER = re.compile(
@@ -271,9 +280,39 @@ def find_secrets(text: str) -> list[SecretMatch]:
     findings = [*find_private_keys(text), *find_named_values(text)]
     at = 0
     for line in text.split("\n"):
-        findings += (shift(finding, at) for finding in find_in_line(line))
+        findings += (shift(finding, at) for finding in find_in_windows(line, find_in_line))
         at += len(line) + 1
     return findings
+
+
+def find_in_windows(line: str, find: Callable[[str], Iterable[SecretMatch]]) -> Iterator[SecretMatch]:
+    """Yield the matches of `find` in a line. A long line is searched in overlapping windows.
+
+    The windows keep the time proportional to the length of the line, because several rules look at all text before
+    or after a match. A match that reaches the end of its window is extended to the end of the word.
+    """
+    if len(line) <= MAX_LINE_CHARS:
+        yield from find(line)
+        return
+    first = 0
+    while first < len(line):
+        last = min(first + _WINDOW_CHARS, len(line))
+        if last < len(line):
+            last = max(first + _WINDOW_CHARS // 2, *(line.rfind(mark, first, last) + 1 for mark in ' ",'))
+        start, end = max(0, first - _WINDOW_MARGIN), min(last + _WINDOW_MARGIN, len(line))
+        if _DATA.fullmatch(line, start, end) and not _KEY_IN_DATA.search(line, start, end):
+            first = last
+            continue
+        searched = last
+        for finding in find(line[start:end]):
+            match = shift(finding, start)
+            if not first <= match.start < last:
+                continue
+            if match.end == end:
+                match = match._replace(end=_WORD_REST.match(line, end).end())  # type: ignore[union-attr]
+            searched = max(searched, match.end)
+            yield match
+        first = searched
 
 
 def shift(finding: SecretMatch, by: int) -> SecretMatch:
