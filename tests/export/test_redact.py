@@ -364,6 +364,11 @@ def test_a_value_nested_too_deeply_is_left_out() -> None:
         ("uid=1001(mirabel) gid=1001(mirabel) groups=1001(mirabel)", "mirabel"),
         ("alter user scott identified by monkey12;", "monkey12"),
         ("the root pw was changed to Monkey12x last night", "Monkey12x"),
+        (r"net use Z: \\nas\temp /user:CORP\ann Monkey12 /persistent:yes", "Monkey12"),
+        (r"NET USE \\nas\temp Monkey12 /USER:ann", "Monkey12"),
+        ("Attach Database 'x' As y Key 'monkeyisland'", "monkeyisland"),
+        ("'monkeyisland' | ConvertTo-SecureString -AsPlainText", "monkeyisland"),
+        ("remember_me=aZ8kLmN3pQ7rT2vX5yB9cD; Max-Age=31536000; Secure", "aZ8kLmN3"),
     ],
 )
 def test_a_planted_item_is_gone(text: str, secret: str) -> None:
@@ -462,6 +467,8 @@ def test_a_planted_item_is_gone(text: str, secret: str) -> None:
         "the enclave is a passed parameter 12",
         'Arrays.sort("listen".toCharArray())',
         'cookies={"theme": "dark"}',
+        r"net use Z: \\nas\temp /persistent:yes",
+        "theme=dark-and-very-contrasting; Path=/; Secure",
     ],
 )
 def test_harmless_text_stays(text: str) -> None:

@@ -23,7 +23,7 @@ from toolspan.types.secret_names import (
     name_strength,
     plausible_secret,
 )
-from toolspan.types.secret_places import find_by_place, find_cookie_lines
+from toolspan.types.secret_places import find_by_place, find_in_whole_lines
 
 _QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
 _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
@@ -367,7 +367,7 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
         yield from _find_in_children(text)
-    yield from find_cookie_lines(text)
+    yield from find_in_whole_lines(text)
     if "</" in text:
         yield from _find_in_cells(text)
     if "alue" not in text and "efault" not in text:

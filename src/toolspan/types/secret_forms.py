@@ -132,15 +132,19 @@ class Command(NamedTuple):
 
     @classmethod
     def make(cls, names: str, rest: str, option: str, argument: str) -> Command:
-        """Return a command with one or more names, in which `*` matches the rest of a name."""
-        words = [name.rstrip("*") for name in names.split()]
+        """Return a command with one or more names, in which `*` matches the rest of a name.
+
+        A name with capitals matches in any case.
+        """
+        words = [name.rstrip("*").lower() for name in names.split()]
         end = r"(?![\w.:/-])"
         hints = [
             rf"{re.escape(word)}(?<![\w.-]{re.escape(word)})" + ("" if "*" in name else end)
             for name, word in zip(names.split(), words, strict=True)
         ]
         heads = "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names.split())
-        pattern = rf"(?<![\w.-])(?:{heads}){end}{rest}[^\n]{{0,400}}?[ \t](?:{option}){argument}"
+        head = f"(?i:{heads})" if heads != heads.lower() else f"(?:{heads})"
+        pattern = rf"(?<![\w.-]){head}{end}{rest}[^\n]{{0,400}}?[ \t](?:{option}){argument}"
         repeats = option.startswith(("-", "(?:-"))
         next_option = re.compile(rf"[^\n]{{0,200}}?[ \t](?:{option}){argument}") if repeats else None
         return cls(tuple(words), tuple(hints), re.compile(pattern), next_option)
@@ -196,7 +200,6 @@ COMMANDS = tuple(
         ("keytool jarsigner", "", r"-(?:store|key)pass[ ]", _ARGUMENT),
         ("ssh-keygen", "", r"-[NP][ ]", _ARGUMENT),
         ("xfreerdp* freerdp*", "", r"/p:", _ARGUMENT),
-        ("net", " use", r"(?:/user:\S+[ ]|\\\\\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
         ("net", " user", r"[\w.-]+[ ](?=\S*\d)", _ARGUMENT),
         ("rsync", "", r"--password=", _ARGUMENT),
         ("kubectl", "", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
@@ -209,7 +212,7 @@ COMMANDS = tuple(
         ("basicauth basic_auth", "", r"(?:/\S*[ ])?[\w.-]+[ ](?=\S*\d)", _ARGUMENT),
         ("bw", " unlock", "", _ARGUMENT),
         ("sp_addlogin sp_password", "", r"N?'[^'\n]+',[ ]?(?=N?')", r"N?(?P<it>'[^'\n]+')"),
-        ("ATTACH attach", "", r"(?:KEY|key)[ ]", r"(?P<it>'[^'\n]+')"),
+        ("ATTACH", "", r"(?i:key)[ ]", r"(?P<it>'[^'\n]+')"),
         ("schtasks", "", r"/rp[ ]", _ARGUMENT),
         ("ipmitool", "", r"-P[ ]?", _ARGUMENT),
         ("snmp*", "", r"-(?:c|A|X)[ ]", _ARGUMENT),
@@ -228,7 +231,7 @@ COMMANDS = tuple(
         ("wpa_passphrase", r" \S+", r"", _ARGUMENT),
         ("poetry composer", " config", r"(?:--\S+[ ]+)*(?:http-basic|pypi-token)\.\S+[ ]+(?:[\w.-]+[ ]+(?=\S))?", _ARGUMENT),  # noqa: E501
         ("bundle bundler", " config", r"(?:set[ ]+)?(?:--\S+[ ]+)*[\w.-]+[ ]+[\w.-]+:", _ARGUMENT),
-        ("convertto-securestring ConvertTo-SecureString", "", r"(?:-String[ ])?", r"(?P<it>\"[^\"\n]+\"|'[^'\n]+')"),
+        ("ConvertTo-SecureString", "", r"(?:-String[ ])?", r"(?P<it>\"[^\"\n]+\"|'[^'\n]+')"),
         ("rclone", " (?:obscure|config)", r"(?:pass\w*[ =])?", _ARGUMENT),
         ("curl http https", "", r"(?:-b|--cookie)[ =]?", r"(?P<it>\"[^\"\n]*=[^\"\n]*\"|'[^'\n]*=[^'\n]*'|[^\s\"'=-]+=[^\s\"']+)"),  # noqa: E501
         ("gh glab docker podman vault", r" [^\n|]{0,80}?(?:--with-token|--stdin|--password-stdin|login)", r"<<<[ ]*", _ARGUMENT),  # noqa: E501

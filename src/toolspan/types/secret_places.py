@@ -69,7 +69,15 @@ _SQL_PASSWORD = re.compile(
     r"(?i)(?:identified[ ]by|user[ ]\w+[ ]using)[ ](?P<bare>\"[^\"\n]{3,}\"|(?=[^\s;]*\d)[^\s;'\"]{4,64})(?=[\s;]|\Z)"
     r"|(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
 )
+_PIPED_PASSWORD = re.compile(r"(?i)(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')[ ]?\|[ ]?ConvertTo-SecureString(?!\w)")
+_NET_USE = re.compile(
+    r"(?i)(?<![\w.-])net(?:\.exe)?[ ]+use[ ]+(?:(?:[a-z]:|\*)[ ]+)?(?:\"[^\"\n]{1,256}\"|\\[^\s\"]{1,256})[ ]+"
+    r"(?:(?P<it>\"[^\"\n]+\"|[^\s\"/*][^\s\"]*)(?=(?:[ ]+/\S{1,64}){0,4}?[ ]+/user:)"
+    r"|(?:/\S{1,64}[ ]+){0,4}?/user:\S{1,64}[ ]+(?P<after>\"[^\"\n]+\"|[^\s\"/*][^\s\"]*))"
+)
+"""The password of a network share. A share such as `\\\\nas\\temp` seems to contain escaped line ends."""
 _PLACES = (
+    (("securestring",), _PIPED_PASSWORD, "secure-string"),
     (("pass", "auth", "pw"), _NETRC, "netrc"),
     (("password", "identified", " using "), _SQL_PASSWORD, "sql-password"),
     (("pin", "code", "word"), _ONE_TIME_CODE, "code"),
@@ -109,7 +117,9 @@ def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
             yield SecretMatch(start + quoted, end - quoted, "secret", f"name {match['user']}")
 
 
-def find_cookie_lines(text: str) -> Iterator[SecretMatch]:
-    """Yield the values in the cookie files that curl and browser extensions write."""
+def find_in_whole_lines(text: str) -> Iterator[SecretMatch]:
+    """Yield the passwords of network shares, and the values in the cookie files of curl and browser extensions."""
+    if "/user:" in text or "/USER:" in text:
+        yield from plausible_matches(_NET_USE, text, "secret", "net-use")
     if "\tTRUE\t" in text or "\tFALSE\t" in text:
         yield from plausible_matches(_COOKIE_LINE, text, "secret", "cookie")

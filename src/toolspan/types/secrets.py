@@ -120,6 +120,9 @@ _HEADER = re.compile(
 )
 _COOKIE_ITEMS = re.compile(r"(?i)cookies?\\*[\"']?[ ]?[=:][ ]?\{(?P<items>[^{}\n]{1,400})\}")
 """Cookies as the argument of a function, as in `cookies={"session": "…"}`."""
+_COOKIE_WITH_ATTRIBUTES = re.compile(
+    r"(?i)(?<![\w.-])[\w.-]{1,64}=(?P<it>[^\s;,\"'\\]{16,});[ ]?(?:path|domain|expires|max-age|secure|httponly|samesite)\b"
+)
 _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0-9a-f]{32,64})")
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
@@ -182,13 +185,13 @@ _NAME_HINTS = (
         r"""
         pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt pepper
         seed\b sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b
-        _session\b \+@[a-z] verification one-time 2fa mfa wifi: sandi khẩu المرور ::add-mask recovery \]:\d answer
+        _session\b \+@[a-z] verification one-time 2fa mfa wifi: securestring sandi khẩu المرور ::add-mask recovery \]:\d answer
         """  # noqa: E501
     ),
     *(name for name in FOREIGN_NAMES if " " not in name),
 )
 _NAME_HINT = join_hints(_NAME_HINTS)
-_HEADER_HINTS = "authorization", "cookie", "bearer", "basic"
+_HEADER_HINTS = "authorization", "cookie", "bearer", "basic", "httponly", "samesite", "max-age="
 _HEADER_HINT = join_hints(_HEADER_HINTS)
 
 
@@ -370,6 +373,9 @@ def _find_in_headers(line: str) -> Iterator[SecretMatch]:
         elif match["scheme"] and plausible_secret(first) and _is_header_value(first) and re.search(r"\d", first):
             yield SecretMatch(match.start("it"), match.start("it") + len(first), "secret", "header")
     yield from plausible_matches(_DIGEST, line, "secret", "header")
+    for match in _COOKIE_WITH_ATTRIBUTES.finditer(line):
+        if looks_random(match["it"]) and plausible_secret(match["it"]):
+            yield SecretMatch(*match.span("it"), "secret", "cookie")
     for cookies in _COOKIE_ITEMS.finditer(line):
         for item in re.finditer(r":[ ]?\\*[\"']([^\s\"'\\]{16,})", cookies["items"]):
             if looks_random(item[1]):
