@@ -121,7 +121,8 @@ _HEADER = re.compile(
 _COOKIE_ITEMS = re.compile(r"(?i)cookies?\\*[\"']?[ ]?[=:][ ]?\{(?P<items>[^{}\n]{1,400})\}")
 """Cookies as the argument of a function, as in `cookies={"session": "…"}`."""
 _COOKIE_WITH_ATTRIBUTES = re.compile(
-    r"(?i)(?<![\w.-])[\w.-]{1,64}=(?P<it>[^\s;,\"'\\]{16,});[ ]?(?:path|domain|expires|max-age|secure|httponly|samesite)\b"
+    r"(?i)(?<![\w.-])[\w.-]{1,64}=(?P<it>[^\s;,\"'\\]{16,});[ ]?"
+    r"(?:path|domain|expires|max-age|secure|httponly|samesite)\b"
 )
 _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0-9a-f]{32,64})")
 _BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
