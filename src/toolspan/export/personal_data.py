@@ -154,35 +154,41 @@ class PersonalHint:
     PLACE = 32
 
 
-FORM_HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
-    (PersonalHint.MAIL, re.compile(r"@(?<=[\w%+.-]@)\w")),
-    (PersonalHint.MAIL, re.compile(r"%40(?<=[\w.-]%40)\w")),
-    (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
-    (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
-    (PersonalHint.NETWORK, re.compile(r"\.(?<=[0-9a-f]{4}\.)[0-9a-f]{4}\.[0-9a-f]{4}")),
-    (PersonalHint.PLACE, re.compile(r"°")),
-    (PersonalHint.PLACE, re.compile(r"/@-?\d")),
-    (PersonalHint.FIELD, re.compile(r"\.\d{3,}°?,")),
-    (PersonalHint.FIELD, re.compile(r"\d(?<![\w.:/+-]\d)(?:\d{9,10}|\d-\d\d-\d\d)(?![\w.:/-])")),
-    (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)(?:[1-79]|[1-7]\d{1,3})(?!\S)")),
-    (PersonalHint.NUMBER, re.compile(r"0(?<![\w.:/+-]0)[1-9]\d{0,3}[-/.]\d")),
-    (PersonalHint.NUMBER, re.compile(r"756\.\d{4}\.\d{4}")),
-    (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
+FORM_HINTS = (
+    (PersonalHint.MAIL, "@", re.compile(r"@(?<=[\w%+.-]@)\w")),
+    (PersonalHint.MAIL, "%40", re.compile(r"%40(?<=[\w.-]%40)\w")),
+    (PersonalHint.NETWORK, ".", re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
+    (PersonalHint.NETWORK, ":", re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
+    (PersonalHint.NETWORK, ".", re.compile(r"\.(?<=[0-9a-f]{4}\.)[0-9a-f]{4}\.[0-9a-f]{4}")),
+    (PersonalHint.PLACE, "°", re.compile(r"°")),
+    (PersonalHint.PLACE, "/@", re.compile(r"/@-?\d")),
+    (PersonalHint.FIELD, ",", re.compile(r"\.\d{3,}°?,")),
+    (PersonalHint.FIELD, "", re.compile(r"\d(?<![\w.:/+-]\d)(?:\d{9,10}|\d-\d\d-\d\d)(?![\w.:/-])")),
+    (PersonalHint.NUMBER, "0", re.compile(r"0(?<![\w.:/+-]0)(?:[1-79]|[1-7]\d{1,3})(?!\S)")),
+    (PersonalHint.NUMBER, "0", re.compile(r"0(?<![\w.:/+-]0)[1-9]\d{0,3}[-/.]\d")),
+    (PersonalHint.NUMBER, "756.", re.compile(r"756\.\d{4}\.\d{4}")),
+    (PersonalHint.NETWORK, "-", re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
     (
         PersonalHint.HOST,
+        ".",
         re.compile(
             r"\.(?:internal|local|lan|corp|intra|intranet|intern|priv|private|localdomain|home|int|box|ts|svc)\b"
         ),
     ),
-    (PersonalHint.NUMBER, re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
+    (PersonalHint.NUMBER, "", re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
     (
         PersonalHint.NUMBER,
+        "",
         re.compile(
             r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|(?<![\w.-]\d)\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?!\S)"
             r"|(?<=[\W_][a-z][a-z]\d)\d(?:\s|\Z|[0-9a-z]{11}))"
         ),
     ),
 )
+"""Patterns for words, each with its bit and a text that every match contains.
+
+perf: each pattern begins with one character or class, which makes the search fast.
+"""
 _STREET_HINTS = (
     "avenue", r"road\b", "boulevard", r"lane\b", "terrace", r"drive\b", r"court\b", r"ave\b(?<![a-z]ave)", "blvd", r"str\.", "allee", "platz",  # noqa: E501
     r"weg\b", "gasse",

@@ -159,8 +159,8 @@ class SecretRedactor:
         """Collect the user names in the home folders that occur in `lines`. These names are replaced everywhere."""
         raw: set[bytes] = set()
         for line in lines:
-            for pattern in RAW_HOME_FOLDERS:
-                for match in pattern.finditer(line):
+            for beginning, pattern in RAW_HOME_FOLDERS:
+                for match in pattern.finditer(line) if beginning in line else ():
                     if match[1] not in raw and is_home_folder(
                         match[0], line[max(0, match.start() - 20) : match.start()]
                     ):
@@ -254,17 +254,15 @@ class SecretRedactor:
             self._suspicious_words.clear()
             self._judged_texts = [(judged, judged.lower())]
         for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
-            has_name = bool(named) and bare.lower() in named
-            is_suspicious = has_name or low in matched
-            hints = _word_hints(text, low, matched.get(low, 0), has_name=has_name) if is_suspicious else None
+            if low not in matched and not (named and bare.lower() in named):
+                continue
+            hints = _word_hints(text, low, matched.get(low, 0), has_name=bare.lower() in named)
             if hints:
                 suspicious |= dict.fromkeys(raw, hints)
-            if len(bare) <= _MAX_WORD_CHARS:
-                if hints:
+                short_words.pop(bare, None)
+                if len(bare) <= _MAX_WORD_CHARS:
                     self._suspicious_words |= dict.fromkeys(raw, hints)
-                else:
-                    self._harmless_words.add(bare)
-                    self._harmless_words.update(raw)
+        self._harmless_words.update(short_words, *short_words.values())
         return suspicious
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
@@ -284,8 +282,10 @@ class SecretRedactor:
             pieces = [match.span() for match in _ESCAPED_LINE_END.finditer(line)] if "\\" in line else []
             for start, end in (*pieces, (len(line), len(line))):
                 piece = line[at:start]
-                yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
-                yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
+                if secrets or key_rules:
+                    yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
+                if personal:
+                    yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
                 at = end
         for match in HOME_FOLDER.finditer(line) if has_home else ():
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
@@ -403,7 +403,7 @@ class SecretRedactor:
         changed: dict[str, object] = {}
         for name in record.__struct_fields__:
             value = getattr(record, name)
-            if value is None or isinstance(value, int | float) or name in _FIXED_VALUE_FIELDS:
+            if value is None or isinstance(value, (int, float)) or name in _FIXED_VALUE_FIELDS:
                 continue
             depth = len(self._path)
             try:
@@ -502,8 +502,8 @@ def _match_words(low_words: str) -> dict[str, int]:
     """
     matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
     lines = f"\n{low_words}\n"
-    for hint, pattern in FORM_HINTS:
-        for word in _matching_lines((pattern,), lines):
+    for hint, part, pattern in FORM_HINTS:
+        for word in _matching_lines((pattern,), lines) if part in lines else ():
             matched[word] = matched.get(word, PersonalHint.NONE) | hint
     long_words = "\n".join([word for word in low_words.split("\n") if len(word) >= 16])
     for word in _matching_lines(_long_hint_patterns(), long_words) if long_words else ():

@@ -28,13 +28,14 @@ _ROOT = re.compile(
 )
 """Text that may precede a home folder: nothing, `a` in a diff, a drive letter or a parent folder."""
 _RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
-RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
-    re.compile(rb"/home\\?/+" + _RAW_NAME),
-    re.compile(rb"/Users\\?/+" + _RAW_NAME),
-    re.compile(rb":/users\\?/+" + _RAW_NAME),
-    re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"),
-    re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})"),
+RAW_HOME_FOLDERS = (
+    (b"/home", re.compile(rb"/home\\?/+" + _RAW_NAME)),
+    (b"/Users", re.compile(rb"/Users\\?/+" + _RAW_NAME)),
+    (b":/users", re.compile(rb":/users\\?/+" + _RAW_NAME)),
+    (b"Users\\", re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\")),
+    (b"%2F", re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})")),
 )
+"""Patterns for home folders, each with its fixed beginning. perf: most lines contain none or one of these."""
 GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
      "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",

@@ -259,7 +259,11 @@ def hints_in(text: str) -> LineHints:
         hints |= SecretHint.LOGIN
     if _HEADER_HINT.search(low):
         hints |= SecretHint.HEADER
-    if _BARE_HINT.search(low) and (_LONG_SECRET.search(text) or next(_find_bare_secrets(text), None)):
+    if (
+        len(low) >= 30
+        and _BARE_HINT.search(low)
+        and (_LONG_SECRET.search(text) or next(_find_bare_secrets(text), None))
+    ):
         hints |= SecretHint.BARE
     return LineHints(hints, _key_rules_in(text, low))
 
