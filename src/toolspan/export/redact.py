@@ -282,10 +282,8 @@ class SecretRedactor:
             pieces = [match.span() for match in _ESCAPED_LINE_END.finditer(line)] if "\\" in line else []
             for start, end in (*pieces, (len(line), len(line))):
                 piece = line[at:start]
-                if secrets or key_rules:
-                    yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
-                if personal:
-                    yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
+                yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
+                yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
                 at = end
         for match in HOME_FOLDER.finditer(line) if has_home else ():
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)

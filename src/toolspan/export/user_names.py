@@ -11,7 +11,7 @@ from toolspan.types.secret_forms import join_hints
 
 _NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
 HOME_FOLDER = re.compile(
-    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
+    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.](?:%20[^{_NON_NAME_CHARS}]{{1,40}}){{0,3}})"
     r"|\\{1,8}[Uu]sers\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|(?<![\w-])(?:[A-Za-z]-)?-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
@@ -21,6 +21,9 @@ USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short fo
     r"|\b(?:[gu]id|groups)=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
     r"|(?<![\w$.?&-])(?:(?:SUDO_)?USER|LOGNAME|USERNAME)=(?P<env>[A-Za-z_][\w.-]{2,31})(?![\w.(/$-])"
     r"|(?<![\w-])(?:sudo[ ]-u|ssh[ ]-l|su[ ]-)[ ](?P<switch>[A-Za-z_][\w.-]{1,31})(?![\w./:@-])"
+    r"|(?<!\S)(?i:/user:)(?:[\w.-]{1,64}\\{1,4})?(?P<domain>[A-Za-z_][\w.-]{1,31})(?![\w.\\-])"
+    r"|\b(?:Accepted|Failed)[ ][\w/-]{1,24}[ ]for[ ](?:invalid[ ]user[ ])?(?P<sshd>[A-Za-z_][\w.-]{1,31})(?=[ ]from[ ])"
+    r"|\bsudo(?:\[\d+\])?:[ ]{1,4}(?P<sudo>[A-Za-z_][\w.-]{1,31})(?=[ ]:[ ])"
     r"|(?:^|(?<=[\s\"'=:(]))~(?P<tilde>[a-z_][a-z0-9_-]{2,31})(?=/)"
 )
 _ROOT = re.compile(
@@ -62,6 +65,10 @@ USER_HINTS = (
     "ssh\\b",
     "su\\b",
     "r[w-][xst-][r-]",
+    "/user:",
+    "publickey",
+    "ssh2\\b",
+    "sshd\\b",
 )
 USER_HINT = join_hints(USER_HINTS)
 

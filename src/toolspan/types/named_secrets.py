@@ -44,7 +44,7 @@ _CORES = (  # perf: each begins with a letter, so that a search skips the places
 _CORE = "|".join(_CORES)
 _ASSIGNMENT = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s?(?:\[[^\]\n]{{0,40}}\]))?)"
-    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|->(?=[ ]?\\*[\"'])|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|(?<=[ ])string[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"  # noqa: E501
+    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|->(?=[ ]?\\*[\"'])|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|(?<=[ ])string[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}(?:!{{1,2}}[A-Za-z][\w:/-]{{0,40}}[ ])?{_VALUE}"  # noqa: E501
 )
 _CALL_ARGUMENT = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,|[ ](?=[\"']))[ \t]{{0,20}}{_VALUE}"
@@ -67,6 +67,8 @@ _COMMENTED = re.compile(
 )
 _SETTER = re.compile(r"(?:[\w.]*\.)?(?:set|with|use|change|update)_?(?P<noun>\w+)\Z")
 """A function that takes a password as its only argument, such as `setPassword`."""
+_PROPERTY = re.compile(r"[a-z]+Pass(?:word|phrase)")
+"""A property that Gradle sets without `=`, as in `storePassword "…"`."""
 _NAME_CORE = join_hints(_CORES)
 _DIGIT = re.compile(r"\d")
 _VALUE_MARK = re.compile(r"[\d:=>\"'(-]| or |setenv|CONFIG|config|ENV")
@@ -103,7 +105,17 @@ _SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|C
 """The beginning of a line that sets a variable without `=`."""
 _MAX_NAMES_IN_VALUE = 16
 """The number of further names in a value, as in `key=key=key=…`. A longer value is cut, which limits the time."""
-_ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
+_ENVIRONMENT = (
+    "export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set", "-var", "--var", "--set-string", "--build-arg",
+)  # fmt: skip
+_LOGIN_BEFORE = re.compile(
+    r"(?i)(?:\A|[\s\"'`>*;])(?:user(?:name|[ ]?id)?|uid|login|e?mail|account|dbname|database|host|server)[ ]?[:=][ ]?"
+    r"[^\s;=,()\"'{}$<]{2,64}[ ]?[;/|]?\Z"
+)
+"""A user or a database in front of a password, as in `user=mira password=…` or `login: mira / pw: …`."""
+_OPTION_END = re.compile(r"\Z|[|;&)\"'`]|[ ](?:-|/|[|;&<>])")
+"""The text after the value of an option in a command, but not in a sentence about the option."""
+_OPTION_WORD = re.compile(r"(?:options?|flags?|arguments?|parameters?|prompts?|files?|instead|switch)\Z")
 
 
 def find_named(line: str, low: str) -> Iterator[SecretMatch]:
@@ -276,7 +288,11 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
         strength,
         quoted=group != "bare",
         certain=is_element
-        or (is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT))),
+        or (
+            is_assignment
+            and (whole_line or name.isupper() or before[-1:] in "?&;" or before.rstrip("\"'= ").endswith(_ENVIRONMENT))
+        )
+        or (strength is NameStrength.PASSWORD and _is_login_value(line, name_start, match, start + len(value))),
         whole_line=whole_line,
     )
     if match.re is _CALL_ARGUMENT and (
@@ -287,11 +303,20 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     is_list = (
         match.re is _CALL_ARGUMENT
         and value.replace("_", "").isalpha()
-        and not re.search(r"define\([ ]?[\"']\Z", before)
+        and not re.search(r"(?:define|env|environ\.get)\([ ]?[\"']\Z", before)
     )
     if not is_secret or is_list:
         return None
     return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
+
+
+def _is_login_value(line: str, name_start: int, match: re.Match[str], end: int) -> bool:
+    """Return whether a password is the value of an option, or follows the name of a user."""
+    has_slash = line[name_start - 2 : name_start] == " /"
+    if match.re is _OPTION or (has_slash and match["sep"] == ":"):
+        is_option = has_slash or line[name_start] == "-"
+        return is_option and bool(_OPTION_END.match(line, end)) and not _OPTION_WORD.match(line[match.end("sep") : end])
+    return bool(_LOGIN_BEFORE.search(line[max(0, name_start - 120) : name_start].rstrip()))
 
 
 def _is_argument(value: str, name: str, match: re.Match[str], *, quoted: bool) -> bool:
@@ -300,6 +325,8 @@ def _is_argument(value: str, name: str, match: re.Match[str], *, quoted: bool) -
     if setter and name_strength(setter["noun"]) is NameStrength.PASSWORD and plausible_secret(value):
         return True
     strength = name_strength(name)
+    if quoted and match.re is _OPTION and _PROPERTY.fullmatch(name):
+        return plausible_secret(value)
     is_secret = looks_like_password(value) or (quoted and is_certain_secret(value, strength))
     return strength >= NameStrength.STRONG and is_secret and (match.re is _OPTION or quoted)
 

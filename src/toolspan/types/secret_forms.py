@@ -231,7 +231,7 @@ COMMANDS = tuple(
         ("wpa_passphrase", r" \S+", r"", _ARGUMENT),
         ("poetry composer", " config", r"(?:--\S+[ ]+)*(?:http-basic|pypi-token)\.\S+[ ]+(?:[\w.-]+[ ]+(?=\S))?", _ARGUMENT),  # noqa: E501
         ("bundle bundler", " config", r"(?:set[ ]+)?(?:--\S+[ ]+)*[\w.-]+[ ]+[\w.-]+:", _ARGUMENT),
-        ("ConvertTo-SecureString", "", r"(?:-String[ ])?", r"(?P<it>\"[^\"\n]+\"|'[^'\n]+')"),
+        ("ConvertTo-SecureString", "", r"(?:-String[ ])?", r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|(?![-$(])[^\s\"'()|;]{4,}(?=[ ]+-[Aa]))"),  # noqa: E501
         ("rclone", " (?:obscure|config)", r"(?:pass\w*[ =])?", _ARGUMENT),
         ("curl http https", "", r"(?:-b|--cookie)[ =]?", r"(?P<it>\"[^\"\n]*=[^\"\n]*\"|'[^'\n]*=[^'\n]*'|[^\s\"'=-]+=[^\s\"']+)"),  # noqa: E501
         ("gh glab docker podman vault", r" [^\n|]{0,80}?(?:--with-token|--stdin|--password-stdin|login)", r"<<<[ ]*", _ARGUMENT),  # noqa: E501
@@ -240,7 +240,7 @@ COMMANDS = tuple(
 )  # fmt: skip
 LOGIN_OPTIONS = re.compile(
     r"(?<!\S)(?:-u|-U|--user(?:name)?|--login|-username|-user)(?:[ =][ ]?[^\s-]\S*|[^\s=-]\S*)[ ]+(?:\S+[ ]+){0,2}?"
-    rf"(?:-p|-P|--pass|-pass)(?:[ =][ ]?|(?=[^\s-])){_ARGUMENT}"
+    rf"(?:-[pP](?!ass(?:word|wd|phrase))|--pass|-pass)(?:[ =][ ]?|(?=[^\s-])){_ARGUMENT}"
 )
 """A user and a password among the options of any command, as in `twine upload -u mira -p …`."""
 USER_PAIR = re.compile(r"(?<!\S)--user[ =][\"']?[\w.@-]{1,64}:(?=[^\s\"']*[^\s\d:\"'])(?P<it>[^\s\"':]{4,128})")

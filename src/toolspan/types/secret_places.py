@@ -67,9 +67,10 @@ _NETRC = re.compile(
 )
 _SQL_PASSWORD = re.compile(
     r"(?i)(?:identified[ ]by|user[ ]\w+[ ]using)[ ](?P<bare>\"[^\"\n]{3,}\"|(?=[^\s;]*\d)[^\s;'\"]{4,64})(?=[\s;]|\Z)"
-    r"|(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"
+    r"|(?:identified[ ](?:with[ ]\S{1,60}[ ])?(?:by|as)(?:[ ]password)?|(?:encrypted[ ])?(?<![\"'])password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"  # noqa: E501
 )
 _PIPED_PASSWORD = re.compile(r"(?i)(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')[ ]?\|[ ]?ConvertTo-SecureString(?!\w)")
+_NETRC_LINES = re.compile(r"login[ \t]+\S{1,128}[ \t]*\r?\n[ \t]*password[ \t]+(?P<it>\S{3,256})[ \t]*(?=\r?\n|\Z)")
 _NET_USE = re.compile(
     r"(?i)(?<![\w.-])net(?:\.exe)?[ ]+use[ ]+(?:(?:[a-z]:|\*)[ ]+)?(?:\"[^\"\n]{1,256}\"|\\[^\s\"]{1,256})[ ]+"
     r"(?:(?P<it>\"[^\"\n]+\"|[^\s\"/*][^\s\"]*)(?=(?:[ ]+/\S{1,64}){0,4}?[ ]+/user:)"
@@ -119,6 +120,8 @@ def find_by_place(line: str, low: str) -> Iterator[SecretMatch]:
 
 def find_in_whole_lines(text: str) -> Iterator[SecretMatch]:
     """Yield the passwords of network shares, and the values in the cookie files of curl and browser extensions."""
+    if "login " in text and "password " in text:
+        yield from plausible_matches(_NETRC_LINES, text, "secret", "netrc")
     if "/user:" in text or "/USER:" in text:
         yield from plausible_matches(_NET_USE, text, "secret", "net-use")
     if "\tTRUE\t" in text or "\tFALSE\t" in text:
