@@ -39,7 +39,7 @@ _CORES = (  # perf: each begins with a letter, so that a search skips the places
     "token", "key", "auth", "jwt", "mnemonic", "seed phrase", "recovery phrase",
     "signature", r"salt(?=\W)", r"pepper(?=\W)", r"seed(?=\W)", r"sign?(?=\W)", "sess(?:ion)?id", "sid(?=[\"'=])",
     r"csrf(?=\W)", r"xsrf(?=\W)",
-    "session(?=[\"' =])", "bearer(?=[=:])", r"otp(?=\W)", "totp", r"pin(?=\W)", "cvv", "cvc",
+    "cookie(?=[\"'=:])", "session(?=[\"' =])", "bearer(?=[=:])", r"otp(?=\W)", "totp", r"pin(?=\W)", "cvv", "cvc",
 )  # fmt: skip
 _CORE = "|".join(_CORES)
 _ASSIGNMENT = re.compile(
@@ -107,9 +107,11 @@ _MAX_NAMES_IN_VALUE = 16
 """The number of further names in a value, as in `key=key=key=…`. A longer value is cut, which limits the time."""
 _ENVIRONMENT = (
     "export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set", "-var", "--var", "--set-string", "--build-arg",
+    "-F", "--form", "-d", "--data", "--data-raw", "--data-urlencode",
 )  # fmt: skip
 _LOGIN_BEFORE = re.compile(
-    r"(?i)(?:\A|[\s\"'`>*;])(?:user(?:name|[ ]?id)?|uid|login|e?mail|account|dbname|database|host|server)[ ]?[:=][ ]?"
+    r"(?i)(?:\A|[\s\"'`>*;])(?:user(?:name|[ ]?id)?|uid|login|e?mail|account|benutzer(?:name)?|utilisateur|usuario"
+    r"|utente|dbname|database|host|server)[ ]?[:=][ ]?"
     r"[^\s;=,()\"'{}$<]{2,64}[ ]?[;/|]?\Z"
 )
 """A user or a database in front of a password, as in `user=mira password=…` or `login: mira / pw: …`."""
@@ -313,9 +315,11 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
 def _is_login_value(line: str, name_start: int, match: re.Match[str], end: int) -> bool:
     """Return whether a password is the value of an option, or follows the name of a user."""
     has_slash = line[name_start - 2 : name_start] == " /"
-    if match.re is _OPTION or (has_slash and match["sep"] == ":"):
-        is_option = has_slash or line[name_start] == "-"
-        return is_option and bool(_OPTION_END.match(line, end)) and not _OPTION_WORD.match(line[match.end("sep") : end])
+    if match.re is _OPTION:
+        is_option = (has_slash or line[name_start] == "-") and bool(_OPTION_END.match(line, end))
+        return is_option and not _OPTION_WORD.match(line[match.end("sep") : end])
+    if has_slash and match["sep"] == ":" and match.end("sep") == end - len(match["bare"] or ""):
+        return True
     return bool(_LOGIN_BEFORE.search(line[max(0, name_start - 120) : name_start].rstrip()))
 
 

@@ -68,7 +68,7 @@ _STRONG = FOREIGN_SECRETS | split_words(
 _NUMERIC = split_words("pin otp cvv cvc")
 _WEAK = FOREIGN_KEYS | split_words(
     """
-    token key auth sig sign signature totp pat salt pepper seed session sessionid sessid sid csrf xsrf bearer
+    token key auth sig sign signature totp pat salt pepper seed session sessionid sessid sid csrf xsrf bearer cookie
     """
 )
 _TOKEN_OWNERS = split_words(

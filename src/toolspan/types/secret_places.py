@@ -77,7 +77,12 @@ _NET_USE = re.compile(
     r"|(?:/\S{1,64}[ ]+){0,4}?/user:\S{1,64}[ ]+(?P<after>\"[^\"\n]+\"|[^\s\"/*][^\s\"]*))"
 )
 """The password of a network share. A share such as `\\\\nas\\temp` seems to contain escaped line ends."""
+_LOGIN_PAIR = re.compile(
+    r"(?i)(?:user(?:[ ]?name)?|login|e-?mail)[ ]?/[ ]?(?:passw(?:or)?d|pass|pw)[ ]?(?:is|are|:|=)[ ]{0,2}"
+    r"[\w.@-]{2,64}[ ]?/[ ]?(?P<it>[^\s/,;\"'`<>]{4,64})"
+)
 _PLACES = (
+    (("/pass", "/pw", "/ p"), _LOGIN_PAIR, "login-pair"),
     (("securestring",), _PIPED_PASSWORD, "secure-string"),
     (("pass", "auth", "pw"), _NETRC, "netrc"),
     (("password", "identified", " using "), _SQL_PASSWORD, "sql-password"),

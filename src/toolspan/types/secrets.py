@@ -186,7 +186,7 @@ _NAME_HINTS = (
         r"""
         pass pwd pw\b secret token key cred auth jwt mnemonic phrase sig\b signature otp\b pin\b cvv cvc salt pepper
         seed\b sessid csrf\b xsrf\b pat\b psk\b masterauth bindpw rootpw identified login setuser sign\b session_?id sid\b
-        _session\b \+@[a-z] verification one-time 2fa mfa wifi: securestring sandi khẩu المرور ::add-mask recovery \]:\d answer
+        _session\b \+@[a-z] verification one-time 2fa mfa wifi: securestring sandi khẩu المرور ::add-mask recovery \]:\d answer cookie
         """  # noqa: E501
     ),
     *(name for name in FOREIGN_NAMES if " " not in name),
