@@ -23,7 +23,7 @@ from toolspan.export.records import CallRecord, ExportRecord
 from toolspan.export.user_names import (
     GENERIC_USER_NAMES,
     HOME_FOLDER,
-    HOME_HINTS,
+    HOME_HINT,
     RAW_HOME_FOLDERS,
     USER_FIELD,
     USER_HINT,
@@ -81,6 +81,7 @@ _MAX_KNOWN_TEXTS = 50_000
 _MAX_TEXT_CHARS = 256
 _BLOCK_CHARS = 50_000
 _CONTEXT_CHARS = 80
+_NO_SECRETS = LineHints(SecretHint.NONE, ())
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -249,14 +250,16 @@ class SecretRedactor:
             joined = _ESCAPED_LINE_END.sub(" ", joined)
         low_words = joined.lower()
         matched = _match_words(low_words)
+        homes = set(_matching_lines((HOME_HINT,), low_words))
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
             self._judged_texts = [(judged, judged.lower())]
         for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
-            if low not in matched and not (named and bare.lower() in named):
+            has_name = bool(named) and bare.lower() in named
+            if not (has_name or low in matched or low in homes):
                 continue
-            hints = _word_hints(text, low, matched.get(low, 0), has_name=bare.lower() in named)
+            hints = _word_hints(text, low, matched.get(low), has_name=has_name)
             if hints:
                 suspicious |= dict.fromkeys(raw, hints)
                 short_words.pop(bare, None)
@@ -509,13 +512,18 @@ def _match_words(low_words: str) -> dict[str, int]:
     return matched
 
 
-def _word_hints(word: str, low: str, forms: int, *, has_name: bool) -> _WordHints | None:
-    """Return hints for the rules that may match in a line with this word, or None if there are none."""
+def _word_hints(word: str, low: str, forms: int | None, *, has_name: bool) -> _WordHints | None:
+    """Return hints for the rules that may match in a line with this word, or None if there are none.
+
+    `forms` is the result of `_match_words` for the word. perf: without one, the word is a path in a home folder or
+    contains a known name, and other rules do not match.
+    """
+    is_matched = forms is not None
     hints = _WordHints(
-        hints_in(word),
-        personal_hints(word, low, forms),
+        hints_in(word) if is_matched else _NO_SECRETS,
+        personal_hints(word, low, forms or 0) if is_matched else PersonalHint.NONE,
         has_home="home" in low or "users" in low,
-        has_user=bool(USER_HINT.search(low)),
+        has_user=is_matched and bool(USER_HINT.search(low)),
         has_name=has_name,
     )
     return hints if any(hints.secrets) or any(hints[1:]) else None
@@ -540,7 +548,7 @@ def _name_pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    return join_hints((*short_hints(), *FIELD_HINTS, *HOME_HINTS, *USER_HINTS))
+    return join_hints((*short_hints(), *FIELD_HINTS, *USER_HINTS))
 
 
 @cache

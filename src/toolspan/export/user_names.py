@@ -53,7 +53,7 @@ GENERIC_USER_NAMES = frozenset(
 )  # fmt: skip
 """User names that do not identify a person. They are replaced only in paths."""
 _SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
-HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
+HOME_HINT = re.compile(r"home[/\\% -]|users[/\\% -]")  # the space is for an escape that begins the name
 USER_HINTS = (
     "gid=",
     "uid=",

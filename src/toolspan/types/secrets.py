@@ -174,7 +174,9 @@ _PREFIXED_SECRET = re.compile(
 """A key of any vendor, such as `acme_live_…`, but not an id that clients of models write."""
 _LONG_CONTEXT = re.compile(r"(?i)azure|fernet|cipher|crypt|account|storage|secret|shared|\bkey\b|aws|credential")
 
-_BARE_HINT = re.compile(r"[a-z0-9+/]{30}")
+_BARE_HINT = re.compile(r"[a-z0-9+/]{30}(?:(?<=[a-z0-9]{30})|[a-z0-9+/]{10})")
+_KEYWORD_FORMS = {"s.": r"s\.[a-z0-9]{24}", "sk": "sk[0-9a-f]{32}", "ey": "ey[a-z0-9]{17}"}
+"""More of the key for the keywords of gitleaks that occur in many words, in lower case."""
 _WEBHOOK_HINTS = ("webhook", "hook.", "hooks.", "api.telegram", "chat.googleapis", "maker.ifttt", "logic.azure")
 _URL_HINTS = (
     ":/", r":[^\s:@/]{6,64}@", ":oci8?:", ":thin:", r":[\d*]{1,5}:[\w*-]+:[\w*-]+:",
@@ -210,8 +212,8 @@ def short_hints() -> list[str]:
 
 def long_hints() -> list[re.Pattern[str]]:
     """Return the patterns for words of at least 16 characters; see `short_hints`."""
-    keywords = (re.escape(keyword) for keyword, rules in _rules_by_keyword() if not all(map(_is_named_rule, rules)))
-    return [KEY_FORM_HINT, _BARE_HINT, join_hints(keywords)]
+    keywords = [keyword for keyword, rules in _rules_by_keyword() if not all(map(_is_named_rule, rules))]
+    return [KEY_FORM_HINT, _BARE_HINT, join_hints(map(_keyword_hint, keywords))]
 
 
 def _is_named_rule(rule: KeyRule) -> bool:
@@ -435,7 +437,11 @@ def _rules_by_keyword() -> tuple[tuple[str, tuple[KeyRule, ...]], ...]:
 
 @cache
 def _keyword_hints() -> re.Pattern[str]:
-    return join_hints(re.escape(keyword) for keyword, _ in _rules_by_keyword())
+    return join_hints(_keyword_hint(keyword) for keyword, _ in _rules_by_keyword())
+
+
+def _keyword_hint(keyword: str) -> str:
+    return _KEYWORD_FORMS.get(keyword, re.escape(keyword))
 
 
 def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
