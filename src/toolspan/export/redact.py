@@ -477,10 +477,7 @@ def _line_around(text: str, place: int) -> str:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of consecutive blocks of whole lines, which limit the work for each word.
-
-    A long line is a block of its own.
-    """
+    """Yield start and end of blocks of whole lines, which limit the work for each word. A long line is one block."""
     start = 0
     while start < len(text):
         end = len(text) if len(text) - start <= _BLOCK_CHARS else text.rfind("\n", start, start + _BLOCK_CHARS)
@@ -518,12 +515,11 @@ def _word_hints(word: str, low: str, forms: int | None, *, has_name: bool) -> _W
     `forms` is the result of `_match_words` for the word. perf: without one, the word is a path in a home folder or
     contains a known name, and other rules do not match.
     """
-    is_matched = forms is not None
     hints = _WordHints(
-        hints_in(word) if is_matched else _NO_SECRETS,
-        personal_hints(word, low, forms or 0) if is_matched else PersonalHint.NONE,
+        _NO_SECRETS if forms is None else hints_in(word),
+        PersonalHint.NONE if forms is None else personal_hints(word, low, forms),
         has_home="home" in low or "users" in low,
-        has_user=is_matched and bool(USER_HINT.search(low)),
+        has_user=forms is not None and bool(USER_HINT.search(low)),
         has_name=has_name,
     )
     return hints if any(hints.secrets) or any(hints[1:]) else None
@@ -564,8 +560,7 @@ def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: st
         for match in pattern.finditer(text):
             if (start := match.start()) < line_end:
                 continue
-            line_end = text.find("\n", start)
-            line_end = len(text) if line_end < 0 else line_end
+            line_end = text.find("\n", start) % (len(text) + 1)  # -1 becomes the end of the text
             yield original[text.rfind("\n", 0, start) + 1 : line_end]
 
 
