@@ -328,16 +328,23 @@ def compute_file_stamp(path: Path) -> str | None:
         except OSError:
             return None
         return f"{code_digest()} {info.etag} {info.size} {path.sidecar_stamp} 0 0" if info.etag else None
-    name = str(path)
     try:
-        name.encode()  # only names that can be encoded are cached
-        status = os.stat(name)  # noqa: PTH116 - perf: called for every file
+        status = os.stat(path)  # noqa: PTH116 - perf: called for every file
     except (OSError, ValueError):
         return None
+    return make_file_stamp(str(path), status)
+
+
+def make_file_stamp(path: str, status: os.stat_result, *, may_have_hook_log: bool = True) -> str | None:
+    """Return the stamp of a local file with a known status, as `compute_file_stamp` does."""
     try:
-        hook_log_size = os.stat(hook_log_path_str(name)).st_size  # noqa: PTH116 - as above; the log is append-only
-    except (OSError, ValueError):
-        hook_log_size = 0
+        path.encode()  # only names that can be encoded are cached
+    except UnicodeEncodeError:
+        return None
+    hook_log_size = 0
+    if may_have_hook_log:
+        with contextlib.suppress(OSError, ValueError):
+            hook_log_size = os.stat(hook_log_path_str(path)).st_size  # noqa: PTH116 - as above; the log is append-only
     times = f"{hook_log_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     return f"{code_digest()} {status.st_dev} {status.st_ino} {status.st_size} {times}"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -28,8 +29,8 @@ from msgspec.structs import replace
 
 from toolspan.errors import ToolspanError
 from toolspan.formats.source import is_remote, to_path
-from toolspan.reading.cache import code_digest, compute_file_stamp
-from toolspan.reading.discovery import find_transcripts
+from toolspan.reading.cache import code_digest, compute_file_stamp, make_file_stamp
+from toolspan.reading.discovery import find_transcripts, list_folder
 from toolspan.tables.dataset import (
     MANIFEST,
     STATE_FOLDER,
@@ -168,10 +169,14 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
     """Return the transcripts in the sources, sorted by name, without duplicates."""
     objects: dict[str, ListedObject] = {}
     for source in sources:
-        for file in find_transcripts(to_path(source)):
-            uri = str(file.path)
-            if uri not in objects:
-                objects[uri] = ListedObject(uri, file.size, compute_file_stamp(file.path) or "")
+        path = to_path(source)
+        if not is_remote(path) and os.path.isdir(path):  # noqa: PTH112 - does not raise
+            for entry in list_folder(path, lambda *_: None):
+                stamp = make_file_stamp(entry.path, entry.status, may_have_hook_log=entry.may_have_hook_log)
+                objects[entry.path] = ListedObject(entry.path, entry.status.st_size, stamp or "")
+        else:
+            for file in find_transcripts(path):
+                objects[str(file.path)] = ListedObject(str(file.path), file.size, compute_file_stamp(file.path) or "")
     return [objects[uri] for uri in sorted(objects)]
 
 
