@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError, ToolspanError
-from toolspan.tables.schema import SCHEMA_VERSION, TABLES, import_pyarrow
+from toolspan.tables.schema import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,10 +138,10 @@ def load_manifest(folder: Path) -> Manifest | None:
 
 def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partition:
     """Write the sorted rows of a partition. Equal rows give an equal file with an equal name."""
-    import_pyarrow()
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    names = [column.name for column in TABLES[key.table]]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -150,8 +150,8 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
         compression_level=3,
         version="2.6",
         data_page_version="1.0",
-        use_dictionary=[name for name in table.column_names if name in _REPEATED_COLUMNS],
-        write_statistics=[name for name in table.column_names if name in _FILTERED_COLUMNS],
+        use_dictionary=[name for name in names if name in _REPEATED_COLUMNS],
+        write_statistics=[name for name in names if name in _FILTERED_COLUMNS],
         store_schema=False,  # perf: a copy of the schema would be a third of a small file
     ) as writer:
         writer.write_table(table, ROW_GROUP_SIZE)
@@ -165,9 +165,13 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
 
 def write_file(path: Path, data: bytes | pa.Buffer) -> None:
     """Write a file whose name is derived from its content. An interrupted write leaves no file with that name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with temporary.open("wb") as stream:
+    try:
+        stream = temporary.open("wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = temporary.open("wb")
+    with stream:
         stream.write(memoryview(data))
     temporary.replace(path)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEY_SPACE = 1 << 64
+_NUMBER = "_partition"
+"""The column that holds the number of a row's partition while partitions are written."""
 
 
 class ListedObject(NamedTuple):
@@ -240,7 +242,8 @@ class WriteTask(NamedTuple):
 def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> list[Partition]:
     """Write partitions, removing old rows from the files in `dropped`. Empty partitions are omitted.
 
-    perf: the rows of all partitions of a table are sorted together, because each sort has a fixed cost.
+    perf: the rows of all partitions of a table are cast and sorted together, because each operation on a table has a
+    fixed cost per column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -252,27 +255,38 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
         schema = arrow_schema(table)
         opened: dict[str, pa.Table] = {}
         keys: list[PartitionKey] = []
-        parts: list[pa.Table] = []
-        numbers: list[int] = []
-        for task in group:
-            own = [_open_rows(part, schema.names, opened) for part in task.slices]
-            if task.old is not None:
-                old = pq.ParquetFile(Path(folder) / task.old).read(use_threads=False)
-                if task.drops_rows:
-                    old = old.filter(pc.invert(pc.is_in(old["uri"], value_set=uris)))
-                own.append(old.cast(schema))
-            numbers += [len(keys)] * sum(part.num_rows for part in own)
+        new: list[tuple[int, pa.Table]] = []
+        old: list[tuple[int, pa.Table]] = []
+        drops_rows = False
+        for number, task in enumerate(group):
             keys.append(task.key)
-            parts += own
-        rows = pa.concat_tables(parts)
-        rows = rows.append_column("_partition", pa.array(numbers, pa.int32()))
-        rows = rows.sort_by([(name, "ascending") for name in ("_partition", "uri", "position")]).combine_chunks()
+            drops_rows |= task.drops_rows
+            new += ((number, _open_rows(part, schema.names, opened)) for part in task.slices)
+            if task.old is not None:
+                file = pq.ParquetFile(pa.OSFile(f"{folder}/{task.old}"))
+                old.append((number, file.read(use_threads=False)))
+        parts = [_join_rows(new, schema)] if new else []
+        if old:
+            rows = _join_rows(old, schema)
+            parts.append(rows.filter(pc.invert(pc.is_in(rows["uri"], value_set=uris))) if drops_rows else rows)
+        rows = pa.concat_tables(parts).combine_chunks()  # perf: `take` copies one chunk in a third of the time
+        rows = rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "uri", "position")]))
+        counts = Counter(rows[_NUMBER].to_pylist())
         rows = rows.select(schema.names).replace_schema_metadata(schema.metadata)
         start = 0
-        for number, count in sorted(Counter(numbers).items()):
+        for number, count in sorted(counts.items()):
             partitions.append(write_partition(Path(folder), keys[number], rows.slice(start, count)))
             start += count
     return partitions
+
+
+def _join_rows(parts: Sequence[tuple[int, pa.Table]], schema: pa.Schema) -> pa.Table:
+    """Join the rows of several partitions, adding the partition's number to each."""
+    import pyarrow as pa
+
+    numbers = [number for number, rows in parts for _ in range(rows.num_rows)]
+    rows = pa.concat_tables([rows for _, rows in parts]).cast(schema)
+    return rows.append_column(_NUMBER, pa.array(numbers, pa.int32()))
 
 
 def _open_rows(part: RowSlice, columns: list[str], opened: dict[str, pa.Table]) -> pa.Table:
