@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
 import duckdb
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -23,7 +27,7 @@ from tests.cli.command import one_row, run
 from tests.reading.test_lineage import VERSIONS, Archive, Kinds
 from tests.requirement import requirement
 from tests.tables.datasets import QUESTIONS, listed_bytes, table_bytes, write_archive, write_edits
-from toolspan.errors import ToolspanError
+from toolspan.errors import SourceError, ToolspanError
 from toolspan.export.redact import SecretRedactor
 from toolspan.formats.source import BytesSource, load_source, source_for_path
 from toolspan.tables import SCHEMA_VERSION, TABLES, Dataset, write_tables
@@ -198,6 +202,79 @@ def test_equal_ids_of_subagents_link_only_to_files_that_name_them_as_session(tmp
     assert table_bytes(out) == table_bytes(tmp_path / "fresh")
     assert third.partitions_written > third.partitions - second.partitions
     assert answers("--tables", out) == answers(folder)
+
+
+def run_unprivileged(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to which permissions apply, even if the tests run as root."""
+    drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    program = [*drop, sys.executable, "-m", "toolspan", *map(str, words)]
+    return subprocess.run(program, capture_output=True, text=True, check=False)
+
+
+@requirement("tables.unlisted")
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="permissions do not apply to root")
+def test_rows_of_a_folder_that_cannot_be_listed_are_kept(tmp_path: Path) -> None:
+    folder, closed, out = tmp_path / "archive", tmp_path / "archive" / "closed", tmp_path / "out"
+    write_archive(folder)
+    hidden = write_edits(closed / "inner", "88888888-2222-4000-8000-000000000000")
+    write_tables([folder], out, jobs=1)
+    before = table_bytes(out)
+    write_edits(folder, "99999999-2222-4000-8000-000000000000")
+    words = ("tables", folder, "-o", out, "--jobs", "1", "--json")
+    closed.chmod(0)
+    try:
+        done = run_unprivileged(*words)
+        again = run_unprivileged(*words)
+        rebuilt = run_unprivileged(*words, "--content")
+    finally:
+        closed.chmod(0o700)
+
+    problem = f"{closed}: Permission denied; changes to the transcripts in this folder are not in the tables"
+    report = json.loads(done.stdout)
+    assert (report["read"], report["removed"], report["unreadable"], report["unlisted"]) == (1, 0, 2, [problem])
+    assert problem in done.stderr
+    assert json.loads(again.stdout)["partitions_written"] == 0
+    assert (rebuilt.returncode, "make the folder readable" in rebuilt.stderr) == (2, True)
+    assert select(out, f"SELECT count(*) FROM {{calls}} WHERE uri = '{hidden}'") == [(3,)]
+    assert select(out, f"SELECT explanation FROM {{findings}} WHERE uri = '{closed}'") == [(problem,)]
+    assert problem in run("stats", "--tables", out).stderr
+    assert write_tables([folder], out, jobs=1).removed == 0
+    write_tables([folder], tmp_path / "fresh", jobs=1)
+    assert before != table_bytes(out) == table_bytes(tmp_path / "fresh")
+
+
+class ClosedPrefixStore(MemoryFileSystem):  # type: ignore[misc]
+    """A store that refuses to list a prefix."""
+
+    protocol = "closedprefix"
+    store: ClassVar[dict[str, object]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    is_closed = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(path.replace("closedprefix://", "memory://")))
+
+    def ls(self, path: str, *, detail: bool = True, **options: object) -> list[object]:
+        if self.is_closed and path.endswith("closed"):
+            raise PermissionError("Forbidden")
+        return list(super().ls(path, detail=detail, **options))
+
+
+@requirement("tables.unlisted")
+def test_prefix_that_a_store_does_not_list_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("closedprefix", ClosedPrefixStore, clobber=True)
+    write_edits(tmp_path / "archive" / "closed", "88888888-2222-4000-8000-000000000000")
+    write_edits(tmp_path / "archive", "99999999-2222-4000-8000-000000000000")
+    ClosedPrefixStore().put(str(tmp_path / "archive"), "/bucket", recursive=True)
+    write_tables(["closedprefix://bucket"], tmp_path / "out", jobs=1)
+    before = listed_bytes(tmp_path / "out")
+    monkeypatch.setattr(ClosedPrefixStore, "is_closed", True)
+
+    with pytest.raises(SourceError, match="closedprefix://bucket/closed: access denied"):
+        write_tables(["closedprefix://bucket"], tmp_path / "out", jobs=1)
+
+    assert listed_bytes(tmp_path / "out") == before
 
 
 @requirement("tables.content")

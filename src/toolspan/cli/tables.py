@@ -41,6 +41,8 @@ def command(
         )  # fmt: skip
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), error.filename or out) from error
+    for problem in report.unlisted:
+        warn(problem)
     if as_json:
         print_json(report)
         return

@@ -195,7 +195,8 @@ def iter_transcripts(
                     path=Path(entry.path), name=entry.name, size=entry.status.st_size, modified=modified
                 )
     except OSError as error:
-        raise SourceError(f"{root}: {error.strerror or os.strerror(error.errno or 0)}") from error
+        name = error.filename if isinstance(root, RemotePath) and error.filename else root
+        raise SourceError(f"{name}: {error.strerror or os.strerror(error.errno or 0)}") from error
 
 
 def _walk_objects(root: RemotePath, sidecars: dict[str, str]) -> Iterator[TranscriptFile]:

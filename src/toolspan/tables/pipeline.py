@@ -83,6 +83,8 @@ _LINK_BATCH_KEYS = 1 << 19
 _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
 _JOINED_KEYS = f"{STATE_FOLDER}/joined-"
+_UNLISTED = "unlisted "
+"""The beginning of the stamp of a folder that cannot be listed."""
 
 ProgressFactory = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 T = TypeVar("T")
@@ -110,6 +112,8 @@ class TablesReport(Struct, frozen=True, kw_only=True):
     bytes_read: int
     unreadable: int
     """Number of objects that cannot be read; the table `findings` contains the reasons."""
+    unlisted: list[str]
+    """Folders that cannot be listed, each with the reason. Rows of the objects in them are kept from earlier runs."""
     partitions: int
     partitions_written: int
     rows: dict[str, int]
@@ -131,7 +135,8 @@ def write_tables(
     """Write the transcripts of files and folders to a dataset, or bring an existing dataset up to date.
 
     Only new and changed objects are read, and only affected partitions are written. A killed run leaves the dataset
-    unchanged.
+    unchanged. If a folder in a source cannot be listed, the rows of its objects are kept, and `findings` has a row with
+    the reason.
 
     Args:
         sources: files and folders. The dataset then contains their transcripts and no others.
@@ -145,7 +150,7 @@ def write_tables(
             number of bytes of each part that was read.
 
     Raises:
-        SourceError: a source does not exist, or `out` contains tables of another version.
+        SourceError: a source does not exist or cannot be listed, or `out` contains tables of another version.
         ToolspanError: an extra is missing, the cluster cannot be reached, or another run is writing to `out`.
     """
     import_pyarrow()
@@ -156,7 +161,7 @@ def write_tables(
     listed = list_objects(names)
     options = ReadOptions(content=content, redactor=redactor)
     with _lock(folder):
-        run = _Run(folder, options)
+        run = _Run(folder, options, [item for item in listed if item.problem])
         gc.freeze()  # perf: collecting the list of objects takes 10 % of a run that adds 1 %
         try:
             run.update(names, listed, lambda: make_engine(engine, jobs=jobs, address=address), progress)
@@ -166,12 +171,21 @@ def write_tables(
 
 
 def list_objects(sources: Iterable[str]) -> list[ListedObject]:
-    """Return the transcripts in the sources, sorted by name, without duplicates."""
+    """Return the transcripts in the sources and the folders that cannot be listed, sorted, without duplicates.
+
+    Raises:
+        SourceError: a source does not exist or cannot be listed, or a store does not list some of its objects.
+    """
     objects: dict[str, ListedObject] = {}
+
+    def add_unlisted(folder: str, error: OSError) -> None:
+        problem = f"{folder}: {error.strerror}; changes to the transcripts in this folder are not in the tables"
+        objects[folder] = ListedObject(folder, 0, f"{_UNLISTED}{error.errno}", problem=problem)
+
     for source in sources:
         path = to_path(source)
         if not is_remote(path) and os.path.isdir(path):  # noqa: PTH112 - does not raise
-            for entry in list_folder(path, lambda *_: None):
+            for entry in list_folder(path, add_unlisted):
                 stamp = make_file_stamp(entry.path, entry.status, may_have_hook_log=entry.may_have_hook_log)
                 objects[entry.path] = ListedObject(entry.path, entry.status.st_size, stamp or "")
         else:
@@ -200,9 +214,10 @@ def _lock(folder: Path) -> Iterator[None]:
 class _Run:
     """One run of `write_tables`."""
 
-    def __init__(self, folder: Path, options: ReadOptions) -> None:
+    def __init__(self, folder: Path, options: ReadOptions, unlisted: Sequence[ListedObject]) -> None:
         self._folder = folder
         self._options = options
+        self._unlisted = unlisted
         self._old = load_manifest(folder)
         self._manifest = self._old
         self._scratch = folder / STATE_FOLDER / "run"
@@ -213,6 +228,11 @@ class _Run:
         state = _load_state(folder, self._old)
         self._partitions = partitions_by_key(self._old)
         if state is None or state.options != options_key:  # read everything again
+            if self._old is not None and unlisted and (state is None or self._find_hidden(state.objects)):
+                raise ToolspanError(
+                    f"{unlisted[0].uri}: cannot be listed, and its rows cannot be kept because all files have to be "
+                    "read again; make the folder readable, or write to a new folder"
+                )
             self._partitions = {}
             state = State(options=options_key, objects=[], key_files=[], next_number=state.next_number if state else 0)
         self._state = state
@@ -229,12 +249,13 @@ class _Run:
         """Update the dataset."""
         stamps = {item.uri: item.stamp for item in self._state.objects}
         is_known = {item.uri for item in listed if item.stamp and stamps.get(item.uri) == item.stamp}
+        is_known |= self._find_hidden(self._state.objects) - {item.uri for item in listed}
         first = self._state.next_number
         changed = [item for item in listed if item.uri not in is_known]
         changed = [item._replace(number=first + n) for n, item in enumerate(changed)]
         gone = [item for item in self._state.objects if item.uri not in is_known]
         self._read_objects = changed
-        self._removed = len(gone) - sum(item.uri in stamps for item in changed)
+        self._removed = _count_files(gone) - sum(item.uri in stamps for item in changed if not item.problem)
         if not (changed or gone) and self._old is not None and self._old.sources == names:
             return
         self._scratch.mkdir()
@@ -252,6 +273,11 @@ class _Run:
         numbers = {item.number for item in linked}
         self._commit(names, [*(item for item in kept if item.number not in numbers), *merged], partitions)
         shutil.rmtree(self._scratch)
+
+    def _find_hidden(self, objects: Iterable[SourceObject]) -> set[str]:
+        """Return the names of objects in folders that cannot be listed."""
+        folders = tuple("" if item.uri == "." else f"{item.uri.rstrip(os.sep)}{os.sep}" for item in self._unlisted)
+        return {item.uri for item in objects if item.uri.startswith(folders)} if folders else set()
 
     def _read(
         self, changed: Sequence[ListedObject], engine: Engine, advance: Callable[[int], None]
@@ -396,16 +422,21 @@ class _Run:
         assert self._manifest is not None  # the first run always commits
         partitions = self._manifest.partitions
         return TablesReport(
-            objects=len(self._state.objects),
-            read=len(self._read_objects),
+            objects=_count_files(self._state.objects),
+            read=sum(not item.problem for item in self._read_objects),
             removed=self._removed,
             bytes_read=sum(item.size for item in self._read_objects),
-            unreadable=sum(not item.is_readable for item in self._state.objects),
+            unreadable=_count_files(item for item in self._state.objects if not item.is_readable),
+            unlisted=[item.problem for item in self._unlisted],
             partitions=len(partitions),
             partitions_written=self._written,
             rows=self._manifest.count_rows(),
             table_bytes=sum(partition.bytes for partition in partitions),
         )
+
+
+def _count_files(objects: Iterable[SourceObject]) -> int:
+    return sum(not item.stamp.startswith(_UNLISTED) for item in objects)
 
 
 def _load_state(folder: Path, manifest: Manifest | None) -> State | None:

@@ -39,6 +39,8 @@ class ListedObject(NamedTuple):
     """A value that changes with the file's content."""
     number: int = -1
     """The id of this version of the file in the dataset's state."""
+    problem: str = ""
+    """The reason why this is not a file but a folder that cannot be listed."""
 
 
 class SourceObject(Struct, frozen=True, array_like=True):
@@ -71,7 +73,11 @@ def keys_file(pack: str) -> str:
 
 def read_batch(batch: Sequence[ListedObject], *, folder: str, options: ReadOptions) -> list[SourceObject]:
     """Read files into one pack of facts."""
-    return _write_pack(((item, read_facts(item.uri, options)) for item in batch), Path(folder))
+    pairs = (
+        (item, unreadable_facts(item.uri, item.problem) if item.problem else read_facts(item.uri, options))
+        for item in batch
+    )
+    return _write_pack(pairs, Path(folder))
 
 
 def write_off(item: ListedObject, folder: str) -> list[SourceObject]:
@@ -104,7 +110,7 @@ def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -
     }
     write_arrow(folder / keys_file(pack), pa.table(columns))
     return [
-        SourceObject(*item, item.number, pack, offset, length, head.problem is None, head.info.started_at or "")
+        SourceObject(*item[:4], item.number, pack, offset, length, head.problem is None, head.info.started_at or "")
         for item, offset, length, head in places
     ]
 
