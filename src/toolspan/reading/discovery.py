@@ -244,8 +244,8 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
                 failure = error
         has_agents = folder.endswith("subagents")  # the hook log is in the folder above
         for path, status in found:
-            may_have_hook_log = has_agents or hook_log_path_str(path).rpartition(os.sep)[0] in others
-            yield FolderEntry(path, parse_file_name(path), status, may_have_hook_log)
+            has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
+            yield FolderEntry(path, parse_file_name(path), status, bool(has_folder))
         if failure is not None:
             report(folder, failure)
 

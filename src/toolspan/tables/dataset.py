@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
 ROW_GROUP_SIZE = 1 << 16
+_SYNC_THREADS = 16
 _REPEATED_COLUMNS = frozenset({
     "agent", "batch", "branch", "client", "code", "error_group", "error_kind", "error_program", "kind", "mcp_server",
     "model", "parent_call", "path", "permission", "project", "prompt", "recorded_model", "recovered_by", "retry",
@@ -165,7 +166,7 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
 
 def write_file(path: Path, data: bytes | pa.Buffer) -> None:
     """Write a file whose name is derived from its content. An interrupted write leaves no file with that name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    temporary = path.parent / f".{path.name}.{os.getpid()}.new"
     try:
         stream = temporary.open("wb")
     except FileNotFoundError:
@@ -179,17 +180,18 @@ def write_file(path: Path, data: bytes | pa.Buffer) -> None:
 def sync_files(paths: Iterable[Path]) -> None:
     """Flush files and their folders to disk, concurrently, because the disk combines the writes."""
 
-    def sync(path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def sync(names: Sequence[Path]) -> None:
+        for name in names:
+            descriptor = os.open(name, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     files = list(paths)
-    folders = {folder for path in files for folder in (path.parent, path.parent.parent)}
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(sync, [*files, *folders]))
+    names = [*files, *{folder for path in files for folder in (path.parent, path.parent.parent)}]
+    with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+        list(pool.map(sync, [names[n::_SYNC_THREADS] for n in range(_SYNC_THREADS)]))
 
 
 def replace_manifest(folder: Path, manifest: Manifest) -> None:

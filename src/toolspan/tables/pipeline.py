@@ -353,14 +353,13 @@ class _Run:
         tasks = [tuple(chain.from_iterable(batch)) for batch in batches]
         merged: list[SourceObject] = []
         slices: dict[PartitionKey, list[RowSlice]] = {}
-        known: dict[PartitionKey, PartitionKey] = {}  # shares equal keys, of which each file has several
         for batch, rows in _run_tasks(engine, job, tasks):
             result = job(batch) if rows is None else rows
             for part in result.slices:
-                slices.setdefault(known.setdefault(part.key, part.key), []).append(part)
+                slices.setdefault(part.key, []).append(part)
             for item in batch:
-                own = sorted(known[key] for key in result.partitions.get(item.number, ()))
-                merged.append(replace(item, partitions=tuple(own)))
+                keys = encode_blob(sorted(result.partitions.get(item.number, ())))
+                merged.append(replace(item, partition_keys=keys))
         return merged, slices
 
     def _write(

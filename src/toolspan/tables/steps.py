@@ -43,7 +43,7 @@ class ListedObject(NamedTuple):
     """The reason why this is not a file but a folder that cannot be listed."""
 
 
-class SourceObject(Struct, frozen=True, array_like=True):
+class SourceObject(Struct, frozen=True, array_like=True, gc=False):
     """A source file in the dataset."""
 
     uri: str
@@ -59,8 +59,13 @@ class SourceObject(Struct, frozen=True, array_like=True):
     is_readable: bool = True
     started: str = ""
     """Time of its first record, as recorded."""
-    partitions: tuple[PartitionKey, ...] = ()
-    """The partitions with rows of the file."""
+    partition_keys: bytes = b""
+    """The partitions with rows of the file. perf: as MessagePack, because most runs need them of few files."""
+
+    @property
+    def partitions(self) -> list[PartitionKey]:
+        """The partitions with rows of the file."""
+        return decode_blob(self.partition_keys, list[PartitionKey]) if self.partition_keys else []
 
 
 # Read
