@@ -270,8 +270,8 @@ def tables() -> str:
         "- Inputs and results are omitted unless you add `--content`. `--redact` replaces secrets and personal\n"
         "  data in every text; placeholders such as `[key-1]` are numbered per file.\n"
         "- The dataset contains the transcripts in the sources of its last run. Rows of deleted files are removed.\n"
-        "  If a folder cannot be listed, its rows are kept, and `findings` has a row with the reason. If a store does not\n"
-        "  list a prefix, the run ends with an error and changes nothing.\n"
+        "  If a folder cannot be listed, its rows are kept, and `findings` has a row with the reason. If a store does\n"
+        "  not list a prefix, the run ends with an error and changes nothing.\n"
         "- `manifest.json` lists the files that belong to the dataset. A glob such as `OUT/calls/**/*.parquet` finds\n"
         "  the same files, except during a run and after a killed run; the next run removes the remains.\n"
         "- Columns whose names begin with `_` and the folder `_state` are for internal use.",
