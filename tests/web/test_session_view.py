@@ -152,6 +152,21 @@ def _symbol(state: str) -> str:
     return {"succeeded": "✓", "failed": "✗", "timed_out": "◷"}[state]
 
 
+def test_the_first_click_waits_for_data_only_which_is_requested_at_once(page: Browser) -> None:
+    page.open("/", ".overview a[href^='/session/']")
+    resources = "performance.getEntriesByType('resource')"
+    page.wait(f"['call.css', 'highlight.js'].every((name) => {resources}.some((r) => r.name.endsWith(name)))")
+    page.run("performance.clearResourceTimings()")
+    page.click(".overview a[href^='/session/']")
+    page.wait(f"document.querySelector('.item.call') && {resources}.some((r) => r.name.includes('/api/usage'))")
+    page.click(".item.call")
+    page.wait(f"{resources}.filter((r) => r.name.includes('/api/call/')).length === 2")
+    assert page.run(f"return {resources}.filter((r) => r.name.endsWith('.js')).map((r) => r.name)") == []
+    for names in (("/timeline", "/api/usage"), ("/api/call/", "/records")):
+        times = [f"{resources}.find((r) => r.name.includes('{name}'))" for name in names]
+        assert page.run(f"return {times[1]}.startTime < {times[0]}.responseEnd"), names
+
+
 def test_keys_go_from_failure_to_failure_and_open_the_call(page: Browser, archive: Path) -> None:
     page.open(f"/session/{AGENTS}", ".item.call")
     failures = [row["id"] for row in _calls(archive, AGENTS) if row["state"] in ("failed", "timed_out")]

@@ -89,7 +89,8 @@ class FileRoutes:
         return path
 
     async def _changed_paths(self) -> set[str]:
-        answer = await self._answers.ask(Question("files", ("--limit=0",), self._answers.roots, ("path",)))
+        # perf: the list of files asks the same question, so its answer is often cached
+        answer = await self._answers.ask(Question("files", ("--limit=0",), self._answers.roots))
         return {msgspec.json.decode(row, type=_Row).path for row in answer.rows}
 
 

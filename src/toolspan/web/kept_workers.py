@@ -84,6 +84,10 @@ class KeptWorkers:
 
         perf: any other worker would read a growing session of 100 MB again, or keep it in memory a second time.
         """
+        if command.command == "usage":  # the page requests it together with the timeline, which is still being read
+            for _, worker in self._find_readers(command):
+                async with worker.lock:
+                    pass
         entries = [entry for entry in self._find_readers(command) if entry[1].size]
         if not entries:
             return None

@@ -49,7 +49,7 @@ from toolspan.analysis.file_history.shell_writes import (
 from toolspan.diffs import DiffKind, unified
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import Ambiguous, NotFound, SourceError
-from toolspan.formats.source import source_for_path
+from toolspan.formats.source import is_remote, source_for_path
 from toolspan.reading.cache import Cache, cached_answer, default_folder
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.parallel import fork_map
@@ -307,6 +307,8 @@ class FileTotalsCollector:
 
 
 _READ_SIZE = 1 << 20
+_SERIAL_LIMIT_BYTES = 2 << 20
+"""perf: for less data than this, starting processes takes longer than reading it (145 instead of 80 ms for 0.4 MB)."""
 _UNESCAPED = re.compile(r"[A-Za-z0-9_.-]+")
 
 ProgressCallback = Callable[[int], None]
@@ -346,7 +348,9 @@ def changes_by_project(
             cached_answer(paths, _CHANGES_QUESTION, ProjectChanges, compute, Cache(cache_folder))
         )
 
-    for data, size in zip(fork_map(sizes, collect), sizes, strict=True):
+    is_small = sum(sizes) < _SERIAL_LIMIT_BYTES and not any(is_remote(file.path) for file in files)
+    results = map(collect, range(len(sizes))) if is_small else fork_map(sizes, collect)
+    for data, size in zip(results, sizes, strict=True):
         found = msgspec.msgpack.decode(cast("bytes", data), type=ProjectChanges)
         for line in found.problems:
             problem(line)

@@ -11,6 +11,7 @@ import { useLive } from "./api.js";
 import { listKeys, useKeys } from "./keys.js";
 import { ROUTES, href, navigate, setQuery, useRoute } from "./router.js";
 import { Loading, Problem } from "./components/messages.js";
+import { loadTools } from "./components/rich.js";
 
 const NAV = ROUTES.filter((route) => route.nav);
 
@@ -63,6 +64,7 @@ function View({ route, setTitle }) {
         // Views use the same class names, so the style sheets of other views are switched off.
         for (const link of document.querySelectorAll("link[data-view]")) link.disabled = !sheets.includes(link);
         setLoaded({ view: module.default });
+        (window.requestIdleCallback ?? setTimeout)(() => prefetch().catch(() => {})); // what fails is loaded when it is needed
       },
       (error) => shown && setLoaded({ error }),
     );
@@ -74,10 +76,24 @@ function View({ route, setTitle }) {
   return html`<${loaded.view} params=${route.params} query=${route.query} setQuery=${setQuery} setTitle=${setTitle} />`;
 }
 
+let isPrefetched = false;
+
+// perf: load the other views while the page is idle, so that the first click on a link waits only for its data.
+async function prefetch() {
+  if (isPrefetched) return;
+  isPrefetched = true;
+  const modules = await Promise.all(ROUTES.map(({ view }) => import(`./views/${view}.js`)));
+  for (const name of new Set(modules.flatMap(({ styles }) => styles ?? []))) {
+    const address = new URL(name, import.meta.url).pathname;
+    document.head.append(Object.assign(document.createElement("link"), { rel: "prefetch", as: "style", href: address }));
+  }
+  await loadTools();
+}
+
 // Return the <link> of a style sheet, once it is loaded.
 function loadStyle(name) {
   const address = new URL(name, import.meta.url).pathname;
-  const found = document.querySelector(`link[href="${address}"]`);
+  const found = document.querySelector(`link[rel=stylesheet][href="${address}"]`);
   if (found) return found;
   const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: address });
   link.dataset.view = "";

@@ -2,9 +2,9 @@
 // DOMPurify, which is the only source of HTML that the page's policy (trusted types) accepts.
 import { html, useEffect, useRef, useState } from "../lib.js";
 
-let tools = null; // loaded when first needed
+let tools = null; // loaded when the page is idle, or when first needed
 
-async function loadTools() {
+export async function loadTools() {
   tools ??= Promise.all([
     import("../vendor/dompurify.js"), import("../vendor/markdown-it.js"), import("../vendor/highlight.js"),
   ]).then(([purify, markdown, highlight]) => {

@@ -1,6 +1,6 @@
 // Call: one call in detail, as `toolspan show CALL` and `toolspan why CALL`. Query: session.
 import { html, useEffect, useState } from "../lib.js";
-import { useApi } from "../api.js";
+import { apiUrl, useApi } from "../api.js";
 import { CallInput, CallResult, Field, shellCommand } from "../components/call-body.js";
 import { Badge, Facts, StateBadge, STATES, clientName } from "../components/badges.js";
 import { Diff } from "../components/diff.js";
@@ -19,6 +19,7 @@ export default function Call({ params, query, setTitle }) {
   const answer = useApi(callPath(params.id), { session: query.session });
   const data = answer.data;
   const session = query.session ?? data?.call.session;
+  const more = useRecords(params.id, session, data);
   useEffect(() => setTitle(data ? `${data.call.tool ?? "Call"} ${firstLine(data.call.target, 60)}` : "Call"), [data]);
   const go = (id) => id && navigate(href("/call/:id", { id }, { session }));
   useKeys({
@@ -31,7 +32,7 @@ export default function Call({ params, query, setTitle }) {
     <p class="crumbs"><a href=${href("/session/:id", { id: session ?? "" }, { call: found.call.id })}>← Session</a>
       ${found.before ? html`<a href=${href("/call/:id", { id: found.before }, { session })} title="k">‹ previous call</a>` : null}
       ${found.after ? html`<a href=${href("/call/:id", { id: found.after }, { session })} title="j">next call ›</a>` : null}</p>
-    <${CallDetail} data=${found} session=${session} heading="h1" key=${found.call.id} />
+    <${CallDetail} data=${found} more=${more} session=${session} heading="h1" key=${found.call.id} />
   </section>`}<//>`;
 }
 
@@ -39,15 +40,22 @@ export default function Call({ params, query, setTitle }) {
 export function CallPanel({ id, row, session, actions }) {
   const answer = useApi(callPath(id), { session });
   const data = answer.data?.call.id === id ? answer.data : undefined;
+  const more = useRecords(id, session, data);
   return html`<div class="panel-actions">${actions}</div>
     ${!data && !answer.error && row ? html`<h2 class="call-title"><span class="tool">${row.tool}</span> <span class="mono target">${row.target}</span></h2>
       <${Facts} items=${[html`<${StateBadge} state=${row.state} />`, row.error && words(row.error), duration(row.took)]} />${row.message ? html`<p class="mono">${row.message}</p>` : null}` : null}
-    <${Answer} of=${{ ...answer, data }} what="the call">${(found) => html`<${CallDetail} data=${found} session=${session} heading="h2" key=${id} />`}<//>`;
+    <${Answer} of=${{ ...answer, data }} what="the call">${(found) => html`<${CallDetail} data=${found} more=${more} session=${session} heading="h2" key=${id} />`}<//>`;
 }
 
-function CallDetail({ data, session, heading }) {
+// The records of a call. perf: if the session is known, they load together with the call.
+function useRecords(id, session, data) {
+  const path = callPath(id, "/records");
+  const answer = useApi(session || data ? path : null, { session });
+  return answer.url === apiUrl(path, { session }) ? answer : { ...answer, data: undefined, error: null };
+}
+
+function CallDetail({ data, more, session, heading }) {
   const { call } = data;
-  const more = useApi(callPath(call.id, "/records"), { session: call.session ?? session });
   const flags = ["background", "deferred", "synthetic", "ambiguous", "truncated"].filter((name) => call[name]);
   return html`<article class="call-detail">
     <header><${heading} class="call-title"><span class="tool">${call.tool ?? "Orphan result"}</span> <span class="mono target">${firstLine(call.target, 300)}</span><//>

@@ -33,9 +33,11 @@ export default function Session({ params, query, setQuery, setTitle }) {
   const model = answer.data;
   const [slow, setSlow] = useState(false); // then tell at least what is loading
   useEffect(() => {
+    if (model) return undefined;
     const timer = setTimeout(() => setSlow(true), 500);
     return () => clearTimeout(timer);
-  }, []);
+  }, [Boolean(model)]);
+  const usage = useApi("usage", { by: "session", session: params.id }, { live: true }); // perf: loads together with the timeline
   const known = useApi(slow && !model ? "sessions" : null).data?.find(({ id }) => id === params.id);
   const info = model?.session;
   const about = firstLine(info?.title || info?.first_prompt || known?.title || known?.first_prompt) || params.id;
@@ -43,10 +45,10 @@ export default function Session({ params, query, setQuery, setTitle }) {
   if (!answer.error && !model) {
     return html`<section class="page"><div class="head"><h1>${about}</h1></div><${Loading} what=${known ? plural(known.calls, "call") : "the session"} /></section>`;
   }
-  return html`<${Answer} of=${answer} what="the session">${() => html`<${SessionPage} key=${params.id} id=${params.id} model=${model} about=${about} query=${query} setQuery=${setQuery} />`}<//>`;
+  return html`<${Answer} of=${answer} what="the session">${() => html`<${SessionPage} key=${params.id} id=${params.id} model=${model} usage=${usage} about=${about} query=${query} setQuery=${setQuery} />`}<//>`;
 }
 
-function SessionPage({ id, model, about, query, setQuery }) {
+function SessionPage({ id, model, usage, about, query, setQuery }) {
   const control = useRef(null);
   const chart = useRef(null);
   const split = useRef(null);
@@ -137,7 +139,7 @@ function SessionPage({ id, model, about, query, setQuery }) {
     onFold=${(row) => setOpened((old) => { const next = new Set(old); if (!next.delete(row.key)) next.add(row.key); return next; })} />`, [id, model, text, selected, closed, select, toggle]);
 
   return html`<section class=${`page fill session${query.call ? " with-panel" : ""}`}>
-    <${Head} id=${id} model=${model} about=${about} query=${query} setQuery=${setQuery} />
+    <${Head} id=${id} model=${model} usage=${usage} about=${about} query=${query} setQuery=${setQuery} />
     ${model.to > model.from ? html`<${Waterfall} model=${model} scale=${scale} zoom=${zoom} range=${range} control=${chart} selected=${selected?.kind === "call" ? selected : null} closed=${closed}
       matches=${matches} onZoom=${(pair) => setQuery({ zoom: intervalText(pair) })} onRange=${(pair) => setQuery({ range: intervalText(pair) })} onSelect=${(call) => { select(call); control.current?.scrollTo(place(call), "center"); }} onToggle=${toggle} />` : null}
     <${Tools} model=${model} query=${query} setQuery=${setQuery} text=${text} scale=${scale} zoomBy=${zoomBy} zoom=${zoom} shown=${shown} step=${(way) => step(way, isWrong)} />
@@ -151,9 +153,8 @@ function SessionPage({ id, model, about, query, setQuery }) {
   </section>`;
 }
 
-function Head({ id, model, about, query, setQuery }) {
+function Head({ id, model, usage, about, query, setQuery }) {
   const info = model.session;
-  const usage = useApi("usage", { by: "session", session: id }, { live: true });
   const used = usage.data?.find(({ session }) => session === id);
   const spent = used?.cost_usd;
   const chosen = list(query.state);
