@@ -423,6 +423,19 @@ def test_messages_and_calls_around_a_call_are_shown_in_order(tmp_path: Path) -> 
     assert [item.get("text") for item in result["after"]][:2] == ["That failed", "Try again"]
 
 
+@pytest.mark.parametrize(
+    ("offset", "limit", "expected"), [(1, 0, "3 lines"), (3, 0, "1 of 3 lines"), (1, 2, "2 of 4 lines")]
+)
+def test_number_of_lines_excludes_the_empty_one_after_the_last_line_break(
+    offset: int, limit: int, expected: str, tmp_path: Path
+) -> None:
+    builder = TranscriptBuilder(cwd=CWD).prompt("Read it")
+    call = builder.call("Read", {"file_path": f"{CWD}/a"})
+    builder.result(call, claude_results.read(f"{CWD}/a", "one\n\nthree\n", offset=offset, limit=limit))
+    path = builder.write(tmp_path / "s.jsonl")
+    assert json.loads(show_output(path, call, "--json"))["result"]["summary"] == expected
+
+
 @requirement("show.call-around")
 def test_codex_patch_is_shown_with_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()

@@ -264,6 +264,7 @@ def test_a_call_shows_its_input_and_result_by_tool(page: Browser, archive: Path)
     assert page.texts(".diff td.new") == ["zwei"]
     page.open(f"/call/{read}?session={RICH}", ".numbered .hljs-keyword")
     assert page.texts(".numbers")[0].split() == ["7", "8"]
+    assert page.texts(".described")[-1] == "2 of 8 lines"
     page.open(f"/call/{picture}?session={RICH}", "img.picture")
     assert page.run("return document.querySelector('img.picture').src").startswith("data:image/png")
     page.open(f"/call/{notebook}?session={RICH}", ".notebook .cell")

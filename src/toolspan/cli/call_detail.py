@@ -467,7 +467,9 @@ def _files_summary(structured: object) -> str:
             return f"+{added} −{removed}"
         case results.WriteResult(content=str(content)):
             return f"new, {format_count(len(content.splitlines()), 'line')}"
-        case results.ReadText(file=results.TextFile(num_lines=int(shown), total_lines=int(total))):
+        case results.ReadText(file=results.TextFile(num_lines=int(shown), total_lines=int(total)) as file):
+            if file.content.endswith("\n") and (file.start_line or 1) + shown - 1 == total:
+                shown, total = shown - 1, total - 1  # clients count an empty line after the last line break
             lines = format_count(total, "line")
             return f"{shown:,} of {lines}" if shown < total else lines
         case results.GrepResult(mode="content", num_lines=int(lines)):

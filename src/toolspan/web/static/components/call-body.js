@@ -126,7 +126,11 @@ function MainResult({ call, input, result, structured, blocks }) {
   const pictures = (blocks ?? []).map(pictureOf).filter(Boolean);
   if (Array.isArray(file.cells)) return html`<${Notebook} cells=${file.cells} />`;
   if (text(file.base64) && !pictures.length) return html`<${Picture} type=${text(file.type)} data=${file.base64} />`;
-  if (call.kind === "read" && text(file.content)) return html`<${Numbered} value=${file.content} start=${Number(file.startLine) || 1} language=${languageOf(pathOf(input))} />`;
+  if (call.kind === "read" && text(file.content)) {
+    const start = Number(file.startLine) || 1;
+    const isEnd = !(start + file.numLines - 1 < file.totalLines); // else a line break at the end is an empty line of the file
+    return html`<${Numbered} value=${isEnd ? file.content : `${file.content}\n`} start=${start} language=${languageOf(pathOf(input))} />`;
+  }
   if (call.kind === "shell" && (text(structured.stdout) || text(structured.stderr))) {
     return html`${text(structured.stdout) ? html`<${Output} value=${structured.stdout} />` : null}
       ${text(structured.stderr) ? html`<h3>stderr</h3><${Output} value=${structured.stderr} />` : null}`;
