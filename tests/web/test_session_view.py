@@ -16,6 +16,7 @@ from toolspan.testing import TranscriptBuilder, claude_results
 
 AGENTS = "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47"
 REWOUND = "d48e2a06-9f1b-4d77-8c35-b60a7f2e1c98"
+ORIGINAL = "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34"
 LONG = "11111111-2b64-4c1b-9a53-0d6f1c7b8e21"
 RICH = "22222222-2b64-4c1b-9a53-0d6f1c7b8e21"
 HOSTILE = "33333333-2b64-4c1b-9a53-0d6f1c7b8e21"
@@ -236,6 +237,16 @@ def test_branches_and_whole_messages_are_shown(page: Browser) -> None:
     page.open(f"/session/{REWOUND}?text=full", ".item.message .markdown")
     assert page.texts(".mark-line.rewind") == ["Left behind by a rewind"]
     assert page.texts(".item.call.abandoned .tool") == ["Edit", "Bash"]
+
+
+def test_a_fork_says_how_many_calls_are_counted_in_the_original(page: Browser, archive: Path) -> None:
+    calls = {row["id"]: row["calls"] for row in command_rows("sessions", archive)}
+    page.open(f"/session/{REWOUND}", "[data-test=calls] a")
+    assert page.texts("[data-test=calls]") == [f"{calls[REWOUND] + 8} calls, 8 copied from Search box"]
+    page.click("[data-test=calls] a")
+    page.wait("document.querySelector('h1')?.innerText === 'Search box' && document.querySelector('.item.call')")
+    assert page.server.get(f"session/{ORIGINAL}/copies") == []
+    assert page.texts("[data-test=calls]") == [f"{calls[ORIGINAL]} calls"]
 
 
 def test_a_call_shows_its_input_and_result_by_tool(page: Browser, archive: Path) -> None:

@@ -64,6 +64,7 @@ def api_routes(answers: Answers) -> list[Route]:
         Route("/api/search", api.search),
         Route("/api/session/{id}", api.session),
         Route("/api/session/{id}/timeline", api.timeline),
+        Route("/api/session/{id}/copies", api.copies),
         Route("/api/call/{id}", api.call),
         Route("/api/call/{id}/why", api.why),
         Route("/api/call/{id}/records", api.call_records),
@@ -134,6 +135,10 @@ class _Api:
             return await self._answers.ask_changes(question, version)
 
         return respond(await self._show(session, (), command="web.timeline", ask=ask_changes), single=True)
+
+    async def copies(self, request: Request) -> Response:
+        arguments = (f"--session={read_id(request)}",)
+        return respond(await self._answers.ask(Question("web.copies", arguments, self._answers.roots)))
 
     def _is_live(self, session: str) -> bool:
         answer = self._answers.last_answer(Question("sessions", ("--live",), self._answers.roots))

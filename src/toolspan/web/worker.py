@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PRELOADED = (
     *(f"cli.{name}" for name in ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files")),
-    "cli.overview", "cli.permissions", "cli.compare", "cli.doctor", "web.timeline", "web.call_records",
+    "cli.overview", "cli.permissions", "cli.compare", "cli.doctor", "web.timeline", "web.call_records", "web.copies",
     "analysis.search.find", "formats.claude.narrow",  # commands import these when they need them
 )  # fmt: skip
 """perf: modules imported before forking. Without them, opening a session took twice as long."""

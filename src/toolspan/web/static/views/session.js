@@ -155,6 +155,7 @@ function SessionPage({ id, model, usage, about, query, setQuery }) {
 
 function Head({ id, model, usage, about, query, setQuery }) {
   const info = model.session;
+  const copies = useApi(`session/${encodeURIComponent(id)}/copies`).data ?? [];
   const used = usage.data?.find(({ session }) => session === id);
   const spent = used?.cost_usd;
   const chosen = list(query.state);
@@ -175,7 +176,8 @@ function Head({ id, model, usage, about, query, setQuery }) {
       info.cwd && html`<span title=${info.cwd}>${baseName(info.cwd)}${info.git_branch ? ` (${info.git_branch})` : ""}</span>`,
       dateTime(parseTime(info.started_at)),
       info.ended_at !== info.started_at && duration(parseTime(info.ended_at) - parseTime(info.started_at)),
-      html`<span data-test="calls">${plural(total, "call")}</span>`,
+      html`<span data-test="calls">${plural(total, "call")}${copies.map((one) => html`<span key=${one.session} title="Lists count a call once: in the session in which it ran.">, ${number(one.calls)} ${
+        one.is_original ? "copied from" : "counted in"} <a href=${href("/session/:id", { id: one.session })}>${firstLine(one.title || one.first_prompt, 60) || shortId(one.session)}</a></span>`)}</span>`,
       info.agents > 0 && plural(info.agents, "subagent"),
       info.concurrency > 1 && `up to ${info.concurrency} at once`,
       used && html`<span title=${TOKENS.map((name) => `${words(name)} ${number(used[name])}`).join(", ")}>${short(usageTokens(used))} tokens</span>`,
