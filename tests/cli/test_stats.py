@@ -309,6 +309,13 @@ def test_hidden_rows_of_a_comparison_are_summed() -> None:
         assert sum(map(int, row)) == totals.total() - sum(sorted(totals.values())[-2:])
 
 
+def test_comparison_has_the_sum_of_all_tokens() -> None:
+    output = run("compare", "5f0c1d7e", "3c5a7e91", sample.archive()).stdout
+    data = one_row(run("compare", "5f0c1d7e", "3c5a7e91", sample.archive(), "--json"))
+    totals = [f"{sum(data[side]['tokens'].values()):,}" for side in ("a", "b")]
+    assert re.findall(r"^ *all tokens +([\d,]+) +([\d,]+) ", output, re.MULTILINE) == [tuple(totals)]
+
+
 def test_comparison_of_sessions_includes_their_subagents() -> None:
     calls = {row["id"]: row["calls"] for row in rows_of(run("sessions", sample.archive(), "--json"))}
     data = one_row(run("compare", "5f0c1d7e", "3c5a7e91", sample.archive(), "--json"))

@@ -89,6 +89,8 @@ def test_two_rows_of_the_list_are_compared_and_the_numbers_are_those_of_the_comm
         str(data["b"]["calls"]),
         f"+{data['difference']['calls']}",
     ]
+    first, second = (sum(data[side]["tokens"].values()) / 1000 for side in ("a", "b"))
+    assert next(row for row in rows if row.startswith("all")).split()[1:3] == [f"{first:.1f}k", f"{second:.0f}k"]
     browser.press("x")
     browser.wait(f"location.search === '?a={FORK}&b={FIRST}'")
     browser.click("#a")

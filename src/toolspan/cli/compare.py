@@ -186,6 +186,8 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
     token_rows = [
         _count_row(label, getattr(a.tokens, name), getattr(b.tokens, name)) for name, label in _TOKEN_LABELS.items()
     ]
+    totals = [sum(getattr(side.tokens, name) for name in _TOKEN_LABELS) for side in (a, b)]
+    token_rows.append(_count_row("all tokens", *totals))
     yield [_count_row("model requests", a.requests, b.requests), *token_rows, _cost_row(a, b)]
     yield [
         _count_row("files changed", a.files_changed, b.files_changed),

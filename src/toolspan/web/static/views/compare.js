@@ -1,7 +1,7 @@
 // Compare: two sessions side by side, and where they part. Query: a, b (session ids).
 import { html, useEffect, useMemo } from "../lib.js";
 import { useApi } from "../api.js";
-import { Facts, StateBadge, clientName } from "../components/badges.js";
+import { Facts, StateBadge, clientName, usageTokens } from "../components/badges.js";
 import { Answer, Empty } from "../components/messages.js";
 import { SessionPicker } from "../components/picker.js";
 import { baseName, cost, dateTime, duration, firstLine, number, parseTime, short, shortId, words } from "../components/format.js";
@@ -57,7 +57,7 @@ function Comparison({ data, ids, infos }) {
         ["cost", a.cost_usd, b.cost_usd, cost, null, "less", difference.cost_usd],
       ]} />
       <${Rows} title="Time" rows=${TIMES.filter((name) => a.time[`${name}_ms`] || b.time[`${name}_ms`]).map((name) => [words(name), a.time[`${name}_ms`], b.time[`${name}_ms`], duration, null, name === "idle" ? null : "less"])} />
-      <${Rows} title="Tokens" rows=${Object.entries(TOKENS).map(([key, name]) => [name, a.tokens[key], b.tokens[key], short, null, "less"])} />
+      <${Rows} title="Tokens" rows=${[...Object.entries(TOKENS).map(([key, name]) => [name, a.tokens[key], b.tokens[key], short, null, "less"]), ["all", usageTokens(a.tokens), usageTokens(b.tokens), short, null, "less"]]} />
       <${Rows} title="Tools" rows=${tools.map((name) => [name, a.tools[name] ?? 0, b.tools[name] ?? 0, number, [calls(ids[0], { tool: name }), calls(ids[1], { tool: name })]])} />
       <${Rows} title="Failures" rows=${failures.map((name) => [words(name), a.failures[name] ?? 0, b.failures[name] ?? 0, number, [calls(ids[0], { error: name }), calls(ids[1], { error: name })], "less"])} empty="Nothing failed." />
       <${Rows} title="Changes of files" rows=${files.map((name) => [name, a.files[name] ?? 0, b.files[name] ?? 0, number])} empty="No file was changed." />
