@@ -17,6 +17,7 @@ from toolspan.testing import TranscriptBuilder, claude_results
 AGENTS = "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47"
 REWOUND = "d48e2a06-9f1b-4d77-8c35-b60a7f2e1c98"
 ORIGINAL = "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34"
+DENIED = "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610"
 LONG = "11111111-2b64-4c1b-9a53-0d6f1c7b8e21"
 RICH = "22222222-2b64-4c1b-9a53-0d6f1c7b8e21"
 HOSTILE = "33333333-2b64-4c1b-9a53-0d6f1c7b8e21"
@@ -237,6 +238,15 @@ def test_branches_and_whole_messages_are_shown(page: Browser) -> None:
     page.open(f"/session/{REWOUND}?text=full", ".item.message .markdown")
     assert page.texts(".mark-line.rewind") == ["Left behind by a rewind"]
     assert page.texts(".item.call.abandoned .tool") == ["Edit", "Bash"]
+
+
+def test_rows_show_the_reason_of_a_denial_and_the_time_limit(page: Browser) -> None:
+    page.open("/calls?state=denied&state=timed_out", "tr.link")
+    errors = page.texts("tr.link td:nth-child(5)")
+    assert "keep static/old, the print page uses it" in errors
+    assert "Command timed out after 2m 0s" in errors
+    page.open(f"/session/{DENIED}?state=denied", ".item.call .why")
+    assert "user denied: keep static/old, the print page uses it" in page.texts(".item.call .why")
 
 
 def test_a_fork_says_how_many_calls_are_counted_in_the_original(page: Browser, archive: Path) -> None:

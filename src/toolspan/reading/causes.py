@@ -328,8 +328,13 @@ def find_cause(span: Span) -> Cause | None:
     text = unwrap_error_text(span.message or "")
     if note := find_sandbox_note(text):
         return _sandbox_cause(span, note)
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    group = _group_id(span.error_kind, span.tool, normalize_line(line))
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    group = _group_id(span.error_kind, span.tool, normalize_line(lines[0]))
+    if len(lines) > 1 and _FIRST_EXIT_LINE.match(lines[0]):  # the client's note about a timeout or interrupt follows it
+        del lines[0]
+    line = lines[0]
+    if span.state == "timed_out":
+        line = next((line for line in lines if "timed out" in line), line)
     return Cause(group=group, program=None, text=line[:_TEXT_LENGTH] or None)
 
 

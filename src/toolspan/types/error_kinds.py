@@ -374,6 +374,15 @@ def unwrap_error_text(text: str) -> str:
     return text
 
 
+_USER_REASON = re.compile(r"\AThe user doesn't want to proceed .{,400}?\bthe user said:\s*(?=\S)", re.DOTALL)
+
+
+def denial_reason(text: str) -> str | None:
+    """Return the reason that the user gave for a denial, without the client's sentence before it, or None."""
+    matched = _USER_REASON.match(text)
+    return text[matched.end() :] if matched else None
+
+
 def parse_exit_code(text: str) -> int | None:
     """Return the exit code from the first or last line of a shell result."""
     matched = _FIRST_EXIT.match(text)

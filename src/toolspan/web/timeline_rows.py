@@ -36,6 +36,7 @@ from toolspan.reading.timeline import (
     run_starts,
     starts_turn,
 )
+from toolspan.types.error_kinds import denial_reason
 from toolspan.types.session import Message, RequestUsage, Tokens
 from toolspan.types.span import Hook, Notification, Span, parse_timestamp, to_epoch_ms
 from toolspan.web.timeline_threads import BLOCK_SIZE, Block, BlockState, Entry, Table, Thread, TimeSlices
@@ -404,7 +405,7 @@ class TimelineRows:
             lane,
             self._target(span),
             self._name(span.error_kind),
-            one_line(span.message, _MAX_LINE_CHARS) if span.message else None,
+            one_line(denial_reason(span.message) or span.message, _MAX_LINE_CHARS) if span.message else None,
             self._number_message(span.call.message_id),
             BRANCH_NAMES.index(span.branch),
             sum(bool(_flag(span, name)) << n for n, name in enumerate(_FLAGS)),

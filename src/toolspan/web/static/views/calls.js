@@ -32,12 +32,14 @@ const COLUMNS = [
   { key: "state", title: "State", width: "10.5rem", cell: (row) => html`<${StateBadge} state=${row.state} />`, value: (row) => row.state },
   { key: "tool", title: "Tool", width: "10rem", cell: (row) => html`<b title=${row.tool}>${row.tool ?? "?"}</b>`, value: (row) => row.tool },
   { key: "about", title: "About", cell: (row) => html`<a class="mono" href=${callHref(row)} title=${row.failed ? row.message : undefined}>${subject(row)}</a>`, value: (row) => row.target },
-  { key: "message", title: "Error", width: "25%", hide: "narrow", cell: (row) => (row.failed ? html`<span class="tone-bad" title=${row.message}>${row.error}</span>` : ""), value: (row) => (row.failed ? row.error_text || row.message : null) },
+  { key: "message", title: "Error", width: "25%", hide: "narrow", cell: (row) => (row.failed ? html`<span class="tone-bad" title=${row.message}>${row.error}</span>` : ""), value: (row) => (row.failed ? row.error : null) },
   { key: "took", title: "Took", hint: "From the request to the result, which may include waiting for permission", width: "6rem", align: "right", cell: (row) => duration(row.duration_ms), value: (row) => row.duration_ms },
   { key: "session", title: "Session", width: "13%", hide: "narrow", cell: (row) => html`<a href=${href("/session/:id", { id: row.session }, { call: row.id })}>${row.title || shortId(row.session)}</a>`, value: (row) => row.title },
 ];
 
-const errorText = (row) => firstLine(row.error_text || row.message) || words(row.error_kind);
+// If the user denied the call and said why, the reason follows a sentence of the client.
+const denialReason = (message) => /^The user doesn't want to proceed [^]*?\bthe user said:\s*([^]+)/.exec(message ?? "")?.[1];
+const errorText = (row) => firstLine(denialReason(row.message) || row.error_text || row.message) || words(row.error_kind);
 
 // The text that most failed rows have, if at least two have it, and whether all of them do.
 function commonText(rows) {
