@@ -263,6 +263,7 @@ def test_a_call_shows_its_input_and_result_by_tool(page: Browser, archive: Path)
     shell, edit, read, picture, notebook = (str(row["id"]) for row in _calls(archive, RICH))
     page.open(f"/call/{shell}?session={RICH}", ".call-detail .ansi .ansi-1")
     assert page.texts(".ansi-1") == ["red"]
+    page.wait("document.querySelector('.crumbs a').innerText === '← Session: Show **all** kinds of results'")
     page.wait("[...document.querySelectorAll('.field dt')].some((e) => e.innerText === 'because')")
     [why] = command_rows("why", shell, archive)
     texts = page.texts(".field dd")

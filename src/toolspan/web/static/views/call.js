@@ -20,6 +20,7 @@ export default function Call({ params, query, setTitle }) {
   const data = answer.data;
   const session = query.session ?? data?.call.session;
   const more = useRecords(params.id, session, data);
+  const named = useApi("sessions", { fields: "id,title,first_prompt,project" }).data?.find(({ id }) => id === session); // as in Calls
   useEffect(() => setTitle(data ? `${data.call.tool ?? "Call"} ${firstLine(data.call.target, 60)}` : "Call"), [data]);
   const go = (id) => id && navigate(href("/call/:id", { id }, { session }));
   useKeys({
@@ -29,7 +30,7 @@ export default function Call({ params, query, setTitle }) {
     u: { label: "up to the session", run: () => session && navigate(href("/session/:id", { id: session }, { call: params.id })) },
   });
   return html`<${Answer} of=${answer} what="the call">${(found) => html`<section class="page call-page">
-    <p class="crumbs"><a href=${href("/session/:id", { id: session ?? "" }, { call: found.call.id })}>← Session</a>
+    <p class="crumbs"><a href=${href("/session/:id", { id: session ?? "" }, { call: found.call.id })} title="u">← Session${named ? `: ${firstLine(named.title || named.first_prompt, 80)}` : ""}</a>
       ${found.before ? html`<a href=${href("/call/:id", { id: found.before }, { session })} title="k">‹ previous call</a>` : null}
       ${found.after ? html`<a href=${href("/call/:id", { id: found.after }, { session })} title="j">next call ›</a>` : null}</p>
     <${CallDetail} data=${found} more=${more} session=${session} heading="h1" key=${found.call.id} />
