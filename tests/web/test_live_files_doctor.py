@@ -91,7 +91,15 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(ui_server: UiSe
         assert "touch made && echo '<img src=x" in page.texts("[data-test=question] .code")[0]
         page.wait("document.title.startsWith('(1) ')")
         page.wait("document.querySelector('.live-card').dataset.test === 'question'")
-        page.wait("document.querySelector('[data-test=waiting] .call.open')")
+        page.wait("document.querySelector('[data-test=waiting] .call.open button')")
+        assert "Bash waits for your answer above" in page.texts("[data-test=waiting] .call.open")[0].replace("\n", " ")
+        assert "touch made" not in page.texts("[data-test=waiting].live-card")[0]
+        page.click("[data-test=waiting] .call.open button")
+        assert page.run("return document.activeElement.dataset.test") == "question"
+        page.run("document.activeElement.blur()")
+        facts, title = page.texts("[data-test=question] .facts")[0], page.texts("[data-test=waiting].live-card h2")[0]
+        assert "asked by toolspan" in facts
+        assert f"session: {title}" in facts or title[:8] in facts
         assert page.barriers() == []
         page.press("j", "a")
         row = next_row(process)

@@ -154,8 +154,7 @@ export const onChanged = (listener) => subscribe("changed", listener);
 // Call listener(questions) with the questions that wait for a person, now if known and after each change.
 export const onQuestions = (listener) => subscribe("questions", listener);
 
-// The live sessions (null until known), the open questions, the ids of the sessions that ask them, and how many sessions
-// and questions wait for a person. A session with an open question is waiting, whatever its transcript says.
+// The live sessions (null until known), the open questions, and how many sessions and questions wait for a person. A session with an open question is waiting, whatever its transcript says.
 export function useLive() {
   const [rows, setRows] = useState(null);
   const [questions, setQuestions] = useState([]);
@@ -165,6 +164,6 @@ export function useLive() {
     const asking = new Set(questions.map(({ question }) => question.session));
     const sessions = rows?.map((row) => (asking.has(row.id) ? { ...row, status: "waiting" } : row)) ?? null;
     const waiting = questions.length + (sessions ?? []).filter(({ id, status }) => status === "waiting" && !asking.has(id)).length;
-    return { sessions, questions, asking, waiting };
+    return { sessions, questions, waiting };
   }, [rows, questions]);
 }

@@ -38,7 +38,7 @@ function useNow(active) {
 }
 
 export default function Live({ setTitle }) {
-  const { sessions, questions, asking, waiting } = useLive();
+  const { sessions, questions, waiting } = useLive();
   useEffect(() => setTitle("Live"), []);
   const sorted = useMemo(() => [...(sessions ?? [])].sort((one, other) => ORDER.indexOf(one.status) - ORDER.indexOf(other.status)), [sessions]);
   const count = (status) => sorted.filter((session) => session.status === status).length;
@@ -65,13 +65,15 @@ export default function Live({ setTitle }) {
       html`<span data-test="running">${count("running")} running</span>`,
       `${count("idle")} idle`, count("dead") > 0 && html`<span class="tone-bad">${count("dead")} broke off</span>`]} /></div>
     <div role="status" class="sr-only">${questions.length ? `${plural(questions.length, "question")} waiting for you` : ""}</div>
-    ${questions.map((entry) => html`<${Question} key=${entry.id} entry=${entry} now=${now} />`)}
-    ${sorted.map((session) => html`<${Session} key=${session.id} session=${session} now=${now} asks=${asking.has(session.id)} />`)}
+    ${questions.map((entry) => html`<${Question} key=${entry.id} entry=${entry} now=${now} title=${firstLine(sorted.find(({ id }) => id === entry.question.session)?.title)} />`)}
+    ${sorted.map((session) => html`<${Session} key=${session.id} session=${session} now=${now} questions=${questions.filter(({ question }) => question.session === session.id)} />`)}
     ${!sorted.length && !questions.length ? html`<${Empty}>No session is running. Sessions appear here when a client or <code>toolspan run</code> starts one.<br />To answer questions of Claude Code on this page: <code>toolspan hook install --approve</code><//>` : null}
   </section>`;
 }
 
-function Question({ entry, now }) {
+const questionId = (entry) => `question-${entry.id}`;
+
+function Question({ entry, now, title }) {
   const { question, asked } = entry;
   const [comment, setComment] = useState("");
   const [answers, setAnswers] = useState({});
@@ -90,15 +92,15 @@ function Question({ entry, now }) {
   const left = question.seconds === null ? null : Math.max(0, Math.ceil(asked + question.seconds - now / 1000));
   const complete = asks === null || asks.every(({ question: text }) => answers[text]?.length);
   const allow = { behavior: "allow", answers: asks && Object.fromEntries(Object.entries(answers).map(([text, chosen]) => [text, [].concat(chosen).join(", ")])) };
-  return html`<article class="live-card question" tabindex="0" aria-label=${`${question.tool} asks for permission`} data-test="question">
+  return html`<article class="live-card question" id=${questionId(entry)} tabindex="0" aria-label=${`${question.tool} asks for permission`} data-test="question">
     <header><${LiveBadge} status="waiting" /><h2>${asks ? "A question for you" : html`<b>${question.tool}</b> needs permission`}</h2>
       <span class="clock">${duration(Math.max(0, now - asked * 1000))}${left === null ? "" : html` · <span title="then the client asks as always">${left} s left</span>`}</span></header>
     ${asks ? asks.map((one) => html`<${Choice} key=${one.question} one=${one} value=${answers[one.question]} onChange=${(value) => setAnswers({ ...answers, [one.question]: value })} />`)
       : question.is_diff ? html`<${DiffLines} diff=${question.text} />`
       : html`<pre class="code" tabindex="0" role="region" aria-label="What it would do">${question.text}</pre>`}
-    <${Facts} className="faint" items=${[question.why, question.cwd && html`<span class="mono">${question.cwd}</span>`, question.client,
+    <${Facts} className="faint" items=${[question.why, question.cwd && html`<span class="mono">${question.cwd}</span>`, `asked by ${question.client}`,
       question.agent && `agent ${shortId(question.agent)}`,
-      question.session && html`<a data-key="open" href=${href("/session/:id", { id: question.session }, { call: question.call ?? "" })}>session ${shortId(question.session)}</a>`]} />
+      question.session && html`<a data-key="open" href=${href("/session/:id", { id: question.session }, { call: question.call ?? "" })}>${title ? `session: ${title}` : `session ${shortId(question.session)}`}</a>`]} />
     ${problem ? html`<p class="tone-bad" role="alert">${problem}</p>` : null}
     ${question.always ? html`<div class="always"><span>Always allow <b class="mono">${question.always.allows.join(", ")}</b></span>
       ${Object.entries(question.always.scopes).map(([scope, label]) => html`<button type="button" key=${scope} data-key=${scope === "session" ? "always" : null} data-scope=${scope} disabled=${sent}
@@ -121,7 +123,8 @@ function Choice({ one, value, onChange }) {
     <input type="text" aria-label="Another answer" placeholder="or another answer" onInput=${(event) => onChange(event.target.value ? [event.target.value] : [])} /></fieldset>`;
 }
 
-function Session({ session, now, asks }) {
+function Session({ session, now, questions }) {
+  const questionOf = (call) => questions.find(({ question }) => (question.call ? question.call === call.id : question.tool === call.tool));
   const since = parseTime(session.since)?.getTime();
   const busy = session.status === "running" || session.status === "waiting";
   const recent = useApi(busy ? "calls" : null, { session: session.id, ...RECENT }, { live: true });
@@ -131,13 +134,14 @@ function Session({ session, now, asks }) {
     <header><${LiveBadge} status=${session.status} /><h2><a data-key="open" href=${href("/session/:id", { id: session.id })}>${firstLine(session.title) || session.id}</a></h2>
       ${since ? html`<span class="clock" title=${dateTime(new Date(since))}>${duration(Math.max(0, now - since))}</span>` : null}</header>
     ${session.calls.map((call) => html`<p class="call open" key=${call.id}><${StateBadge} state=${session.status === "dead" ? "never_answered" : session.status === "waiting" ? "awaiting_permission" : "running"} text=${false} />
-      <b>${call.tool}</b><a class="mono" href=${href("/call/:id", { id: call.id }, { session: session.id })}>${firstLine(call.target) || shortId(call.id)}</a>
+      <b>${call.tool}</b>${questionOf(call) ? html`<span>waits for your <button type="button" class="quiet small" onClick=${() => document.getElementById(questionId(questionOf(call)))?.focus()}>answer above</button></span>`
+        : html`<a class="mono" href=${href("/call/:id", { id: call.id }, { session: session.id })}>${firstLine(call.target) || shortId(call.id)}</a>`}
       <span class="clock">${call.requested ? duration(Math.max(0, now - parseTime(call.requested))) : ""}</span></p>`)}
     ${done.map((call) => html`<p class="call" key=${call.id}><${StateBadge} state=${call.state} text=${false} />
       <b>${call.tool}</b><a class="mono faint" href=${href("/call/:id", { id: call.id }, { session: session.id })}>${firstLine(call.target) || shortId(call.id)}</a>
       <span class="clock">${duration(call.duration_ms)}</span></p>`)}
     <${Facts} className="faint" items=${[html`<span title=${session.cwd}>${baseName(session.cwd)}</span>`, `${clientName(session.dialect)} ${session.version ?? ""}`.trim(),
-      session.status === "waiting" && !asks && "answer it in the client", ...session.evidence]} />
+      session.status === "waiting" && !questions.length && "answer it in the client", ...session.evidence]} />
     ${session.status === "dead" && RESUME[session.dialect] ? html`<p class="faint">It ended during a call. Continue it with <code>${RESUME[session.dialect]} ${session.id}</code></p>` : null}
   </article>`;
 }
