@@ -40,6 +40,20 @@ def test_a_view_fits_a_phone_and_is_legible_in_the_dark(browser: Browser, path: 
     browser.resize(1360, 900)
 
 
+@pytest.mark.parametrize(
+    ("path", "entries"),
+    [
+        ("/doctor", ["Doctor"]),
+        (f"/doctor?session={SESSION}&tab=share", ["Sessions"]),
+        ("/sessions?q=error", []),
+        (f"/session/{SESSION}", ["Sessions"]),
+    ],
+)
+def test_the_menu_marks_the_entry_that_a_page_belongs_to(browser: Browser, path: str, entries: list[str]) -> None:
+    browser.open(path, "main h1")
+    assert browser.texts("nav [aria-current]") == entries
+
+
 def test_a_view_has_only_its_own_style_sheets(browser: Browser) -> None:
     browser.open(f"/session/{SESSION}", ".session .item.call")
     browser.click("nav a[href='/']")

@@ -15,6 +15,12 @@ import { loadTools } from "./components/rich.js";
 
 const NAV = ROUTES.filter((route) => route.nav);
 
+// The view to mark in the menu. A search is not the list of sessions, and sharing a session belongs to Sessions.
+function menuEntry({ view, parent, query }) {
+  if (view === "sessions" && query.q) return null;
+  return view === "doctor" && query.tab === "share" ? "sessions" : parent ?? view;
+}
+
 function App() {
   const route = useRoute();
   const [help, setHelp] = useState(false);
@@ -37,7 +43,7 @@ function App() {
     <header class="top">
       <a class="brand" href="/"><img src=${new URL("icon.svg", import.meta.url).pathname} alt="" width="22" height="22" /><span>toolspan</span></a>
       <nav aria-label="Views" ref=${nav}>${NAV.map(({ pattern, view, nav }) => html`<a key=${view} href=${pattern}
-          aria-current=${route && (route.view === view || route.parent === view) ? "page" : undefined}>${nav}${
+          aria-current=${route && menuEntry(route) === view ? "page" : undefined}>${nav}${
           view === "live" && waiting ? html`<span class="waiting" title="waiting for you">${waiting}</span>` : null}</a>`)}</nav>
       <form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); navigate(href("/sessions", {}, { q: search.current.value })); }}>
         <input ref=${search} type="search" name="q" aria-label="Search all sessions" placeholder="Search  /" value=${route?.query.q ?? ""} />

@@ -75,8 +75,8 @@ function SessionDoctor({ query, setQuery, setTitle }) {
   const sessions = useApi("sessions", { fields: "id,title,first_prompt,dialect,session_ids" });
   const session = sessions.data?.find((row) => row.id === id || row.session_ids.includes(id));
   const about = firstLine(session?.title || session?.first_prompt) || id;
-  useEffect(() => setTitle(`Doctor: ${about}`), [about]);
   const tab = TABS.some(([key]) => key === query.tab) ? query.tab : "findings";
+  useEffect(() => setTitle(`${tab === "share" ? "Share" : "Doctor"}: ${about}`), [tab, about]);
   return html`<${Answer} of=${answer} what="findings">${(files) => html`<section class="page doctor one">
     <div class="head"><h1 title=${about}>${about}</h1><${Facts} items=${[html`<a href=${href("/doctor")}>all transcripts</a>`, html`<a href=${href("/session/:id", { id })}>open the session</a>`,
       session && clientName(session.dialect), html`<${Health} healthy=${files.every(({ healthy }) => healthy)} />`]} /></div>
