@@ -221,6 +221,18 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(ui_server: UiS
     assert page.problems() == []
 
 
+def test_an_edit_links_to_the_whole_file_before_and_after_it(ui_server: UiServer, page: Browser) -> None:
+    (history,) = command_rows("files", ui_server.workspace.path("plan.md"), ui_server.archive, "--contents")
+    for number, (before, after) in ((1, ("The file did not exist.", "one")), (3, ("two", "<b>three</b>"))):
+        for link, expected in enumerate((before, after), 1):
+            page.open(f"/call/{history['points'][number]['call']}", ".whole-file")
+            page.click(f".whole-file a:nth-of-type({link})")
+            page.wait(
+                f"document.querySelector('.file .at :is(.code, .empty)')?.innerText.trim() === {json.dumps(expected)}"
+            )
+    assert page.problems() == []
+
+
 def test_a_file_is_restored_after_a_question_and_what_was_there_is_kept(ui_server: UiServer, page: Browser) -> None:
     (history,) = command_rows("files", ui_server.workspace.path("plan.md"), ui_server.archive, "--contents")
     page.open(f"/files?path={ui_server.workspace.path('plan.md')}&at={history['points'][1]['call']}", ".file .at .code")

@@ -18,7 +18,7 @@ const IMAGE = /^image\/(png|jpeg|gif|webp)$/;
 const text = (value) => (typeof value === "string" ? value : "");
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const languageOf = (path) => LANGUAGES[text(path).split(".").pop().toLowerCase()] ?? null;
-const pathOf = (input) => text(input.file_path ?? input.path ?? input.notebook_path ?? input.absolute_path ?? input.filePath);
+export const pathOf = (input) => text(input.file_path ?? input.path ?? input.notebook_path ?? input.absolute_path ?? input.filePath);
 const commandOf = (input) => {
   const command = input.command ?? input.cmd;
   if (Array.isArray(command)) return command.length === 3 && /sh$/.test(text(command[0])) ? text(command[2]) : command.map(String).join(" ");

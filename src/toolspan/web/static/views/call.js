@@ -1,7 +1,7 @@
 // Call: one call in detail, as `toolspan show CALL` and `toolspan why CALL`. Query: session.
 import { html, useEffect, useState } from "../lib.js";
 import { apiUrl, useApi } from "../api.js";
-import { CallInput, CallResult, Field, shellCommand } from "../components/call-body.js";
+import { CallInput, CallResult, Field, pathOf, shellCommand } from "../components/call-body.js";
 import { Badge, Facts, StateBadge, STATES, clientName } from "../components/badges.js";
 import { Diff } from "../components/diff.js";
 import { dateTime, duration, firstLine, number, parseTime, plural, words } from "../components/format.js";
@@ -65,7 +65,7 @@ function CallDetail({ data, more, session, heading }) {
       <${Copies} data=${data} session=${session} /></header>
     ${call.state !== "succeeded" ? html`<${Failure} data=${data} />` : null}
     <${Section} title="Input"><${CallInput} data=${data} /><//>
-    ${data.diff ? html`<${Section} title="Change"><${Diff} text=${data.diff} /><//>` : null}
+    ${data.diff ? html`<${Section} title="Change"><${WholeFile} data=${data} /><${Diff} text=${data.diff} /><//>` : null}
     ${wholeReason(data) && !more.data?.blocks ? null : html`<${Section} title="Result"><${CallResult} data=${data} blocks=${more.data?.blocks} /><//>`}
     <${Section} title="Decision and hooks"><${Decision} data=${data} why=${more.data?.why} /><//>
     ${data.recovery ? html`<${Section} title="Recovery"><${Recovery} chain=${data.recovery} id=${call.id} session=${session} /><//>` : null}
@@ -75,6 +75,15 @@ function CallDetail({ data, more, session, heading }) {
 }
 
 const Section = ({ title, children }) => html`<section class="part"><h3>${title}</h3>${children}</section>`;
+
+// The diff has only the changed lines; Files shows the whole file. It knows files by their full paths.
+function WholeFile({ data }) {
+  const { call, input } = data;
+  const path = call.state === "succeeded" && input !== null && typeof input === "object" ? pathOf(input) : "";
+  if (!/^(\/|[A-Za-z]:)/.test(path)) return null;
+  const link = (at, label) => html`<a href=${href("/files", {}, { path, at })}>${label}</a>`;
+  return html`<p class="faint whole-file">Whole file: ${link(`before:${call.id}`, "before")}, ${link(call.id, "after")}</p>`;
+}
 
 const MAX_REASON = 600;
 

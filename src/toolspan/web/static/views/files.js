@@ -85,7 +85,11 @@ function FileHistory({ query, setQuery, setTitle }) {
 function Points({ data, query, setQuery }) {
   const { path, points } = data;
   const changes = useMemo(() => new Map(data.changes.map((change) => [change.call, change])), [data]);
-  const index = (name, otherwise) => { const found = points.findIndex((point) => pointName(point) === name); return found < 0 ? otherwise : found; };
+  const find = (name) => points.findIndex((point) => pointName(point) === name);
+  const index = (name, otherwise) => {
+    const found = find(name) < 0 && name?.startsWith("before:") ? find(name.slice("before:".length)) - 1 : find(name); // the point before it
+    return found < 0 ? otherwise : found;
+  };
   const at = index(query.at, points.length - 1);
   const show = query.show ?? "content";
   const from = index(query.from, Math.max(0, at - 1));
