@@ -10,7 +10,7 @@ const isRunning = (model) => Boolean(model?.calls.some(({ state }) => state === 
 
 // A hook: { data, error }, where data is the model of timeline-model.js.
 export function useTimeline(id) {
-  const [state, setState] = useState({ data: undefined, error: null });
+  const [state, setState] = useState({ id, data: undefined, error: null });
   useEffect(() => {
     const controller = new AbortController();
     let [data, model, timer, loading, stale, next] = [null, undefined, 0, false, false, 0];
@@ -22,10 +22,10 @@ export function useTimeline(id) {
         const changed = "after" in answer ? applyChanges(data, answer) : null;
         if (!("after" in answer)) model = buildModel(data = expandColumns(answer));
         else model = changed ? buildModel(data, model, changed) : { ...model, session: data.session };
-        setState({ data: model, error: null });
+        setState({ id, data: model, error: null });
       } catch (error) {
         if (error.name === "AbortError") return;
-        if (!model || error.status === 404) setState({ data: model, error }); // else the next change asks again
+        if (!model || error.status === 404) setState({ id, data: model, error }); // else the next change asks again
       }
       loading = false;
       next = performance.now() + Math.min(MAX_PAUSE, PAUSE_FACTOR * (performance.now() - started));
@@ -36,7 +36,7 @@ export function useTimeline(id) {
       if (!document.hidden && !loading) timer ||= setTimeout(load, Math.max(0, next - performance.now()));
     };
     const show = () => { if (stale) loadLater(); };
-    setState({ data: undefined, error: null });
+    setState({ id, data: undefined, error: null });
     load();
     const own = () => [id, ...(model?.session.session_ids ?? [])];
     const stops = [
@@ -51,5 +51,5 @@ export function useTimeline(id) {
       document.removeEventListener("visibilitychange", show);
     };
   }, [id]);
-  return state;
+  return state.id === id ? state : { data: undefined, error: null }; // not the session that was shown before
 }
