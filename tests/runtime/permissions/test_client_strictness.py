@@ -78,6 +78,16 @@ def test_a_rule_with_a_final_star_matches_any_blanks(tmp_path: Path) -> None:
         ("echo $(ls) )", True),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [("foo a.txt", True), ("foo a.txt < c.txt", True), ("foo a.txt <<< x", False), ("qux 1 <<< x", True)],
+)
+def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, command: str, runs: bool) -> None:
+    permissions = Permissions(Rules(allow=["Bash(* a.txt)", "Bash(qux *)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
 def test_an_open_expansion_is_asked_about_whatever_is_allowed(
     tmp_path: Path, command: str, runs: bool, version: str

@@ -183,8 +183,12 @@ _EXACT_ONLY = frozenset({
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
     """Return whether a rule is precise enough to allow a program. Programs that run others need a rule without `*`."""
-    if pattern is None or "*" not in pattern:
-        return pattern is None or program.stdin_text is None
+    if pattern is None:
+        return True
+    if program.stdin_text is not None and not pattern.endswith("*"):
+        return False  # a here-string or here-document follows the last word
+    if "*" not in pattern:
+        return True
     name = program_basename(program.name)
     if name in _EXACT_ONLY:
         return False
