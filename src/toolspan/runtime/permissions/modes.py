@@ -36,8 +36,9 @@ PLAN_REASON = "plan"
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
     r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d(?:[\s;|&)]|\Z))|;\s*\n|\0\s*=|\0[^\s;|&)]"
-    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>&\d\s+\d>|>\s*[^\s;|&]*[~%:]"
+    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>&\d\s+\d>"
 )
+_ODD_TARGET = re.compile(r"[~%:]")
 _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))""")
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
@@ -204,7 +205,11 @@ class _ModeDecider:
         """Return the read-only programs that the client version asks about and no rule allows."""
         parsed = find_programs(command)
         programs = parsed.programs
-        if self.refusals.plain_lines and (parsed.has_compounds or not _is_plain_line(command)):
+        if self.refusals.plain_lines and (
+            parsed.has_compounds
+            or not _is_plain_line(command)
+            or any(_ODD_TARGET.search(redirect.target.text) for program in programs for redirect in program.redirects)
+        ):
             return MissingPermissions(parts=(command,), of=1)
         return self.needs_without_rule(programs, request)
 
