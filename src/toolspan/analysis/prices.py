@@ -45,21 +45,32 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 
     def cost(self, tokens: Tokens, cache_write_1h: int = 0) -> float:
         """Return the price of one request in dollars. `cache_write_1h` of its tokens are cached for an hour."""
-        long = self.above
-        if long is not None:
-            prompt = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
-            long = long if prompt > long.tokens else None
-        input_rate = (long and long.input) or self.input
-        write = (long and long.cache_write) or self.cache_write or input_rate
-        write_1h = (long and long.cache_write_1h) or self.cache_write_1h or write
-        written_1h = min(cache_write_1h, tokens.cache_creation_input_tokens)
-        return (
-            tokens.input_tokens * input_rate
-            + tokens.output_tokens * ((long and long.output) or self.output)
-            + (tokens.cache_creation_input_tokens - written_1h) * write
-            + written_1h * write_1h
-            + tokens.cache_read_input_tokens * ((long and long.cache_read) or self.cache_read or input_rate)
-        ) / _MILLION
+        rate, long = self, self.above
+        fresh, created, read = (
+            tokens.input_tokens, tokens.cache_creation_input_tokens, tokens.cache_read_input_tokens
+        )  # fmt: skip
+        if long is not None and fresh + created + read > long.tokens:
+            rate = _long_context_rate(self, long)
+        input_rate = rate.input
+        write = rate.cache_write or input_rate
+        total = fresh * input_rate + tokens.output_tokens * rate.output + read * (rate.cache_read or input_rate)
+        if cache_write_1h:
+            written_1h = min(cache_write_1h, created)
+            total += written_1h * (rate.cache_write_1h or write)
+            created -= written_1h
+        return (total + created * write) / _MILLION
+
+
+@lru_cache(maxsize=256)
+def _long_context_rate(rate: Rate, long: LongContextRate) -> Rate:
+    """Return the rate with the prices for long input in place of its own."""
+    return Rate(
+        input=long.input or rate.input,
+        output=long.output or rate.output,
+        cache_write=long.cache_write or rate.cache_write,
+        cache_write_1h=long.cache_write_1h or rate.cache_write_1h,
+        cache_read=long.cache_read or rate.cache_read,
+    )
 
 
 class ModelPrice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,6 +113,8 @@ class PriceTable:
         self.date = prices.date
         self._prices = prices.models
         self._by_name: dict[str, ModelPrice | None] = {}
+        self._only_rates: dict[str, Rate] = {}
+        """The rates of models whose price has never changed."""
 
     def find(self, model: str) -> ModelPrice | None:
         """Return the price of the model with this name in transcripts, or None if the table does not have it."""
@@ -115,7 +128,10 @@ class PriceTable:
         price = self.find(model)
         if price is None or not price.rates:
             return None
-        if at is None or len(price.rates) == 1:
+        if len(price.rates) == 1:
+            self._only_rates[model] = price.rates[0]
+            return price.rates[0]
+        if at is None:
             return price.rates[0]
         day = at.date().isoformat()
         return next((rate for rate in reversed(price.rates) if rate.since <= day), price.rates[0])
@@ -124,11 +140,14 @@ class PriceTable:
         self, model: str, at: datetime | None, tokens: Tokens, *, cache_write_1h: int = 0, fast: bool = False
     ) -> float | None:
         """Return the price of one request in dollars, or None if the table does not have the model."""
-        rate, factor = self.rate(model, at), 1.0
-        if fast:
-            price = self.find(model)
-            factor = (price and price.fast_factor) or 0.0
-        return rate.cost(tokens, cache_write_1h) * factor if rate is not None and factor else None
+        rate = self._only_rates.get(model) or self.rate(model, at)
+        if rate is None:
+            return None
+        if not fast:
+            return rate.cost(tokens, cache_write_1h)
+        price = self.find(model)
+        factor = price and price.fast_factor
+        return rate.cost(tokens, cache_write_1h) * factor if factor else None
 
 
 def _plain_model_name(model: str) -> str:
