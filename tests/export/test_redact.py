@@ -551,6 +551,18 @@ def test_a_secret_in_a_long_line_of_data_is_gone(secret: str, before: int, after
 
 
 @requirement("export.redact")
+def test_all_cookies_of_a_long_header_are_replaced() -> None:
+    values = [f"{n:03}" + "aZ9x" * 9 for n in range(300)]
+    header = "; ".join(f"c{n}={value}" for n, value in enumerate(values))
+    line = f'{"word " * 300}curl -H "Cookie: {header}" https://example.com/{"word " * 300}'
+
+    redacted = SecretRedactor().redact_text(line)
+
+    assert not [value for value in values if value in redacted]
+    assert redacted.count("word") == 600
+
+
+@requirement("export.redact")
 def test_a_token_that_is_longer_than_the_text_searched_at_once_is_replaced_to_its_end() -> None:
     token = "ey" + "JhbGciOiJIUzI1NiJ9." + "Zq7kX9b_" * 20_000 + ".dBjftJeZ4CVP"
 

@@ -135,7 +135,7 @@ def test_unreadable_folder_hides_only_itself(tmp_path: Path) -> None:
     problems: list[str] = []
     try:
         assert [file.path.name for file in find_transcripts(tmp_path, problems.append)] == ["own.jsonl"]
-        assert problems == [f"{closed}: Permission denied; its transcripts are missing from this answer"]
+        assert problems == [f"{closed}: Permission denied; this answer leaves it out"]
         with pytest.raises(SourceError):
             find_transcripts(closed)
     finally:
@@ -191,3 +191,13 @@ def test_folder_without_permission_is_not_an_output_error(
         (tmp_path / ".claude").chmod(0o700)
 
     assert ".claude" in done.stderr
+
+
+@requirement("discover.unreadable-folders")
+def test_a_link_that_cannot_be_followed_hides_only_itself(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_bytes(b"{}\n")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "own.jsonl" / "x.jsonl")  # below a file
+    problems: list[str] = []
+
+    assert [file.path.name for file in find_transcripts(tmp_path, problems.append)] == ["own.jsonl"]
+    assert problems == [f"{tmp_path / 'link.jsonl'}: Not a directory; this answer leaves it out"]

@@ -229,7 +229,7 @@ def test_rows_of_a_folder_that_cannot_be_listed_are_kept(tmp_path: Path) -> None
     finally:
         closed.chmod(0o700)
 
-    problem = f"{closed}: Permission denied; changes to the transcripts in this folder are not in the tables"
+    problem = f"{closed}: Permission denied; changes there are not in the tables"
     report = json.loads(done.stdout)
     assert (report["read"], report["removed"], report["unreadable"], report["unlisted"]) == (1, 0, 2, [problem])
     assert problem in done.stderr

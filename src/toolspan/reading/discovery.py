@@ -172,9 +172,9 @@ def iter_transcripts(
         SourceError: `root` does not exist or cannot be listed.
     """
 
-    def report(folder: str, error: OSError) -> None:
+    def report(path: str, error: OSError) -> None:
         if problem is not None:
-            problem(f"{folder}: {error.strerror}; its transcripts are missing from this answer")
+            problem(f"{path}: {error.strerror}; this answer leaves it out")
 
     try:
         status = root.stat()
@@ -228,7 +228,7 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
             continue
         found: list[tuple[str, os.stat_result]] = []
         others: set[str] = set()
-        failure: OSError | None = None
+        failures: list[tuple[str, OSError]] = []
         for item in items:
             path = item.path.removeprefix("./")  # as in a `Path`
             try:
@@ -241,13 +241,14 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
                 else:
                     others.add(path)  # perhaps a link to a folder
             except OSError as error:
-                failure = error
+                failures.append((path, error))
         has_agents = folder.endswith("subagents")  # the hook log is in the folder above
         for path, status in found:
             has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
             yield FolderEntry(path, parse_file_name(path), status, bool(has_folder))
-        if failure is not None:
-            report(folder, failure)
+        # A folder that may be listed but not entered is reported once.
+        for path, error in failures if found else failures[:1]:
+            report(path if found else folder, error)
 
 
 def _stat_transcript(item: os.DirEntry[str], root: Path) -> os.stat_result | None:

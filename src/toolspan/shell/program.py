@@ -78,8 +78,8 @@ _DOCUMENT_START, _DOCUMENT_END = "\"$(cat <<'EOF'\n", 'EOF\n)"'
 _DOCUMENT = (
     re.escape(_DOCUMENT_START) + r"(?:(?![ \t]*EOF)[ !#-\[\]-z|}~\t\x80-\U0010ffff]*+\n)*+" + re.escape(_DOCUMENT_END)
 )
-"""A literal text of several lines, such as the message of `git commit -m`. In the tree, any line that begins with `EOF`
-ends it.
+"""A literal text of several lines, such as the message of `git commit -m`. No line of it begins with `EOF`,
+which would end it in the tree.
 """
 _HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
@@ -95,7 +95,7 @@ _OPERATOR = r" (?:&&|\|\|?) |; "
 _PLAIN_LINE = re.compile(
     rf"{_COMMAND}(?:(?:{_OPERATOR}){_COMMAND})*+\n?\Z|{_SIMPLE_COMMAND}(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*+\Z"
 )
-"""A line of any plain words, or several lines of simple words, because the tree of several lines may be wrong."""
+"""One line of plain words, or several lines of simple words. The tree may join lines of other texts."""
 _PLAIN_CHARACTERS = re.compile("[^\x80-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ud800-\udfff\ufeff]*+")
 """Text without control characters and blanks outside ASCII."""
 _PLAIN_TOKEN = re.compile(rf"{_REDIRECT}|--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|{_WORD}|&&|\|\|?|;|\n")

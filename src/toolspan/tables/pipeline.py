@@ -178,9 +178,9 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
     """
     objects: dict[str, ListedObject] = {}
 
-    def add_unlisted(folder: str, error: OSError) -> None:
-        problem = f"{folder}: {error.strerror}; changes to the transcripts in this folder are not in the tables"
-        objects[folder] = ListedObject(folder, 0, f"{_UNLISTED}{error.errno}", problem=problem)
+    def add_unlisted(path: str, error: OSError) -> None:
+        problem = f"{path}: {error.strerror}; changes there are not in the tables"
+        objects[path] = ListedObject(path, 0, f"{_UNLISTED}{error.errno}", problem=problem)
 
     for source in sources:
         path = to_path(source)
@@ -276,8 +276,14 @@ class _Run:
 
     def _find_hidden(self, objects: Iterable[SourceObject]) -> set[str]:
         """Return the names of objects in folders that cannot be listed."""
-        folders = tuple("" if item.uri == "." else f"{item.uri.rstrip(os.sep)}{os.sep}" for item in self._unlisted)
-        return {item.uri for item in objects if item.uri.startswith(folders)} if folders else set()
+        folders = tuple(f"{item.uri.rstrip(os.sep)}{os.sep}" for item in self._unlisted)
+        hides_relative = "./" in folders
+        return {
+            item.uri
+            for item in objects
+            if item.uri.startswith(folders)
+            or (hides_relative and not item.uri.startswith("/") and "://" not in item.uri)
+        }
 
     def _read(
         self, changed: Sequence[ListedObject], engine: Engine, advance: Callable[[int], None]

@@ -60,7 +60,7 @@ class SourceObject(Struct, frozen=True, array_like=True, gc=False):
     started: str = ""
     """Time of its first record, as recorded."""
     partition_keys: bytes = b""
-    """The partitions with rows of the file. perf: as MessagePack, because most runs need them of few files."""
+    """The partitions with rows of the file. perf: decoded on demand, because most runs need those of few files."""
 
     @property
     def partitions(self) -> list[PartitionKey]:

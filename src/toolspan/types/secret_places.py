@@ -76,7 +76,9 @@ _NET_USE = re.compile(
     r"(?:(?P<it>\"[^\"\n]+\"|[^\s\"/*][^\s\"]*)(?=(?:[ ]+/\S{1,64}){0,4}?[ ]+/user:)"
     r"|(?:/\S{1,64}[ ]+){0,4}?/user:\S{1,64}[ ]+(?P<after>\"[^\"\n]+\"|[^\s\"/*][^\s\"]*))"
 )
-"""The password of a network share. A share such as `\\\\nas\\temp` seems to contain escaped line ends."""
+"""The password of a network share. It is searched for in whole lines: `\\\\nas\\temp`
+seems to contain escaped line ends.
+"""
 _LOGIN_PAIR = re.compile(
     r"(?i)(?:user(?:[ ]?name)?|login|e-?mail)[ ]?/[ ]?(?:passw(?:or)?d|pass|pw)[ ]?(?:is|are|:|=)[ ]{0,2}"
     r"[\w.@-]{2,64}[ ]?/[ ]?(?P<it>[^\s/,;\"'`<>]{4,64})"

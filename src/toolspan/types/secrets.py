@@ -101,9 +101,11 @@ _WINDOW_CHARS = 4_096
 _WINDOW_MARGIN = 1_024
 """The text around a window in which rules may look. Only matches that start in the window count."""
 _DATA = re.compile("[0-9A-Za-z+/]*")
-"""A part of encoded data. Most keys contain other characters, or other characters precede them."""
+"""A part of encoded data. Windows of only these characters are skipped, unless `_KEY_IN_DATA` matches."""
 _KEY_IN_DATA = re.compile("AIza|[xyz]prv")
 _WORD_REST = re.compile(r"[^\s\"'`<>&,;(){}\[\]|\\]*")
+_VALUE_REST = re.compile(r"[^\"'\\]*")
+_BREAK = re.compile(r"[\s;]")
 
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=\s|\\|[0-9A-Za-z+/]{4}|\Z).*?"
@@ -121,7 +123,7 @@ _HEADER = re.compile(
 _COOKIE_ITEMS = re.compile(r"(?i)cookies?\\*[\"']?[ ]?[=:][ ]?\{(?P<items>[^{}\n]{1,400})\}")
 """Cookies as the argument of a function, as in `cookies={"session": "…"}`."""
 _COOKIE_WITH_ATTRIBUTES = re.compile(
-    r"(?i)(?<![\w.-])[\w.-]{1,64}=(?P<it>[^\s;,\"'\\]{16,});[ ]?"
+    r"(?i)(?<![\w.=-])[\w.-]{1,64}=(?P<it>[^\s;,\"'\\]{16,4096}+);[ ]?"
     r"(?:path|domain|expires|max-age|secure|httponly|samesite)\b"
 )
 _DIGEST = re.compile(r"(?i)\bdigest[ ][^\n]{0,400}?\bresponse=\\*[\"']?(?P<it>[0-9a-f]{32,64})")
@@ -176,7 +178,7 @@ _LONG_CONTEXT = re.compile(r"(?i)azure|fernet|cipher|crypt|account|storage|secre
 
 _BARE_HINT = re.compile(r"[a-z0-9+/]{30}(?:(?<=[a-z0-9]{30})|[a-z0-9+/]{10})")
 _KEYWORD_FORMS = {"s.": r"s\.[a-z0-9]{24}", "sk": "sk[0-9a-f]{32}", "ey": "ey[a-z0-9]{17}"}
-"""More of the key for the keywords of gitleaks that occur in many words, in lower case."""
+"""Longer patterns, in lower case, for the keywords of gitleaks that occur in many words."""
 _WEBHOOK_HINTS = ("webhook", "hook.", "hooks.", "api.telegram", "chat.googleapis", "maker.ifttt", "logic.azure")
 _URL_HINTS = (
     ":/", r":[^\s:@/]{6,64}@", ":oci8?:", ":thin:", r":[\d*]{1,5}:[\w*-]+:[\w*-]+:",
@@ -299,7 +301,8 @@ def find_in_windows(line: str, find: Callable[[str], Iterable[SecretMatch]]) -> 
     """Yield the matches of `find` in a line. A long line is searched in overlapping windows.
 
     The windows keep the time proportional to the length of the line, because several rules look at all text before
-    or after a match. A match that reaches the end of its window is extended to the end of the word.
+    or after a match. A match that reaches the end of its window is extended: to the end of the word or, if it contains
+    several words, to the next quote.
     """
     if len(line) <= MAX_LINE_CHARS:
         yield from find(line)
@@ -319,7 +322,8 @@ def find_in_windows(line: str, find: Callable[[str], Iterable[SecretMatch]]) -> 
             if not first <= match.start < last:
                 continue
             if match.end == end:
-                match = match._replace(end=_WORD_REST.match(line, end).end())  # type: ignore[union-attr]
+                rest = _VALUE_REST if _BREAK.search(line, match.start, end) else _WORD_REST
+                match = match._replace(end=rest.match(line, end).end())  # type: ignore[union-attr]
             searched = max(searched, match.end)
             yield match
         first = searched

@@ -246,8 +246,8 @@ class SubagentFilter:
     def select(self, entries: Sequence[Entry]) -> list[int]:
         """Return the indexes of the entries to add to a `Pairing`.
 
-        Each names a subagent, was written by one in the file of its parent, or has a call that starts one, the result
-        of such a call or the result of an unknown call.
+        An entry is selected if it names a subagent, if a subagent wrote it in the file of its parent, or if it contains
+        a call that starts a subagent, or the result of such a call or of an unknown call.
         """
         indexes = []
         other_calls, progress_seen = self._other_calls, self._progress_seen
@@ -263,7 +263,7 @@ class SubagentFilter:
                         other_calls.add(block.id)
                     else:
                         is_selected = True
-            structured = entry.tool_use_result or entry.tool_use_result_snake
+            structured = entry.structured
             if type(structured) is StructuredFacts and structured.agent_id:
                 is_selected = True
             if progress is not None and progress.agent_id:

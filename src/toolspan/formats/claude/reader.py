@@ -60,6 +60,10 @@ class ClaudeReader(TranscriptReader[Entry]):
 
     def _process(self, decoded: Sequence[Entry], places: Sequence[int], number: int) -> None:
         self.session_info.add(decoded)
+        if self._subagents is not None:
+            indexes = self._subagents.select(decoded)
+            self.pairing.add([decoded[n] for n in indexes], [places[n] for n in indexes])
+            return
         self.tree.add(decoded, number)
         self.pairing.add(decoded, places)
 
