@@ -103,10 +103,11 @@ UNCLEAR_TEXT = (
     ("A word that begins with an equals sign", "=", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
     ("A redirect of a named stream", "{", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
+    ("An escaped pattern beside an escaped line break", "\\\n", re.compile(r"\s\\[*?\[]")),
     ("The environment of a process", "/proc/", re.compile(r"/proc/.*/environ")),
 )
-"""Patterns for text that is unclear even in quotes, and a sign that any such text contains. Some shells replace `=name`
-by the path of a program.
+"""The reason, a text that must occur in the line, and a pattern. Quotes do not make such text clear. Some shells
+replace `=name` by the path of a program.
 
 perf: The lookbehind follows the first character, so that the regex engine searches for that.
 """

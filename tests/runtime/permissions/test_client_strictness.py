@@ -25,7 +25,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
-        "git log $((1))", "printf x $((1))", "which $((1))",
+        "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -68,6 +68,13 @@ def test_an_exact_rule_matches_only_the_same_blanks(tmp_path: Path, command: str
 def test_a_rule_with_a_final_star_matches_any_blanks(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["Bash(npm run test:*)"]))
     assert isinstance(on_line(permissions, "npm  run test x", tmp_path), Allow)
+
+
+def test_no_rule_allows_a_command_without_a_name(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Bash(c* *)"]))
+
+    assert isinstance(on_line(permissions, "command ls x", tmp_path), Allow)
+    assert isinstance(on_line(permissions, 'command command "" cd x', tmp_path), Ask)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ class _CommandChecker:
         name = inner.name
         if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
-        if name in _EVALUATING_BUILTINS or (name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)):
+        if not name or name in _EVALUATING_BUILTINS or (name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)):
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(name):
             self.rules.append(rule)
