@@ -247,8 +247,8 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
             has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
             yield FolderEntry(path, parse_file_name(path), status, bool(has_folder))
         # A folder that may be listed but not entered is reported once.
-        for path, error in failures if found else failures[:1]:
-            report(path if found else folder, error)
+        for path, failure in failures if found else failures[:1]:
+            report(path if found else folder, failure)
 
 
 def _stat_transcript(item: os.DirEntry[str], root: Path) -> os.stat_result | None:
