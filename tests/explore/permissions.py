@@ -31,6 +31,14 @@ _RULES = (
     "Edit(.git/**)", "Edit(~/proj/src/**)", "Read(secret)", "Bash(git diff:*)", "Bash(find . -name *)", "Edit(*.txt)",
     "Bash(test:*)",
 )  # fmt: skip
+_ODD_RULES = (
+    "Bash()", "Bash( )", "Bash(*)", "Bash(**)", "Bash(:*)", "Bash ", " Bash(npm:*)", "Bash( ls:*)", "Bash(npm  run:*)",
+    "Bash(* *)", "Bash(*:*)", "Bash(ls:* )", "Bash(l?:*)", "*", "B*", "bash", "Read()", "Read(*)", "Read(:*)", "Read(/)",
+    "Read(~/)", "Read(~)", "Read(../other/**)", "Read(~/other/)", "Read(//etc/)", "Read( ~/** )", "Edit()", "Edit(*)",
+    "Edit(:*)", "Edit( src/** )", "Edit(src/)", "Edit(new.txt/)", "Edit(../**)", "Edit(.)", "Edit(./)", "Write(*)",
+    "Write(**)", "Write()", "Write(src/**)", "Grep(*)", "Grep(~/**)", "Glob()", "Glob(*)", "NotebookEdit(*)",
+)  # fmt: skip
+"""Rules with an empty pattern, spaces around it or a pattern that looks like the whole tool."""
 _PATHS = (
     "a.txt", "src/b.py", "new.txt", "src/new.py", ".env", "secret/key.pem", ".git/config", ".git/hooks/pre-commit",
     ".gitconfig", ".bashrc", ".claude/settings.json", ".claude/settings.local.json", ".claude/commands/x.md",
@@ -52,6 +60,8 @@ def generate_permission_case(seed: int, version: str, number: int) -> Json:
     for key, chance, most in (("allow", 0.6, 5), ("deny", 0.5, 3), ("ask", 0.3, 3)):
         if rng.random() < chance:
             permissions[key] = rng.sample(_RULES, rng.randint(1, most))
+            if rng.random() < 0.2:
+                permissions[key].append(rng.choice(_ODD_RULES))
     if rng.random() < 0.15:
         permissions["additionalDirectories"] = ["<home>/other"]
     case: Json = {

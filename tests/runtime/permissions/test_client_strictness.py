@@ -193,3 +193,36 @@ def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder
     assert isinstance(on_line(permissions, "cd . && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, f"cd {tmp_path}/ && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, "touch x", tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("npm run x", True), ("npm run a#b", False), ("npm run x # y", False), ("npm run 'a#b'", True),
+        ("npm run a\\#b", True), ("npm run a\\\\#b", False), ("npm run a\\<b", False), ("npm run a\\;b", True),
+        ("npm run x &>/dev/null", False), ("npm run x >/dev/null", True), ("npm run x |& npm run y", False),
+        ("npm run x | npm run y", True), ("npm run -e'x'", False), ("npm run -e 'x'", True), ("LANG=C npm run x", False),
+        ("npm run x\nnpm run y", True), ("npm run x\n\nnpm run y", False), ("npm run x;\nnpm run y", False),
+        ("\nnpm run x", False), ("npm run \\\n x", False),
+    ],
+)  # fmt: skip
+def test_an_old_client_asks_about_odd_lines_in_spite_of_a_rule(tmp_path: Path, command: str, runs: bool) -> None:
+    permissions = Permissions(Rules(allow=["Bash(npm run:*)"]), refusals=profile("2.0.65").refusals)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("sed -n 1p a.txt", False), ("sed --quiet 1p a.txt", False), ("sed s/a/b/ a.txt", True),
+        ("sed -i 's/a/b/g' a.txt", True),
+    ],
+)  # fmt: skip
+def test_an_old_client_that_accepts_edits_runs_only_substitutions_of_sed(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    permissions = Permissions(mode="acceptEdits", refusals=profile("2.0.65").refusals)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs

@@ -330,13 +330,65 @@ def test_a_decision_names_its_rule_and_the_origin_of_the_rule(tmp_path: Path) ->
 
 
 @requirement("permission.old-rules")
-def test_old_clients_ignore_a_block_with_a_rule_they_do_not_know() -> None:
-    block = Block(deny=("Bash(rm *)", "Read"))
+@pytest.mark.parametrize(
+    ("rule", "is_known"),
+    [
+        ("Bash(rm *)", False), ("Bash(*)", False), ("Bash()", False), ("Bash(:*)", False), ("Bash(a*:*)", False),
+        ("Read(x:*)", False), ("Read(a*b)", False), ("bash", False), ("mcp__x(y)", False), ("WebFetch(x)", False),
+        ("Bash(rm:*)", True), ("Bash(a(b):*)", True), ("Read(*)", True), ("Edit(*.txt)", True), ("mcp__x", True),
+        ("WebFetch(domain:*)", True), ("Foo", True),
+    ],
+)  # fmt: skip
+def test_old_clients_ignore_a_block_with_a_rule_they_do_not_know(rule: str, is_known: bool) -> None:
+    block = Block(deny=(rule, "Glob"))
 
     old = rules_from_settings(block, "projectSettings", None, profile("2.0.65").refusals)
     new = rules_from_settings(block, "projectSettings", None, profile("2.1.325").refusals)
 
-    assert (old.denies_tool("Read"), new.denies_tool("Read")) == (False, True)
+    assert (old.denies_tool("Glob"), new.denies_tool("Glob")) == (is_known, True)
+
+
+@requirement("permission.names")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Bash()", "Bash( )", "Bash(:*)", " Bash", "Bash ", "Bash (npm:*)", "Bash( npm:*)", "Bash(npm run x )", "*", "B*",
+    ],
+)  # fmt: skip
+def test_a_rule_that_is_empty_or_not_written_exactly_restricts_but_does_not_allow(tmp_path: Path, rule: str) -> None:
+    request = bash_request("npm run x", tmp_path)
+
+    assert Rules(allow=[rule])(request) is None
+    assert isinstance(Rules(deny=[rule])(request), Deny)
+    assert [warning.partition(": ")[0] for warning in Rules(allow=[rule]).warnings] == [rule.strip()]
+
+
+@requirement("permission.names")
+def test_several_spaces_in_a_restriction_count_as_one(tmp_path: Path) -> None:
+    request = bash_request("npm run x", tmp_path)
+
+    assert isinstance(Rules(deny=["Bash(npm  run:*)"])(request), Deny)
+    assert isinstance(Rules(ask=["Bash(npm\trun:*)"])(request), Ask)
+
+
+@requirement("permission.paths")
+@pytest.mark.parametrize(
+    ("rule", "tool", "path", "allows"),
+    [
+        ("Write", "Write", "/elsewhere/x", True), ("Write(*)", "Write", "/elsewhere/x", False),
+        ("Write(*)", "Write", "src/x", True), ("Write(**)", "Write", "src/x", False), ("Write()", "Write", "x", False),
+        ("Read(*)", "Read", "/elsewhere/x", False), ("Read(../other/**)", "Read", "../other/x", False),
+        ("Read(~/other/)", "Read", "~/other/x", True), ("Read(~/other/)", "Read", "~/other", False),
+        ("Edit(x.txt/)", "Write", "x.txt", False), ("Edit(src/)", "Write", "src/x", True),
+        ("Edit( src/** )", "Write", "src/x", False), ("Edit(:*)", "Edit", "x", False),
+    ],
+)  # fmt: skip
+def test_a_path_rule_allows_only_what_it_covers_exactly(
+    tmp_path: Path, rule: str, tool: str, path: str, allows: bool
+) -> None:
+    decision = on_file(Rules(allow=[rule]), tool, path, tmp_path / "project")
+
+    assert isinstance(decision, Allow) is allows
 
 
 @requirement("permission.options")

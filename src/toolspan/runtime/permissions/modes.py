@@ -38,6 +38,8 @@ _UNPLAIN_TEXT = re.compile(
     r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d(?:[\s;|&)]|\Z))|;\s*\n|\0\s*=|\0[^\s;|&)]"
     r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>&\d\s+\d>"
 )
+_ODD_TEXT = re.compile(r"(?<!\\)(?:\\\\)*#|\\[<>`\n]|&>|\|&|(?:\A|[;\n])[ \t]*\n")
+"""Text outside quotes that old clients ask about even if a rule allows the line."""
 _ODD_TARGET = re.compile(r"[~%:]")
 _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))""")
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
@@ -192,7 +194,7 @@ class _ModeDecider:
         )
         needs = check.needs
         if needs is None and self.refusals.asks_about:
-            needs = self._needs_despite_read_only(command, request)
+            needs = self._needs_despite_read_only(command, request, mode)
         if needs is None and mode == "plan" and sets_variables(find_programs(command)):
             needs = MissingPermissions(parts=(command,), of=1)
         if needs is None:
@@ -201,7 +203,9 @@ class _ModeDecider:
             return Deny(self.refusals.plan_shell, "config", basis="classifier")
         return Ask(None, "config", needs=needs)
 
-    def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
+    def _needs_despite_read_only(
+        self, command: str, request: PermissionRequest, mode: str
+    ) -> MissingPermissions | None:
         """Return the read-only programs that the client version asks about and no rule allows."""
         parsed = find_programs(command)
         programs = parsed.programs
@@ -211,16 +215,18 @@ class _ModeDecider:
             or any(_ODD_TARGET.search(redirect.target.text) for program in programs for redirect in program.redirects)
         ):
             return MissingPermissions(parts=(command,), of=1)
-        return self.needs_without_rule(programs, request)
+        return self.needs_without_rule(programs, request, mode)
 
-    def needs_without_rule(self, programs: Sequence[Program], request: PermissionRequest) -> MissingPermissions | None:
+    def needs_without_rule(
+        self, programs: Sequence[Program], request: PermissionRequest, mode: str
+    ) -> MissingPermissions | None:
         """Return the programs that no rule allows and that the client version asks about even if they are read-only."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
-        matching = [program for program in programs if self._asks_about(program) and find_rule(program) is None]
+        matching = [program for program in programs if self._asks_about(program, mode) and find_rule(program) is None]
         parts = tuple(program.text for program in matching)
         return MissingPermissions(parts=parts, of=len(programs)) if parts else None
 
-    def _asks_about(self, program: Program) -> bool:
+    def _asks_about(self, program: Program, mode: str) -> bool:
         """Return whether the client version asks about a program that changes nothing."""
         inner = strip_wrappers(program)
         arguments = " ".join(word.text for word in inner.words[1:])
@@ -236,6 +242,8 @@ class _ModeDecider:
             return True
         if re.match(self.refusals.asks_about_text, f"{inner.name} {inner.text.partition(' ')[2]}"):
             return True
+        if inner.name == "sed" and mode == "acceptEdits" and not re.search(r"(?<!\S)['\"]?s\W", arguments):
+            return True  # in this mode, only substitutions run
         if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
             return True
         is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))
@@ -378,11 +386,15 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
         program.name in TRANSPARENT_WRAPPERS and not decider.rules.allows_text(program.text) for program in programs
     )
     reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
-    is_unplain = parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command
+    is_odd = _ODD_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) or _QUOTES_IN_OPTION.search(command)
+    sets_variables = any(program.variables for program in programs)
+    is_unplain = (
+        is_odd or sets_variables or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command
+    )
     if is_wrapped or reads_file or is_unplain or _changes_folder_and_writes(programs, request.path_scope().cwd):
         return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
     find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
-    needs = decider.needs_without_rule(programs, request) if any(map(find_rule, programs)) else None
+    needs = decider.needs_without_rule(programs, request, mode) if any(map(find_rule, programs)) else None
     return None if needs is None else Ask(None, "config", needs=needs)
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.paths import LinkResolver, PathScope
@@ -19,8 +19,12 @@ from toolspan.runtime.permissions.paths import LinkResolver, PathScope
 _RULE_SYNTAX = re.compile(r"(?P<tool>[A-Za-z_*][\w*.-]*)\s*(?:\((?P<inside>.*)\))?", re.DOTALL)
 _TOOL_ALIASES = {"Task": "Agent"}
 _WHOLE_TOOL_CONTENTS = ("", "*", "**", ":*")
+_EMPTY_CONTENTS = ("", ":*")
+"""Patterns with which a rule allows nothing, although it denies a whole tool."""
 _PATH_TOOLS = frozenset({"Edit", "Read"})
 """Tools whose path rules also apply to other tools and to commands. `**` is a path."""
+_FILE_TOOLS = _PATH_TOOLS | {"Glob", "Grep", "MultiEdit", "NotebookEdit", "Write"}
+_BLANKS = re.compile(r"[ \t]+")
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
@@ -33,10 +37,14 @@ class Rule(Struct, frozen=True, cache_hash=True):
     origin: str | None = None
     folder: Path | None = None
     """The folder to which a leading `/` in a path refers; None for the project."""
+    is_inexact: bool = False
+    """True if the rule has no pattern between its parentheses, or spaces around its parts. It then allows nothing."""
+    is_inside: bool = False
+    """True if the rule allows a tool only for files in the session's folders, as `Write(*)` does."""
 
     @classmethod
     def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> Rule:
-        """Parse a rule.
+        """Parse a rule. Spaces around its parts are ignored, so that a restriction applies in spite of them.
 
         Raises:
             ToolspanError: `text` is not a rule.
@@ -44,13 +52,23 @@ class Rule(Struct, frozen=True, cache_hash=True):
         match = _RULE_SYNTAX.fullmatch(text.strip())
         if match is None:
             raise ToolspanError(f"{text!r} is not a permission rule such as Bash or Bash(git *)")
-        content = match["inside"]
-        if content is not None:
-            content = content.strip().replace("\\(", "(").replace("\\)", ")")
-        whole = content is None or (
-            content in _WHOLE_TOOL_CONTENTS and (content != "**" or match["tool"] not in _PATH_TOOLS)
-        )
-        return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
+        tool, content = match["tool"], match["inside"]
+        if content is None:
+            return cls(text.strip(), tool, None, origin, folder, is_inexact=text != tool)
+        is_inexact = text != f"{tool}({content.strip()})"
+        content = content.strip().replace("\\(", "(").replace("\\)", ")")
+        is_inside = content == "*" and tool in _FILE_TOOLS
+        if content in _EMPTY_CONTENTS or (content == "**" and tool != "Bash" and tool not in _PATH_TOOLS):
+            is_inexact = True
+        if content in _WHOLE_TOOL_CONTENTS and (content != "**" or tool not in _PATH_TOOLS):
+            content = None
+        return cls(text.strip(), tool, content, origin, folder, is_inexact, is_inside)
+
+    def with_single_spaces(self) -> Rule:
+        """Return the rule with single spaces between the words of a command, unless there are quotes."""
+        if self.content is None or self.tool != "Bash" or re.search(r"['\"\\]", self.content):
+            return self
+        return structs.replace(self, content=_BLANKS.sub(" ", self.content))
 
     def covers_tool(self, tool: str) -> bool:
         """Return whether the rule applies to a tool under any of its names."""
@@ -61,8 +79,10 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
     @property
     def can_grant(self) -> bool:
-        """Return whether the tool name is valid in an allow rule, in which `*` may only follow an MCP server."""
+        """Return whether the rule may allow calls. In the name of the tool, `*` may only follow an MCP server."""
         server, _, rest = self.tool.removeprefix("mcp__").partition("__")
+        if self.is_inexact:
+            return False
         if "*" not in self.tool:
             return True
         return self.tool.startswith("mcp__") and "*" not in server and bool(rest)
@@ -185,31 +205,33 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
     project = anchors.folders[0]
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
         if pattern.startswith(start):
-            return _patterns_below([folder], pattern.removeprefix(start), deep=False)
+            return _patterns_below([folder], pattern.removeprefix(start), deep=False, granting=granting)
     if pattern.startswith("../"):
         place = os.path.normpath(f"{project}/{pattern}")
-        return _patterns_below(["/"], place[1:], deep=False)
+        return [] if granting else _patterns_below(["/"], place[1:], deep=False)
     here = pattern.startswith("./")
     body = pattern.removeprefix("./").rstrip("/")
     if granting:
-        return _patterns_below([project], body, deep="/" not in body and not here)
+        return _patterns_below([project], pattern.removeprefix("./"), deep="/" not in body and not here, granting=True)
     # A denied folder is denied at any depth, also in the added folders.
     return _patterns_below([*anchors.folders, anchors.cwd], body, deep="/" not in body.removesuffix("/**"))
 
 
-def _patterns_below(folders: list[str], pattern: str, *, deep: bool) -> list[re.Pattern[str]]:
+def _patterns_below(folders: list[str], pattern: str, *, deep: bool, granting: bool = False) -> list[re.Pattern[str]]:
     links = LinkResolver()
     both = dict.fromkeys(path for folder in folders for path in (folder, links.resolve(folder)))
-    return [_compile_pattern(folder, pattern, deep=deep) for folder in both]
+    # A pattern that allows `folder/` allows the files in the folder, but neither the folder itself nor a file.
+    end = r"/.+\Z" if granting and pattern.endswith("/") else r"(?:/.*)?\Z"
+    return [_compile_pattern(folder, pattern, end, deep=deep) for folder in both]
 
 
-def _compile_pattern(folder: str, pattern: str, *, deep: bool) -> re.Pattern[str]:
+def _compile_pattern(folder: str, pattern: str, end: str, *, deep: bool) -> re.Pattern[str]:
     inside = pattern.rstrip("/").removesuffix("/**")
     start = re.escape(folder.rstrip("/")) + "/" + ("(?:.*/)?" if deep else "")
     try:
-        return re.compile(start + _translate_glob(inside) + r"(?:/.*)?\Z", re.DOTALL)
+        return re.compile(start + _translate_glob(inside) + end, re.DOTALL)
     except re.error:  # for example [z-a], which is then matched literally
-        return re.compile(start + re.escape(inside) + r"(?:/.*)?\Z", re.DOTALL)
+        return re.compile(start + re.escape(inside) + end, re.DOTALL)
 
 
 def _translate_glob(pattern: str) -> str:

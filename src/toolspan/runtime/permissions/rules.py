@@ -128,8 +128,8 @@ class Rules:
         """
         _reject_strings(allow=allow, ask=ask, deny=deny)
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
-        self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
-        self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
+        self.ask = tuple(Rule.parse(text, origin, folder).with_single_spaces() for text in ask)
+        self.deny = tuple(Rule.parse(text, origin, folder).with_single_spaces() for text in deny)
         self.extends_reading = True
         """False for old clients, in which a path for Edit does not allow reading, and a path for Read not searching."""
         self._build_indexes()
@@ -143,8 +143,9 @@ class Rules:
         self._denies_files = bool(self._file_denials) or self._denies_all_reading
         self._denies_reading = any(rule.tool in _READ_RULES for rule in self._file_denials)
         self._has_home_rules = any(map(is_home_relative, self._file_denials))
-        self._file_grants = tuple(rule for rule in self.allow if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
-        self._bash_grants = tuple(rule for rule in self.allow if rule.covers_tool("Bash"))
+        grants = [rule for rule in self.allow if rule.can_grant]
+        self._file_grants = tuple(rule for rule in grants if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
+        self._bash_grants = tuple(rule for rule in grants if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
         self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
@@ -195,7 +196,8 @@ class Rules:
 
     def allows_tool(self, tool: str) -> bool:
         """Return whether a rule allows every call of a tool."""
-        return any(rule.content is None and rule.can_grant and rule.covers_tool(tool) for rule in self.allow)
+        grants = (rule for rule in self.allow if rule.content is None and rule.can_grant and not rule.is_inside)
+        return any(rule.covers_tool(tool) for rule in grants)
 
     def allows_text(self, command: str) -> bool:
         """Return whether a rule allows a command as it is written, without regard to wrappers."""
@@ -397,7 +399,7 @@ def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> b
     if not _rule_covers_tool(rule, request):
         return _matches_paths(rule, request, granting=True)
     if rule.content is None:
-        return True
+        return not rule.is_inside or all(map(request.path_scope().contains_path, paths_of(request)))
     return rule.tool not in _GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
 
 
@@ -473,22 +475,33 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
 
 def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]) -> Iterator[str]:
     for rule in allow:
-        if not rule.can_grant:
+        if rule.is_inexact:
+            yield f"{rule.text}: allows nothing, because of an empty pattern or a space at the wrong place"
+        elif not rule.can_grant:
             yield f"{rule.text}: allows nothing, because `*` must come after the name of an MCP server"
         elif rule.content is not None and rule.tool in _GRANTLESS_TOOLS:
             yield f"{rule.text}: allows nothing; use a rule for Read or Edit, which also applies to {rule.tool}"
-    for rule in (*allow, *ask, *deny):
+    for rule in (*ask, *deny):
         if rule.text.endswith("()"):
             yield f"{rule.text}: empty parentheses mean the whole tool"
 
 
-_INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$|\*\)$)[^)]*\*.*\)$", re.DOTALL)
+_INVALID_RULE = re.compile(
+    r"(?!mcp__)[a-z]|mcp__[^(]*\(|[^(]*\((?::\*)?\)$"  # a small letter, a pattern for MCP, an empty pattern
+    r"|Bash\((?:(?!:\*\)$).)*\*(?!\)$)|Bash\((?:.*[^:])?\*\)$|Bash\([^\"]*(?:\"[^\"]*\"[^\"]*)*\"[^\"]*$"
+    r"|(?!Bash|WebFetch)[^(]*\(.*(?::\*|\w\*\w)|WebFetch\((?!domain:)|WebSearch\(.*\*",
+    re.DOTALL,
+)
+
+
+_USELESS_RULE = re.compile(r"\w+\(~/\*\*\)|(?!Bash|Edit|Read)\w+\(\*\)")
+"""A valid rule with which an old client allows nothing."""
 
 
 def ignores_permissions(block: PermissionSettings, refusals: Refusals) -> bool:
-    """Return whether an old client ignores the permissions of a settings file because of a rule in it."""
+    """Return whether an old client ignores the permissions of a settings file because of an invalid rule in it."""
     texts = (*block.allow, *block.ask, *block.deny)
-    return not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts))
+    return not refusals.star_rules and any(map(_INVALID_RULE.match, texts))
 
 
 def rules_from_settings(
@@ -496,12 +509,14 @@ def rules_from_settings(
 ) -> Rules:
     """Return the rules in a settings file.
 
-    Old clients ignore all of them if a Bash rule contains a `*` other than in a final `:*`.
+    Old clients ignore all of them if one is invalid, such as a Bash rule with a `*` other than in a final `:*`.
     """
     if refusals is not None and ignores_permissions(block, refusals):
         return Rules()
-    rules = Rules(allow=block.allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
-    rules.extends_reading = refusals is None or not refusals.plain_lines
+    is_old = refusals is not None and refusals.plain_lines
+    allow = [text for text in block.allow if not (is_old and _USELESS_RULE.fullmatch(text))]
+    rules = Rules(allow=allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
+    rules.extends_reading = not is_old
     return rules
 
 
