@@ -352,7 +352,8 @@ def test_old_clients_ignore_a_block_with_a_rule_they_do_not_know(rule: str, is_k
 @pytest.mark.parametrize(
     "rule",
     [
-        "Bash()", "Bash( )", "Bash(:*)", " Bash", "Bash ", "Bash (npm:*)", "Bash( npm:*)", "Bash(npm run x )", "*", "B*",
+        "Bash()", "Bash( )", "Bash(:*)", " Bash", "Bash ", "Bash (npm:*)", "Bash( npm:*)", "Bash(npm run x )", "*",
+        "B*",
     ],
 )  # fmt: skip
 def test_a_rule_that_is_empty_or_not_written_exactly_restricts_but_does_not_allow(tmp_path: Path, rule: str) -> None:
