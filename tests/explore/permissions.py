@@ -36,7 +36,8 @@ _ODD_RULES = (
     "Bash(* *)", "Bash(*:*)", "Bash(ls:* )", "Bash(l?:*)", "*", "B*", "bash", "Read()", "Read(*)", "Read(:*)",
     "Read(/)", "Read(~/)", "Read(~)", "Read(../other/**)", "Read(~/other/)", "Read(//etc/)", "Read( ~/** )",
     "Edit()", "Edit(*)", "Edit(:*)", "Edit( src/** )", "Edit(src/)", "Edit(new.txt/)", "Edit(../**)",
-    "Edit(.)", "Edit(./)", "Write(*)", "Write(**)", "Write()", "Write(src/**)", "Grep(*)", "Grep(~/**)", "Glob()", "Glob(*)", "NotebookEdit(*)",
+    "Edit(.)", "Edit(./)", "Write(*)", "Write(**)", "Write()", "Write(src/**)", "Grep(*)", "Grep(~/**)",
+    "Glob()", "Glob(*)", "NotebookEdit(*)",
 )  # fmt: skip
 """Rules with an empty pattern, spaces around it or a pattern that looks like the whole tool."""
 _PATHS = (

@@ -39,7 +39,7 @@ from toolspan.runtime.permissions.commands import explain_words
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.patterns import expand_command_line
-from toolspan.runtime.permissions.rules import command_of, rules_from_settings
+from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings
 from toolspan.shell.programs import find_programs
@@ -350,7 +350,7 @@ def _load_permissions(rules: Rules, settings_file: Path | None, mode: Mode | Non
     refusals = profile(profile_name).refusals
     folder = settings_file.absolute().parent if settings_file else None
     default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
-    folders = tuple(Path(directory).expanduser().absolute() for directory in block.additional_directories)
+    folders = added_folders(block, Path.cwd(), refusals)
     all_rules = rules + rules_from_settings(block, "flagSettings", folder, refusals)
     return Permissions(all_rules, mode or default_mode, folders=folders, refusals=refusals)
 

@@ -14,7 +14,7 @@ from tests.runtime.permissions.requests import bash_request, decide_request, mak
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.rule import matches_command, matches_wildcard
-from toolspan.runtime.permissions.rules import rules_from_settings, split_rules
+from toolspan.runtime.permissions.rules import added_folders, rules_from_settings, split_rules
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings.load import PermissionSettings as Block
 from toolspan.types.decision import Allow, Ask, Decision, Deny
@@ -390,6 +390,23 @@ def test_a_path_rule_allows_only_what_it_covers_exactly(
     decision = on_file(Rules(allow=[rule]), tool, path, tmp_path / "project")
 
     assert isinstance(decision, Allow) is allows
+
+
+@requirement("permission.old-rules")
+def test_a_folder_in_the_project_or_a_file_is_not_added(tmp_path: Path) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder in (project, other):
+        folder.mkdir()
+    for link in (project / "inside", tmp_path / "outside"):
+        link.symlink_to(other)
+    (other / "file").touch()
+    block = Block(
+        additional_directories=("../other", "inside", "../outside", "../other/file", "../missing", "~nobody9")
+    )
+
+    new, old = (added_folders(block, project, profile(version).refusals) for version in ("2.1.325", "2.0.65"))
+
+    assert (new, old) == ((other, tmp_path / "outside"), (other,))
 
 
 @requirement("permission.options")

@@ -48,7 +48,7 @@ from toolspan.runtime.hooks.configured import Compose
 from toolspan.runtime.permissions import MODES, Permissions, PolicyStack, Rules
 from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
-from toolspan.runtime.permissions.rules import ignores_permissions, split_rules
+from toolspan.runtime.permissions.rules import added_folders, split_rules
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.sandbox.settings import merge_sandbox_settings
 from toolspan.runtime.settings import TrustStore, default_trust_path
@@ -180,10 +180,7 @@ class Host:
         client_profile = profile(options.profile_name, model=model)
         settings.check_mode(self.permission_mode)
         rules = settings.permission_rules(client_profile) + options.command_line_rules()
-        block = settings.merged_settings.permissions
-        ignored = ignores_permissions(block, client_profile.refusals)
-        directories = () if ignored else block.additional_directories
-        folders = tuple((options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
+        folders = added_folders(settings.merged_settings.permissions, options.cwd.absolute(), client_profile.refusals)
         permissions = SessionPermissions(
             Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
         )

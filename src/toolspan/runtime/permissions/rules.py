@@ -8,6 +8,7 @@ denied if any of its commands is, and allowed only if all are. Start at `Rules._
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -502,6 +503,19 @@ def ignores_permissions(block: PermissionSettings, refusals: Refusals) -> bool:
     """Return whether an old client ignores the permissions of a settings file because of an invalid rule in it."""
     texts = (*block.allow, *block.ask, *block.deny)
     return not refusals.star_rules and any(map(_INVALID_RULE.match, texts))
+
+
+def added_folders(block: PermissionSettings, cwd: Path, refusals: Refusals) -> tuple[Path, ...]:
+    """Return the folders that settings add to the project.
+
+    As in the client, a folder inside the project adds nothing, because commands could replace it by a link. Old clients
+    follow no link.
+    """
+    if ignores_permissions(block, refusals):
+        return ()
+    names = [os.path.normpath(cwd / os.path.expanduser(text)) for text in block.additional_directories]  # noqa: PTH111 - Path raises if a user is unknown
+    folders = [Path(name) for name in names if not refusals.plain_lines or os.path.realpath(name) == name]
+    return tuple(folder for folder in folders if folder.is_dir() and not folder.is_relative_to(cwd))
 
 
 def rules_from_settings(
