@@ -60,7 +60,8 @@ def prints_nothing(line: str) -> bool:
     return bool(commands) and all(_command_name(command) in _SILENT_PROGRAMS for command in commands)
 
 
-_DECLARATIONS = frozenset({"declare", "export", "local", "readonly", "typeset", "unset"})
+DECLARATIONS = frozenset({"declare", "export", "local", "readonly", "typeset", "unset"})
+"""Builtins that set or remove variables."""
 _NO_MATCH = {1: "No matches found"}
 _DIFFERENT = {1: "Files differ"}
 _FALSE_CONDITION = {1: "Condition is false"}
@@ -93,4 +94,4 @@ def explain_exit_code(line: str, code: int) -> str | None:
 
 def _command_name(command: Program) -> str:
     """Return the name of a command, or an empty string if variables are set for that command alone."""
-    return command.name if not command.variables or command.name in _DECLARATIONS else ""
+    return command.name if not command.variables or command.name in DECLARATIONS else ""

@@ -25,7 +25,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
-        "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
+        "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*", "timeout 5 cd x", "command timeout 5 cd x",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -193,6 +193,23 @@ def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder
     assert isinstance(on_line(permissions, "cd . && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, f"cd {tmp_path}/ && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, "touch x", tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "command export LD_PRELOAD=x",
+        "command -p 'export' X=1",
+        "builtin declare X=1",
+        "ex\\port X=1",
+        "time export X=1",
+    ],
+)
+def test_a_hidden_declaration_is_asked_about_in_spite_of_a_rule(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash(* *)", "Bash(command:*)", "Bash(builtin:*)", "Bash(time:*)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Ask)
+    assert isinstance(on_line(permissions, "command ls x", tmp_path), Allow)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from toolspan.runtime.permissions.program_use import (
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.arguments import Arguments, read_arguments
 from toolspan.shell.program import LinePrograms, Program, program_basename
+from toolspan.shell.readonly import DECLARATIONS
 from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord
 from toolspan.shell.wrappers import TRANSPARENT_WRAPPERS, expand_wrappers, is_unclear_wrapper, strip_wrappers
@@ -268,6 +269,8 @@ class _CommandChecker:
 
     def _check_granted(self, program: Program, inner: Program, pattern: str) -> None:
         """Check a program that a rule allows."""
+        if inner.name in DECLARATIONS and not program.text.startswith(inner.name):
+            self._require_approval(program.text)  # a quoted or wrapped declaration may hide the variable that it sets
         if program_basename(inner.name) == "env":
             self._check_granted_env(program, inner)
         if strip_wrappers(program, through_xargs=False).name == "xargs":
@@ -337,7 +340,8 @@ class _CommandChecker:
         if inner is not program:
             if not is_understood_wrapper(program, inner):
                 return False
-            if inner.name in (_SHELL_BUILTINS if program.name == "timeout" else ("[",)):
+            is_timed = ShellWord("timeout") in program.words[: -len(inner.words)]
+            if inner.name in (_SHELL_BUILTINS if is_timed else ("[",)):
                 return False  # the client treats `[` as shell syntax
         if inner.name == "cd":
             return self._follow_cd(inner, is_bare=inner is program) and not program.variables
