@@ -25,7 +25,8 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
-        "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*", "timeout 5 cd x", "command timeout 5 cd x",
+        "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
+        "timeout 5 cd x", "command timeout 5 cd x",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:

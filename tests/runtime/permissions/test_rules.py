@@ -393,6 +393,16 @@ def test_a_path_rule_allows_only_what_it_covers_exactly(
 
 
 @requirement("permission.old-rules")
+def test_a_star_in_a_rule_for_edits_means_files_to_old_clients(tmp_path: Path) -> None:
+    block = Block(deny=("Edit(*)",))
+
+    new, old = (rules_from_settings(block, "x", None, profile(version).refusals) for version in ("2.1.325", "2.0.65"))
+
+    assert on_file(new, "Write", "x", tmp_path) is None
+    assert isinstance(on_file(old, "Write", "x", tmp_path), Deny)
+
+
+@requirement("permission.old-rules")
 def test_a_folder_in_the_project_or_a_file_is_not_added(tmp_path: Path) -> None:
     project, other = tmp_path / "project", tmp_path / "other"
     for folder in (project, other):

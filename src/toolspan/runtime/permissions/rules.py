@@ -529,7 +529,10 @@ def rules_from_settings(
         return Rules()
     is_old = refusals is not None and refusals.plain_lines
     allow = [text for text in block.allow if not (is_old and _USELESS_RULE.fullmatch(text))]
-    rules = Rules(allow=allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
+    lists: list[Iterable[str]] = [allow, block.ask, block.deny]
+    if is_old:  # with a star, these rules mean the files of the project, not the tool
+        lists = [[f"{text[:4]}(**)" if text in ("Edit(*)", "Read(*)") else text for text in texts] for texts in lists]
+    rules = Rules(allow=lists[0], ask=lists[1], deny=lists[2], origin=origin, folder=folder)
     rules.extends_reading = not is_old
     return rules
 
