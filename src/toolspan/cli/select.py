@@ -329,10 +329,17 @@ def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = F
     return read_files(files, job), joined
 
 
-def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
-    """Run a job on each file, warning about files that cannot be read."""
+def read_files(
+    files: Sequence[TranscriptFile],
+    job: FileJob[T],
+    run_job: Callable[[Callable[[int], None]], Iterable[T]] | None = None,
+) -> list[T]:
+    """Run a job on each file, warning about files that cannot be read.
+
+    `run_job` returns the results in place of `map_files`. It is called with the function that advances the progress bar.
+    """
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        results = list(map_files([file.path for file in files], job, advance))
+        results = list(run_job(advance) if run_job else map_files([file.path for file in files], job, advance))
     if len(results) == 1 and results[0].problem:
         raise ToolspanError(results[0].problem)
     unread = [file for file, result in zip(files, results, strict=True) if result.problem]

@@ -228,8 +228,22 @@ class CacheableResult(Protocol):
 T = TypeVar("T", bound=CacheableResult)
 
 
+class StampedFiles:
+    """Files and their stamps from before they are read.
+
+    perf: if the same object is given to `cached_answer` and to the `cached_map` that computes the answer, the stamps are
+    computed once before the files are read and once after, instead of twice.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = paths
+        self.stamps = [compute_file_stamp(path) for path in paths]
+        self.were_read_unchanged = False
+        """True once `cached_map` has results of all files, each in the state of its stamp."""
+
+
 def cached_map(
-    paths: Sequence[Path],
+    paths: Sequence[Path] | StampedFiles,
     job: FileJob[T],
     cache: Cache,
     *,
@@ -237,9 +251,10 @@ def cached_map(
     now: Clock = time.time_ns,
 ) -> Iterator[T]:
     """Yield the job's result for each path in order, running the job only for files that are not cached."""
+    files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
+    paths, stamps = files.paths, files.stamps
     job_name = f"{job.function.__module__}.{job.function.__qualname__}"
     keys = [CacheKey(_absolute(path), str(path), job_name) for path in paths]
-    stamps = [compute_file_stamp(path) for path in paths]
     stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
     cached_results: dict[CacheKey, T] = {}
     decoder = msgspec.msgpack.Decoder(job.result_type)
@@ -250,6 +265,7 @@ def cached_map(
     started = now()
     done = parallel_map_encoded(missing, job, advance=advance)
     rows: list[CacheRow] = []
+    unchanged_count = 0
     for path, key, file_stamp in zip(paths, keys, stamps, strict=True):
         result = cached_results.get(key)
         if result is None:
@@ -258,9 +274,13 @@ def cached_map(
             recently = started - _STABLE_AFTER_NS
             is_stable = changed <= recently and not recently < modified < started + _STABLE_AFTER_NS
             if file_stamp and not result.problem and is_stable and compute_file_stamp(path) == file_stamp:
+                unchanged_count += 1
                 data = data or encode_msgpack(result)
                 rows += [CacheRow(key, file_stamp, data)] if data else []
+        else:
+            unchanged_count += 1
         yield result
+    files.were_read_unchanged = unchanged_count == len(paths)
     if rows:
         cache.store(rows, started // _NANOSECONDS_PER_SECOND)
 
@@ -269,7 +289,7 @@ A = TypeVar("A")
 
 
 def cached_answer(
-    paths: Sequence[Path],
+    paths: Sequence[Path] | StampedFiles,
     question: str,
     answer_type: type[A],
     compute: Callable[[], A | None],
@@ -281,7 +301,8 @@ def cached_answer(
 
     `question` must name everything else that the answer depends on. An answer of None is not cached.
     """
-    stamps = [compute_file_stamp(path) for path in paths]
+    files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
+    paths, stamps = files.paths, files.stamps
     if not paths or None in stamps:
         return compute()
     key = CacheKey(_absolute(paths[0]), str(paths[0]), question)
@@ -293,8 +314,7 @@ def cached_answer(
     answer = compute()
     data = None if answer is None else encode_msgpack(answer)
     if data is not None and _latest_change(stamps) <= started - _STABLE_AFTER_NS:
-        stamps = [compute_file_stamp(path) for path in paths]
-        if _join_stamps(paths, stamps) == stamp:
+        if files.were_read_unchanged or _join_stamps(paths, StampedFiles(paths).stamps) == stamp:
             cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)
     return answer
 
