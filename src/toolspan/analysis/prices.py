@@ -7,7 +7,7 @@ same keys replaces entries of the table. Start at `PriceTable.cost`.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -113,8 +113,7 @@ class PriceTable:
         self.date = prices.date
         self._prices = prices.models
         self._by_name: dict[str, ModelPrice | None] = {}
-        self._only_rates: dict[str, Rate] = {}
-        """The rates of models whose price has never changed."""
+        self._rates: dict[tuple[str, date | None], Rate | None] = {}
 
     def find(self, model: str) -> ModelPrice | None:
         """Return the price of the model with this name in transcripts, or None if the table does not have it."""
@@ -123,24 +122,27 @@ class PriceTable:
             self._by_name[model] = next((price for price in self._prices if price.matches(name)), None)
         return self._by_name[model]
 
+    def constant_rate(self, model: str) -> Rate | None:
+        """Return the rate of a model whose price has never changed, or None for another model."""
+        price = self.find(model)
+        return price.rates[0] if price is not None and len(price.rates) == 1 else None
+
     def rate(self, model: str, at: datetime | None) -> Rate | None:
         """Return the rate of a model at a time; for an unknown time, the first one."""
-        price = self.find(model)
-        if price is None or not price.rates:
-            return None
-        if len(price.rates) == 1:
-            self._only_rates[model] = price.rates[0]
-            return price.rates[0]
-        if at is None:
-            return price.rates[0]
-        day = at.date().isoformat()
-        return next((rate for rate in reversed(price.rates) if rate.since <= day), price.rates[0])
+        day = at and at.date()
+        key = (model, day)
+        if key not in self._rates:  # perf: few models and days have many requests
+            price = self.find(model)
+            rates = price.rates if price is not None else ()
+            current = [rate for rate in rates if day and rate.since <= day.isoformat()]
+            self._rates[key] = next(iter(current[-1:] or rates), None)
+        return self._rates[key]
 
     def cost(
         self, model: str, at: datetime | None, tokens: Tokens, *, cache_write_1h: int = 0, fast: bool = False
     ) -> float | None:
         """Return the price of one request in dollars, or None if the table does not have the model."""
-        rate = self._only_rates.get(model) or self.rate(model, at)
+        rate = self.rate(model, at)
         if rate is None:
             return None
         if not fast:

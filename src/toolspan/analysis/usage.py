@@ -7,7 +7,7 @@ and `group_usage` sums them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.prices import PriceTable, load_prices
+from toolspan.analysis.prices import PriceTable, Rate, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.registry import get_format, parse_file_name
 from toolspan.formats.source import to_path
-from toolspan.reading.lineage import Lineages, group_sessions
+from toolspan.reading.lineage import group_sessions, rank_file
 from toolspan.reading.parallel import FileJob
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
@@ -34,7 +34,8 @@ PERIODS: tuple[Grouping, ...] = ("day", "week", "month", "block")
 UNKNOWN = "unknown"
 MAIN_AGENT = "main"
 _BLOCK = timedelta(hours=5)
-_QUARTER_HOUR = 15 * 60
+_NO_TIME = timedelta()
+_QUARTER_HOUR = timedelta(minutes=15)
 _NO_TOKENS = Tokens()
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -117,38 +118,30 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     """
     files = list(files)
     agent_types = _started_types(files)
-    lineages = Lineages()
-    for file in files:
-        lineages.add(file.file, file.info)
     # A request belongs to the original session, whatever session ids its copies in forks and resumes have.
-    sessions = sorted(group_sessions(files), key=lambda session: lineages.rank(session.file.file))
+    sessions = sorted(group_sessions(files), key=lambda session: rank_file(session.file.file, session.file.info))
     owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
-    first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
-    unnamed: dict[str, str] = {}
-    more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
+    conversations: dict[str, _Conversation] = {}
+    requests: dict[str, UsageRequest] = {}
+    copies: dict[str, list[UsageRequest]] = {}
     for file in files:
         conversation = _make_conversation(file, agent_types)
         if file.file in owners:
             conversation = conversation._replace(session=owners[file.file][1])
-        for name, usage in file.requests.items():
-            key = name
-            if name.startswith("#"):
-                key = f"{file.file}{name}"
-                unnamed[key] = name
-            if key in first_copies:
-                more_copies.setdefault(key, []).append((conversation, usage))
-            else:
-                first_copies[key] = (conversation, usage)
-    requests = []
-    for key, copy in first_copies.items():
-        conversation, usage = copy
-        if key in more_copies:
-            copies = [copy, *more_copies[key]]
-            conversation, usage = _join_copies(copies)
-            owner = min(owners[copied.file.file] for copied, _ in copies)
-            conversation = conversation._replace(session=owner[1])
-        requests.append(_make_request(conversation, usage, unnamed.get(key, key), as_recorded=as_recorded))
-    return sorted(requests, key=lambda request: request.at or _LATEST)
+        conversations[file.file] = conversation
+        for request in _make_requests(conversation, file.requests, as_recorded=as_recorded):
+            name = request.id
+            key = name if name[:1] != "#" else f"{file.file}{name}"
+            first = requests.setdefault(key, request)
+            if first is not request:
+                copies.setdefault(key, [first]).append(request)
+    for key, same in copies.items():
+        name = same[0].id
+        recorded = [(conversations[copy.file], conversations[copy.file].file.requests[name]) for copy in same]
+        conversation, usage = _join_copies(recorded)
+        conversation = conversation._replace(session=min(owners[copy.file] for copy in same)[1])
+        (requests[key],) = _make_requests(conversation, {name: usage}, as_recorded=as_recorded)
+    return sorted(requests.values(), key=lambda request: request.at or _LATEST)
 
 
 def agent_types_by_id(files: Iterable[FileUsage]) -> dict[str, str]:
@@ -210,26 +203,30 @@ def _join_copies(copies: Sequence[tuple[_Conversation, RequestUsage]]) -> tuple[
     return conversation, replace(usage, tokens=tokens, cache_write_1h=cache_write_1h)
 
 
-def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *, as_recorded: bool) -> UsageRequest:
-    file, tokens = conversation.file, usage.tokens
-    if conversation.input_includes_cache and not as_recorded:
-        cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
-        tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
-    inline_agent = UNKNOWN if usage.sidechain else MAIN_AGENT
-    return UsageRequest(
-        id=name,
-        file=file.file,
-        at=parse_timestamp(usage.at),
-        model=usage.model or conversation.model,
-        tokens=tokens,
-        cache_write_1h=usage.cache_write_1h,
-        fast=usage.fast,
-        session=conversation.session,
-        project=conversation.project,
-        agent=conversation.agent or file.inline_types.get(name, inline_agent),
-        agent_id=file.info.agent_id,
-        dialect=file.info.dialect,
-    )
+def _make_requests(
+    conversation: _Conversation, usages: Mapping[str, RequestUsage], *, as_recorded: bool
+) -> Iterator[UsageRequest]:
+    file, session, project, agent, model, input_includes_cache = conversation
+    path, agent_id, dialect, inline_types = file.file, file.info.agent_id, file.info.dialect, file.inline_types
+    for name, usage in usages.items():
+        tokens = usage.tokens
+        if input_includes_cache and not as_recorded:
+            cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
+            tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
+        yield UsageRequest(
+            id=name,
+            file=path,
+            at=parse_timestamp(usage.at),
+            model=usage.model or model,
+            tokens=tokens,
+            cache_write_1h=usage.cache_write_1h,
+            fast=usage.fast,
+            session=session,
+            project=project,
+            agent=agent or inline_types.get(name) or (UNKNOWN if usage.sidechain else MAIN_AGENT),
+            agent_id=agent_id,
+            dialect=dialect,
+        )
 
 
 def filter_requests(
@@ -291,7 +288,8 @@ def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -
     count = unpriced = 0
     input_tokens = output_tokens = cache_creation = cache_read = 0
     cost: float | None = None
-    models: dict[str, None] = {}
+    rates: dict[str, Rate | None] = {}
+    """The models, each with its rate if that has never changed."""
     unpriced_models: dict[str, None] = {}
     for request in requests:
         count += 1
@@ -300,8 +298,13 @@ def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -
         output_tokens += tokens.output_tokens
         cache_creation += tokens.cache_creation_input_tokens
         cache_read += tokens.cache_read_input_tokens
-        models[model] = None
-        price = prices.cost(model, request.at, tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
+        if model not in rates:
+            rates[model] = prices.constant_rate(model)
+        rate = rates[model]
+        if rate is not None and not request.fast:
+            price: float | None = rate.cost(tokens, request.cache_write_1h)  # perf: without looking up the rate
+        else:
+            price = prices.cost(model, request.at, tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
         if price is not None:
             cost = (cost or 0.0) + price
         elif tokens != _NO_TOKENS:
@@ -319,7 +322,7 @@ def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -
         cost_usd=cost,
         unpriced_requests=unpriced,
         unpriced_models=tuple(unpriced_models),
-        models=tuple(models),
+        models=tuple(rates),
     )
 
 
@@ -346,17 +349,20 @@ def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[UsageRequest], 
     if by not in PERIODS:
         return lambda request: str(getattr(request, by))
 
-    names: dict[int, str] = {}
+    name, start = "", _LATEST
 
     def period(request: UsageRequest) -> str:
-        if request.at is None:
+        nonlocal name, start
+        at = request.at
+        if at is None:
             return UNKNOWN
-        quarter = int(request.at.timestamp()) // _QUARTER_HOUR  # perf: no day begins within a quarter of an hour
-        if (name := names.get(quarter)) is None:
-            day = request.at.astimezone(zone).date()
+        if not _NO_TIME <= at - start < _QUARTER_HOUR:  # perf: in order of time, few requests begin another quarter
+            start = at.astimezone(UTC)
+            start = start.replace(minute=start.minute // 15 * 15, second=0, microsecond=0)  # no day begins within it
+            day = at.astimezone(zone).date()
             if by == "week":
                 day -= timedelta(days=day.weekday())
-            name = names[quarter] = f"{day:%Y-%m}" if by == "month" else day.isoformat()
+            name = f"{day:%Y-%m}" if by == "month" else day.isoformat()
         return name
 
     return period

@@ -59,7 +59,7 @@ class Lineages:
     def add(self, file: str, info: SessionInfo, call_keys: Iterable[str] = ()) -> None:
         """Add a file, the metadata of its session, and the keys of its calls (see `call_key`)."""
         name = parse_file_name(file)
-        self._ranks[file] = (info.forked_from is not None, info.started_at or "~", info.ended_at or "~", file)
+        self._ranks[file] = rank_file(file, info)
         marks: list[Hashable] = [("session", session) for session in info.session_ids]
         if name.session_id:
             marks.append(("session", name.session_id))
@@ -77,7 +77,7 @@ class Lineages:
         return self._find_root(("file", file))
 
     def rank(self, file: str) -> tuple[bool, str, str, str]:
-        """Return a sort key that puts the originals before the files that copied from them."""
+        """Return the sort key of `rank_file`, which puts files that were not added last."""
         return self._ranks.get(file) or (False, "~", "~", file)
 
     def _find_root(self, mark: Hashable) -> Hashable:
@@ -87,6 +87,11 @@ class Lineages:
         while self._parents.get(mark, mark) != top:  # path compression: shorten the chain for the next lookup
             self._parents[mark], mark = top, self._parents.get(mark, top)
         return top
+
+
+def rank_file(file: str, info: SessionInfo) -> tuple[bool, str, str, str]:
+    """Return a sort key that puts the originals before the files that copied from them."""
+    return info.forked_from is not None, info.started_at or "~", info.ended_at or "~", file
 
 
 def call_key(call_id: str, batch: str | None) -> str:
