@@ -19,6 +19,7 @@ from toolspan.formats.json_repair import encode_escaped, find_value_end
 from toolspan.formats.source import Source
 
 CHUNK_SIZE = 1 << 19
+_MIN_CHUNK = 1 << 14
 MAX_LINE_LENGTH = 512 << 20
 
 
@@ -94,8 +95,10 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
         SourceError: the source cannot be opened or read.
     """
     held = _PartialLine(limit)
-    data = bytearray(CHUNK_SIZE)
     with source.open(offset) as stream:
+        # perf: clearing a buffer of the full size takes as long as reading a small file
+        expected_size: int | None = getattr(stream, "expected_size", None)
+        data = bytearray(CHUNK_SIZE if expected_size is None else min(max(expected_size + 1, _MIN_CHUNK), CHUNK_SIZE))
         while size := _fill(stream, data):
             end = data.rfind(b"\n", 0, size) + 1
             start = 0

@@ -68,10 +68,10 @@ class FileSource:
         if other := _find_moved_file(self.path):
             return source_for_path(other).open(offset)
         with _name_errors(self.path):
-            _refuse_special(self.path)
+            size = _size_of_regular(self.path)
             stream = io.FileIO(self.path)
             stream.seek(offset)
-            return _ErrorNamingStream(stream, self.path)
+            return _ErrorNamingStream(stream, self.path, max(size - offset, 0))
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range through a new file handle."""
@@ -131,7 +131,7 @@ class ZstSource(FileSource):
             return source_for_path(other).open(offset)
         with _name_errors(self.path):
             if not is_remote(self.path):
-                _refuse_special(self.path)
+                _size_of_regular(self.path)
             packed: IO[bytes] = self.path.open("rb")
             stream = _ErrorNamingStream(self._decompress(packed), self.path)
         while offset > 0 and (skipped := stream.read(min(offset, _SKIP_SIZE))):
@@ -302,10 +302,12 @@ class _GzipStream(io.RawIOBase):
 class _ErrorNamingStream(io.RawIOBase, BinaryIO):
     """A stream whose errors include the file name."""
 
-    def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path) -> None:
+    def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path, expected_size: int | None = None) -> None:
         super().__init__()
         self._stream = stream
         self._path = path
+        self.expected_size = expected_size
+        """The number of bytes up to the end of the file when it was opened, if known."""
 
     def readable(self) -> bool:
         return True
@@ -323,11 +325,12 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
         super().close()
 
 
-def _refuse_special(path: Path) -> None:
-    """Raise an error for pipes and devices, which may block and cannot be read twice."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+def _size_of_regular(path: Path) -> int:
+    """Return a file's size. Raise an error for pipes and devices, which may block and cannot be read twice."""
+    status = os.stat(path)  # noqa: PTH116 - perf: called for every file
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         raise SourceError(f"{path}: not a regular file")
+    return status.st_size
 
 
 @contextmanager

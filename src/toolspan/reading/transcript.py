@@ -6,6 +6,7 @@ findings. Start at `read`, which detects the format from the first lines and use
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
@@ -233,8 +234,10 @@ class Transcript:
     @property
     def agent_origin(self) -> AgentOrigin:
         """Facts about the subagent that wrote the file, from the file beside it."""
+        if not self.info.agent_id:
+            return AgentOrigin()
         path = to_path(self.file)
-        return format_of_path(path).agent_origin(path) if self.info.agent_id else AgentOrigin()
+        return format_of_path(path).agent_origin(path)
 
     @property
     def agent_types(self) -> dict[str, str]:
@@ -256,7 +259,8 @@ class Transcript:
     @cached_property
     def info(self) -> SessionInfo:
         """Facts about the conversation as a whole."""
-        return self.reader.session_info.build_info(to_path(self.file).name.partition(".")[0])
+        name = os.path.basename(self.file)  # noqa: PTH119 - perf: called for every file
+        return self.reader.session_info.build_info(name.partition(".")[0])
 
     @property
     def session_id(self) -> str | None:

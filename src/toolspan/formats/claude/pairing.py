@@ -115,6 +115,7 @@ _RESULT_TEXT_LIMIT = 4_000
 _ERROR_TEXT_LIMIT = 300
 _NO_STRUCTURED_FACTS = StructuredFacts()
 _INFORMATIVE_START = re.compile(b"|".join(part.pattern for part in (_ERROR_START, _BACKGROUND_START, _SPILLED_START)))
+_AGENT_TOOLS = tools_of_kinds("agent")
 _STATUS_LINE_TOOLS = tools_of_kinds("shell", "agent") | {""}
 """Tools whose last line may state an exit code or an agent id; an unknown tool may be one of them."""
 SUCCEEDED = infer_state(ResultFacts(tool="", text="", is_error=None))
@@ -259,11 +260,13 @@ class SubagentFilter:
                     if block.name is None:
                         if block.tool_use_id and block.tool_use_id not in other_calls:
                             is_selected = True
-                    elif block.type in CALL_BLOCK_TYPES and tool_kind(block.name) != "agent":
+                    elif block.type in CALL_BLOCK_TYPES and block.name not in _AGENT_TOOLS:
                         other_calls.add(block.id)
                     else:
                         is_selected = True
-            structured = entry.structured
+            structured = entry.tool_use_result
+            if structured is None:  # perf: as `entry.structured`
+                structured = entry.tool_use_result_snake
             if type(structured) is StructuredFacts and structured.agent_id:
                 is_selected = True
             if progress is not None and progress.agent_id:
