@@ -12,7 +12,7 @@ from tests.requirement import requirement
 from toolspan.analysis.errors import file_recovery
 from toolspan.errors import ToolspanError
 from toolspan.reading import parallel as module
-from toolspan.reading.parallel import fork_map, scan_files
+from toolspan.reading.parallel import Epilogue, fork_map, scan_files
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
@@ -113,6 +113,42 @@ def test_killed_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ToolspanError, match="was killed"):
         list(fork_map([1] * 8, work))
+
+
+@requirement("survey.processes-end")
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("outcome", [True, False])
+def test_every_process_runs_the_epilogue_after_its_answers(
+    processes: int, outcome: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processes)
+    read_end, write_end = os.pipe()
+
+    def end() -> bool:
+        os.write(write_end, b"x")
+        return outcome
+
+    epilogue = Epilogue(end)
+    try:
+        assert list(fork_map([1] * 64, lambda n: n, epilogue=epilogue)) == list(range(64))
+        assert epilogue.wait() is outcome
+        assert os.read(read_end, 64) == b"x" * processes
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+@requirement("survey.processes-end")
+def test_error_in_an_epilogue_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+    def end() -> bool:
+        raise KeyError("end")
+
+    epilogue = Epilogue(end)
+
+    assert list(fork_map([1] * 8, lambda n: n, epilogue=epilogue)) == list(range(8))
+    assert not epilogue.wait()
 
 
 @requirement("survey.processes-end")

@@ -33,6 +33,7 @@ from toolspan.reading.discovery import (
 )
 
 if TYPE_CHECKING:
+    from toolspan.reading.cache import StampedFiles
     from toolspan.reading.history import CallTable
     from toolspan.reading.lineage import FileFacts, SessionFiles
     from toolspan.reading.parallel import FileJob, FileSummary
@@ -329,17 +330,10 @@ def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = F
     return read_files(files, job), joined
 
 
-def read_files(
-    files: Sequence[TranscriptFile],
-    job: FileJob[T],
-    run_job: Callable[[Callable[[int], None]], Iterable[T]] | None = None,
-) -> list[T]:
-    """Run a job on each file, warning about files that cannot be read.
-
-    `run_job` returns the results in place of `map_files`. It is called with the function that advances the progress bar.
-    """
+def read_files(files: Sequence[TranscriptFile], job: FileJob[T], stamped: StampedFiles | None = None) -> list[T]:
+    """Run a job on each file, warning about files that cannot be read. `stamped` are the same files for the cache."""
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        results = list(run_job(advance) if run_job else map_files([file.path for file in files], job, advance))
+        results = list(map_files([file.path for file in files], job, advance, stamped))
     if len(results) == 1 and results[0].problem:
         raise ToolspanError(results[0].problem)
     unread = [file for file, result in zip(files, results, strict=True) if result.problem]
@@ -373,7 +367,12 @@ def read_filtered_files(names: Sequence[str], job: FileJob[S], call_filter: Call
     return matching
 
 
-def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], None] = lambda _: None) -> Iterator[T]:
+def map_files(
+    paths: Sequence[Path],
+    job: FileJob[T],
+    advance: Callable[[int], None] = lambda _: None,
+    stamped: StampedFiles | None = None,
+) -> Iterator[T]:
     """Yield the job's result for each file, in order. Results for unchanged files come from the cache."""
     from toolspan.reading.parallel import parallel_map
 
@@ -388,7 +387,7 @@ def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], N
             from toolspan.reading.cache import Cache, cached_map, default_folder
 
             if (folder := default_folder()) is not None:
-                return cached_map(paths, job, Cache(folder), advance=advance)
+                return cached_map(stamped or paths, job, Cache(folder), advance=advance)
             break
     return parallel_map(paths, job, advance=advance)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import tzinfo
 from functools import partial
 from os.path import realpath
@@ -21,7 +21,6 @@ from toolspan.analysis.usage import (
     GROUPINGS,
     PERIODS,
     USAGE_JOB,
-    FileUsage,
     Grouping,
     UsageRequest,
     UsageRow,
@@ -161,13 +160,13 @@ def _all_usage(
     names: Sequence[str], by: Grouping, prices: PriceTable, zone: tzinfo | None, *, last: bool
 ) -> list[UsageRow]:
     """Return the usage of all requests, from the cache if no file has changed since it was last computed."""
-    from toolspan.reading.cache import Cache, StampedFiles, cached_answer, cached_map, default_folder
+    from toolspan.reading.cache import Cache, StampedFiles, cached_answer, default_folder
 
     files, _ = locate_files(names, last=last)
     rows: list[UsageRow] = []
 
-    def compute(run_job: Callable[[Callable[[int], None]], Iterable[FileUsage]] | None = None) -> list[UsageRow] | None:
-        usages = read_files(files, USAGE_JOB, run_job)
+    def compute(stamped: StampedFiles | None = None) -> list[UsageRow] | None:
+        usages = read_files(files, USAGE_JOB, stamped)
         rows[:] = group_usage(join_requests(usages), by, prices=prices, zone=zone)
         return None if any(usage.problem for usage in usages) else rows
 
@@ -176,9 +175,8 @@ def _all_usage(
         return compute() or rows
     local_zone = f"{os.environ.get('TZ')} {time.tzname} {time.timezone} {realpath('/etc/localtime')}"
     question = f"usage by {by}, prices of {prices.date}, {zone or local_zone}"
-    cache, stamped = Cache(folder), StampedFiles([file.path for file in files])
-    run_job = partial(cached_map, stamped, USAGE_JOB, cache)
-    answer = cached_answer(stamped, question, list[UsageRow], lambda: compute(lambda advance: run_job(advance=advance)), cache)
+    stamped = StampedFiles([file.path for file in files])
+    answer = cached_answer(stamped, question, list[UsageRow], partial(compute, stamped), Cache(folder))
     return rows if answer is None else answer
 
 

@@ -25,9 +25,10 @@ from toolspan.formats.claude.paths import hook_log_path_str
 from toolspan.formats.remote import RemotePath, is_url
 from toolspan.reading.parallel import (
     AdvanceCallback,
+    Epilogue,
     FileJob,
     encode_msgpack,
-    parallel_map_encoded,
+    parallel_map,
 )
 
 _DATABASE_NAME = "facts.sqlite3"
@@ -97,9 +98,10 @@ class Cache:
         return values
 
     def store(self, rows: Sequence[CacheRow], today: int) -> None:
-        """Store `rows`, then remove rows for missing files and the oldest rows over the size limit."""
+        """Remove rows for missing files, store `rows`, then remove the oldest rows over the size limit."""
         with self._discard_if_corrupt(), self._open_database(make=True) as database, database:
             database.execute("BEGIN IMMEDIATE")
+            _sweep_missing_files(database, today // _SECONDS_PER_DAY)
             database.executemany(
                 f"DELETE FROM body WHERE id = (SELECT id FROM file WHERE {_KEY_CONDITION})", (row.key for row in rows)
             )
@@ -111,7 +113,6 @@ class Cache:
                 f"INSERT INTO body SELECT id, ? FROM file WHERE {_KEY_CONDITION}",
                 ((row.value, *row.key) for row in rows),
             )
-            _sweep_missing_files(database, today // _SECONDS_PER_DAY)
             _shrink_to_limit(database, self._limit)
 
     def clear(self) -> None:
@@ -231,15 +232,16 @@ T = TypeVar("T", bound=CacheableResult)
 class StampedFiles:
     """Files and their stamps from before they are read.
 
-    perf: if the same object is given to `cached_answer` and to the `cached_map` that computes the answer, the stamps are
-    computed once before the files are read and once after, instead of twice.
+    perf: if the same object is given to `cached_answer` and to the `cached_map` that computes the answer, the stamps
+    are computed once before the files are read and once after, instead of twice, and the results are stored by the
+    processes that read the files while this one computes the answer.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = paths
         self.stamps = [compute_file_stamp(path) for path in paths]
-        self.were_read_unchanged = False
-        """True once `cached_map` has results of all files, each in the state of its stamp."""
+        self.storing: Epilogue | None = None
+        """The end of a `cached_map`. It succeeds if every file was read in the state of its stamp."""
 
 
 def cached_map(
@@ -250,39 +252,51 @@ def cached_map(
     advance: AdvanceCallback = lambda _: None,
     now: Clock = time.time_ns,
 ) -> Iterator[T]:
-    """Yield the job's result for each path in order, running the job only for files that are not cached."""
+    """Yield the job's result for each path in order, running the job only for files that are not cached.
+
+    If `paths` are stamped files, the caller must wait for their `storing` after the last result.
+    """
     files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
-    paths, stamps = files.paths, files.stamps
     job_name = f"{job.function.__module__}.{job.function.__qualname__}"
-    keys = [CacheKey(_absolute(path), str(path), job_name) for path in paths]
-    stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
+    keys = [CacheKey(_absolute(path), str(path), job_name) for path in files.paths]
+    stamped_keys = [(key, stamp) for key, stamp in zip(keys, files.stamps, strict=True) if stamp is not None]
     cached_results: dict[CacheKey, T] = {}
     decoder = msgspec.msgpack.Decoder(job.result_type)
     for key, value in cache.load(stamped_keys).items():
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             cached_results[key] = decoder.decode(value)
-    missing = [path for path, key in zip(paths, keys, strict=True) if key not in cached_results]
+    missing = [n for n, key in enumerate(keys) if key not in cached_results]
     started = now()
-    done = parallel_map_encoded(missing, job, advance=advance)
     rows: list[CacheRow] = []
-    unchanged_count = 0
-    for path, key, file_stamp in zip(paths, keys, stamps, strict=True):
-        result = cached_results.get(key)
-        if result is None:
-            result, data = next(done)
-            modified, changed = map(int, file_stamp.split()[-2:]) if file_stamp else (started, started)
-            recently = started - _STABLE_AFTER_NS
-            is_stable = changed <= recently and not recently < modified < started + _STABLE_AFTER_NS
-            if file_stamp and not result.problem and is_stable and compute_file_stamp(path) == file_stamp:
-                unchanged_count += 1
-                data = data or encode_msgpack(result)
-                rows += [CacheRow(key, file_stamp, data)] if data else []
+    """In each process, the results of the files that it has read."""
+    is_complete = True
+
+    def keep(index: int, result: T, data: bytes | None) -> None:
+        nonlocal is_complete
+        path, key, stamp = files.paths[missing[index]], keys[missing[index]], files.stamps[missing[index]]
+        modified, last_changed = map(int, stamp.split()[-2:]) if stamp else (started, started)
+        recently = started - _STABLE_AFTER_NS
+        is_stable = last_changed <= recently and not recently < modified < started + _STABLE_AFTER_NS
+        if stamp and not result.problem and is_stable and compute_file_stamp(path) == stamp:
+            data = data or encode_msgpack(result)
+            rows.extend([CacheRow(key, stamp, data)] if data else [])
         else:
-            unchanged_count += 1
-        yield result
-    files.were_read_unchanged = unchanged_count == len(paths)
-    if rows:
-        cache.store(rows, started // _NANOSECONDS_PER_SECOND)
+            is_complete = False
+
+    def store() -> bool:
+        if rows:
+            cache.store(rows, started // _NANOSECONDS_PER_SECOND)
+        return is_complete
+
+    storing = Epilogue(store)
+    done = parallel_map([files.paths[n] for n in missing], job, advance=advance, keep=keep, epilogue=storing)
+    for key in keys:
+        result = cached_results.get(key)
+        yield next(done) if result is None else result
+    next(done, None)  # ends the map, so that the processes which store results can be waited for
+    files.storing = storing
+    if files is not paths:
+        storing.wait()
 
 
 A = TypeVar("A")
@@ -303,19 +317,21 @@ def cached_answer(
     """
     files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
     paths, stamps = files.paths, files.stamps
-    if not paths or None in stamps:
-        return compute()
-    key = CacheKey(_absolute(paths[0]), str(paths[0]), question)
-    stamp = _join_stamps(paths, stamps)
-    for value in cache.load([(key, stamp)]).values():
+    key = CacheKey(_absolute(paths[0]), str(paths[0]), question) if paths and None not in stamps else None
+    stamp = _join_stamps(paths, stamps) if key else ""
+    for value in cache.load([(key, stamp)]).values() if key else ():
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             return msgspec.msgpack.decode(value, type=answer_type)
     started = now()
-    answer = compute()
-    data = None if answer is None else encode_msgpack(answer)
-    if data is not None and _latest_change(stamps) <= started - _STABLE_AFTER_NS:
-        if files.were_read_unchanged or _join_stamps(paths, StampedFiles(paths).stamps) == stamp:
-            cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)
+    try:
+        answer = compute()
+    finally:
+        is_current = files.storing is not None and files.storing.wait()
+    data = None if answer is None or key is None else encode_msgpack(answer)
+    if key is None or data is None or _latest_change(stamps) > started - _STABLE_AFTER_NS:
+        return answer
+    if is_current or _join_stamps(paths, StampedFiles(paths).stamps) == stamp:
+        cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)
     return answer
 
 

@@ -12,6 +12,7 @@ import signal
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
 
@@ -39,6 +40,7 @@ _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
 _BYTES, _OBJECT, _ERROR = range(3)
 _READ_LIMIT = 1 << 20
+_EXIT_EPILOGUE_FAILED = 3
 
 
 def count_cores() -> int:
@@ -46,10 +48,34 @@ def count_cores() -> int:
     return (os.cpu_count() or 1) if hasattr(os, "fork") else 1
 
 
-def fork_map(sizes: Sequence[int], work: IndexedTask, *, waits: bool = False) -> Generator[object, None, None]:
+class Epilogue:
+    """Work that each process does after its last result, while the caller continues with the results."""
+
+    def __init__(self, function: Callable[[], bool]) -> None:
+        """Create an epilogue that calls `function` in each process."""
+        self.function = function
+        self.running: list[int] = []
+        """The processes that may not have finished."""
+        self.has_failed = False
+
+    def run_here(self) -> None:
+        """Call the function in this process."""
+        self.has_failed |= not self.function()
+
+    def wait(self) -> bool:
+        """Wait for all processes. Return whether the function returned True in each of them."""
+        while self.running:
+            self.has_failed |= os.waitpid(self.running.pop(), 0)[1] != 0
+        return not self.has_failed
+
+
+def fork_map(
+    sizes: Sequence[int], work: IndexedTask, *, waits: bool = False, epilogue: Epilogue | None = None
+) -> Generator[object, None, None]:
     """Yield the result of `work` for each index of `sizes`, in order. `sizes` are the relative amounts of work.
 
-    Work that `waits` for other machines gets more processes than there are cores.
+    Work that `waits` for other machines gets more processes than there are cores. A caller that passes an `epilogue`
+    must wait for it after the last result.
 
     Raises:
         ToolspanError: a process was killed.
@@ -59,17 +85,24 @@ def fork_map(sizes: Sequence[int], work: IndexedTask, *, waits: bool = False) ->
     workers: list[_ForkedWorker] = []
     try:
         if count > 1:
-            _start_workers(workers, count, list(_split_shares(sizes, count * _SHARES_PER_WORKER)), work)
+            _start_workers(workers, count, list(_split_shares(sizes, count * _SHARES_PER_WORKER)), work, epilogue)
         if not workers:
             yield from map(work, range(len(sizes)))
+            if epilogue is not None:
+                epilogue.run_here()
             return
         early: dict[int, object] = {}
         next_index = 0
-        for n, result in _iter_results(workers):
+        for n, result in islice(_iter_results(workers, epilogue), len(sizes) if epilogue is not None else None):
             early[n] = result
             while next_index in early:
                 yield early.pop(next_index)
                 next_index += 1
+        if epilogue is not None:
+            for pid, stream in workers:
+                if not stream.closed:
+                    stream.close()
+                    epilogue.running.append(pid)
     finally:
         for pid, stream in workers:
             if not stream.closed:
@@ -85,7 +118,9 @@ class _ForkedWorker(NamedTuple):
     results: BinaryIO
 
 
-def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask) -> None:
+def _start_workers(
+    workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask, epilogue: Epilogue | None
+) -> None:
     """Start up to `count` processes, as many as the system allows."""
     read_end, write_end = os.pipe()
     os.write(write_end, b"".join(map(_INDEX_FORMAT.pack, range(len(shares)))))
@@ -101,13 +136,19 @@ def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[ra
                 os.close(write_end)
                 raise
             if not pid:
-                _run_worker([stream, *(worker.results for worker in workers)], queue, shares, work, write_end)
+                inherited = [stream, *(worker.results for worker in workers)]
+                _run_worker(inherited, queue, shares, work, write_end, epilogue)
             os.close(write_end)
             workers.append(_ForkedWorker(pid, stream))
 
 
 def _run_worker(
-    inherited: Sequence[BinaryIO], queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int
+    inherited: Sequence[BinaryIO],
+    queue: BinaryIO,
+    shares: Sequence[range],
+    work: IndexedTask,
+    write_end: int,
+    epilogue: Epilogue | None,
 ) -> NoReturn:
     """Process shares from the queue until none are left, then exit."""
     code = 1
@@ -132,12 +173,14 @@ def _run_worker(
                     rest = memoryview(part)
                     while rest:
                         rest = rest[os.write(write_end, rest) :]
-        code = 0
+        code = _EXIT_EPILOGUE_FAILED
+        if epilogue is None or epilogue.function():
+            code = 0
     finally:
         os._exit(code)
 
 
-def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
+def _iter_results(workers: Sequence[_ForkedWorker], epilogue: Epilogue | None) -> Iterator[tuple[int, object]]:
     waiting = {worker.results.fileno(): worker for worker in workers}
     poll = select.poll()
     for descriptor in waiting:
@@ -152,7 +195,10 @@ def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, objec
                 poll.unregister(descriptor)
                 del waiting[descriptor]
                 stream.close()
-                if os.waitpid(pid, 0)[1]:
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                if epilogue is not None and code == _EXIT_EPILOGUE_FAILED:
+                    epilogue.has_failed = True
+                elif code:
                     raise ToolspanError("a worker process was killed, perhaps because memory ran out") from None
                 continue
             if kind == _BYTES:
@@ -199,23 +245,11 @@ each process about as long as reading ten small objects.
 """
 
 AdvanceCallback = Callable[[int], None]
+KeepCallback = Callable[[int, T, bytes | None], None]
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
 """Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
 which is slower.
 """
-
-
-class JobResult(NamedTuple, Generic[T]):
-    """The return value of a job for one file."""
-
-    value: T
-    encoded: bytes | None
-    """The result as MessagePack if it came from another process; otherwise None."""
-
-
-def parallel_map(paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None) -> Iterator[T]:
-    """Yield the job's result for each path, in order. `advance` is called with the number of bytes processed."""
-    return (result.value for result in parallel_map_encoded(paths, job, advance=advance))
 
 
 class FileJob(NamedTuple, Generic[T]):
@@ -227,10 +261,19 @@ class FileJob(NamedTuple, Generic[T]):
     """True if the job finds the causes of failed commands, which needs more modules."""
 
 
-def parallel_map_encoded(
-    paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
-) -> Iterator[JobResult[T]]:
-    """Yield each result together with its encoded form, which the cache stores."""
+def parallel_map(
+    paths: Sequence[Path],
+    job: FileJob[T],
+    *,
+    advance: AdvanceCallback = lambda _: None,
+    keep: KeepCallback[T] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Iterator[T]:
+    """Yield the job's result for each path, in order. `advance` is called with the number of bytes processed.
+
+    `keep` is called in the process that computed a result, with its index, the result, and its MessagePack form if the
+    result is sent to another process. The `epilogue` follows the last result of each process, as in `fork_map`.
+    """
     sizes: list[int] = []
     remote_count = 0
     for path in paths:
@@ -242,20 +285,28 @@ def parallel_map_encoded(
         except OSError:
             sizes.append(0)
     if sum(sizes) < _SERIAL_LIMIT_BYTES and remote_count <= SERIAL_OBJECTS:
-        for path, size in zip(paths, sizes, strict=True):
-            yield JobResult(job.function(path), None)
+        for n, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+            value = job.function(path)
+            if keep is not None:
+                keep(n, value, None)
+            yield value
             advance(size)
+        if epilogue is not None:
+            epilogue.run_here()
         return
     _import_readers(paths, finds_causes=job.finds_causes)
     decode = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:
         value = job.function(paths[n])
-        return value if (data := encode_msgpack(value)) is None else data
+        data = encode_msgpack(value)
+        if keep is not None:
+            keep(n, value, data)
+        return value if data is None else data
 
-    for result, size in zip(fork_map(sizes, run_job, waits=remote_count > 0), sizes, strict=True):
-        encoded = result if isinstance(result, bytes) else None
-        yield JobResult(cast("T", result) if encoded is None else decode(encoded), encoded)
+    results = fork_map(sizes, run_job, waits=remote_count > 0, epilogue=epilogue)
+    for result, size in zip(results, sizes, strict=True):
+        yield decode(result) if isinstance(result, bytes) else cast("T", result)
         advance(size)
 
 

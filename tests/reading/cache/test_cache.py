@@ -21,10 +21,12 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.analysis.errors import FileRecovery, file_recovery
+from toolspan.reading import parallel
 from toolspan.reading.cache import (
     Cache,
     CacheKey,
     CacheRow,
+    StampedFiles,
     cached_answer,
     cached_map,
     compute_file_stamp,
@@ -172,7 +174,24 @@ def test_recently_changed_file_is_not_cached(tmp_path: Path) -> None:
     assert known(cache) == 0
 
 
+@pytest.fixture(params=[1, 3])
+def _processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_SERIAL_LIMIT_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: request.param)
+
+
+@requirement("cache.equal")
+@pytest.mark.usefixtures("_processes")
+def test_every_process_caches_the_files_that_it_has_read(tmp_path: Path) -> None:
+    paths = archive(tmp_path / "archive", *"abcdefghijkl")
+    cache = Cache(tmp_path / "cache")
+
+    assert cached(paths[:4], cache) + cached(paths[4:], cache) == cached(paths, cache) == list(survey_files(paths))
+    assert known(cache) == 12
+
+
 @requirement("cache.racing")
+@pytest.mark.usefixtures("_processes")
 def test_file_changed_during_reading_is_not_cached(tmp_path: Path) -> None:
     quiet, busy = archive(tmp_path / "archive", "a", "b")
     cache = Cache(tmp_path / "cache")
@@ -370,6 +389,35 @@ def test_answer_is_computed_again_only_after_a_file_changed(tmp_path: Path) -> N
     with paths[1].open("ab") as stream:
         stream.write(b"\n")
     assert [ask(), ask()] == [5, 5]
+
+
+@requirement("cache.racing")
+@pytest.mark.usefixtures("_processes")
+@pytest.mark.parametrize("change", [Path.touch, Path.unlink])
+def test_answer_is_cached_only_if_no_file_changed_while_it_was_read(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    paths = archive(tmp_path / "archive", *"abcdefgh")
+    cache, computed = Cache(tmp_path / "cache"), count(1)
+
+    def ask(now: Callable[[], int] = later) -> int | None:
+        files = StampedFiles(paths)
+
+        def compute() -> int:
+            assert len(list(cached_map(files, SCAN_JOB, cache, now=now))) == len(paths)
+            return next(computed)
+
+        return cached_answer(files, "how many?", int, compute, cache, now=later)
+
+    def change_one() -> int:  # called when the stamps are taken, before the file is read
+        change(paths[3])
+        return later()
+
+    assert ask(change_one) == 1
+    assert known(cache) == len(paths) - 1
+    story("d").write(paths[3])
+    assert [ask(), ask()] == [2, 2]
+    assert known(cache) == len(paths)
 
 
 def test_answer_about_changing_files_is_not_cached(tmp_path: Path) -> None:
