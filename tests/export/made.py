@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolspan.export.redact import Redactor
+from toolspan.export.redactor import Redactor
 from toolspan.export.session_export import EXPORT_FORMATS, SessionExport, load_writer
 from toolspan.formats.source import BytesSource
 from toolspan.reading.transcript import Transcript, read

@@ -20,7 +20,8 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.show import read_session, resolve_names
 from toolspan.errors import Ambiguous, NotFound, SourceError
-from toolspan.export.redact import Redactor, SecretRedactor
+from toolspan.export.redact import SecretRedactor
+from toolspan.export.redactor import Redactor
 from toolspan.export.session_export import (
     EXPORT_ALL,
     EXPORT_FORMATS,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from toolspan.export.redact import Redactor
+    from toolspan.export.redactor import Redactor
     from toolspan.reading.rows import CallRow
 
 
@@ -435,14 +435,15 @@ def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Reda
         with contextlib.suppress(OSError, KeyError, RuntimeError):
             names += [getpass.getuser(), Path.home().name]
         return SecretRedactor(filter(None, names), keep_report=report)
-    from toolspan.export.redact import NoRedaction
+    from toolspan.export.redactor import NoRedaction
 
     return NoRedaction()
 
 
 def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:
     """Report the replacements on standard error, or on standard output if that is unused."""
-    from toolspan.export.redact import SecretRedactor, format_counts
+    from toolspan.export.redact import SecretRedactor
+    from toolspan.export.redactor import format_counts
 
     if not isinstance(redactor, SecretRedactor):
         return

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from toolspan.export.json import encode_json, escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
-from toolspan.export.redact import Redactor, format_counts
+from toolspan.export.redactor import Redactor, format_counts
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
 from toolspan.formats.registry import relative_to_folder
 from toolspan.reading.transcript import Transcript

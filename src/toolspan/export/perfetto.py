@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.export.json import encode_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord
-from toolspan.export.redact import format_counts
+from toolspan.export.redactor import format_counts
 from toolspan.export.session_export import LaneAllocator, SessionExport
 
 _THREADS_PER_AGENT = 1_000

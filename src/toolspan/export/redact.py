@@ -7,29 +7,32 @@ recognized. Start at `SecretRedactor.redact_text`. `types/secrets.py` and `perso
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import chain
-from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.export.personal_data import FIELD_HINTS, FORM_HINTS, PersonalHint, find_personal_data, personal_hints
 from toolspan.export.personal_fields import find_personal_value, has_personal_values
-from toolspan.export.records import CallRecord, ExportRecord
+from toolspan.export.records import CallRecord
+from toolspan.export.redactor import R
 from toolspan.export.user_names import (
     GENERIC_USER_NAMES,
     HOME_FOLDER,
     HOME_HINT,
-    RAW_HOME_FOLDERS,
     USER_FIELD,
     USER_HINT,
     USER_HINTS,
+    NameIndex,
+    find_user_names,
+    first_word,
     is_home_folder,
     stands_alone,
+    words_in,
 )
 from toolspan.types.named_secrets import find_named_values, table_cells
 from toolspan.types.secret_forms import SecretMatch, join_hints
@@ -47,8 +50,6 @@ from toolspan.types.secrets import (
     shift,
     short_hints,
 )
-
-R = TypeVar("R", bound=ExportRecord)
 
 NOTICE = (
     "Redacted: secrets and personal data that were recognized are replaced by placeholders such as [key-1]. "
@@ -78,16 +79,11 @@ _EDGES = "\"'`*[],.;!?}"
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
+_MAX_KNOWN_LINES = 200_000
 _MAX_TEXT_CHARS = 256
 _BLOCK_CHARS = 50_000
 _CONTEXT_CHARS = 80
 _NO_SECRETS = LineHints(SecretHint.NONE, ())
-
-
-def format_counts(counts: Mapping[str, int]) -> str:
-    """Return the number of replacements by kind, such as `3 key, 1 email`, the most frequent first."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {kind}" for kind, count in ordered) or "nothing"
 
 
 class _WordHints(NamedTuple):
@@ -99,6 +95,10 @@ class _WordHints(NamedTuple):
     """True if the word may be a part of a field that contains a user name."""
     has_name: bool
     """True if the word may contain a part of a known name."""
+
+
+_SuspiciousLine = tuple[list[_WordHints], tuple[SecretMatch, ...] | None]
+"""The hints for a line, and the findings in it once it has been searched."""
 
 
 class _Replacement(NamedTuple):
@@ -150,23 +150,20 @@ class SecretRedactor:
 
         When a name is added, the words that contain it are checked again.
         """
-        self._name_hints: set[str] = set()
+        self._texts_by_part: defaultdict[str, list[int]] = defaultdict(list)
+        """The positions in `_judged_texts` of each part of a word, without punctuation."""
+        self._names = NameIndex()
+        self._name_hints = NameIndex()
+        self._harmless_lines: set[str] = set()
+        self._suspicious_lines: dict[str, _SuspiciousLine] = {}
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
-        self._add_names(names)
+        self.add_names(names)
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
         """Collect the user names in the home folders that occur in `lines`. These names are replaced everywhere."""
-        raw: set[bytes] = set()
-        for line in lines:
-            for beginning, pattern in RAW_HOME_FOLDERS:
-                for match in pattern.finditer(line) if beginning in line else ():
-                    if match[1] not in raw and is_home_folder(
-                        match[0], line[max(0, match.start() - 20) : match.start()]
-                    ):
-                        raw.add(match[1])
-        self._add_names(name.decode("utf-8", "replace").rstrip(".") for name in raw)
+        self.add_names(find_user_names(lines))
 
     def redact_record(self, record: R) -> R:
         """Return the record with secrets replaced."""
@@ -209,19 +206,55 @@ class SecretRedactor:
         return self._replace_findings(text, findings) if findings else (text, ())
 
     def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
+        """Yield the findings in the lines of a block.
+
+        perf: lines occur several times, in results, inputs and diffs. The findings in a line are cached until the
+        redactor learns a name.
+        """
+        name_count = len(self._name_placeholders)
+        lines = block.split("\n")
+        distinct = set(lines)
+        suspicious: dict[str, _SuspiciousLine]
+        suspicious = {line: self._suspicious_lines[line] for line in distinct & self._suspicious_lines.keys()}
+        new = distinct.difference(self._harmless_lines, suspicious)
+        if new:
+            hints_by_line = self._hints_by_line(block if len(new) == len(lines) else "\n".join(new))
+            suspicious |= {line: (hints, None) for line, hints in hints_by_line.items()}
+        at = 0
+        for line in lines if suspicious else ():
+            if line in suspicious:
+                hints, findings = suspicious[line]
+                is_current = name_count == len(self._name_placeholders)
+                if findings is None or not is_current:
+                    findings = tuple(self._find_in_line(line, hints))
+                    suspicious[line] = hints, findings
+                yield from (shift(finding, at) for finding in findings)
+            at += len(line) + 1
+        if new and name_count == len(self._name_placeholders):
+            if len(self._harmless_lines) + len(self._suspicious_lines) > _MAX_KNOWN_LINES:
+                self._harmless_lines.clear()
+                self._suspicious_lines.clear()
+            for line in new:
+                if len(line) > _MAX_TEXT_CHARS:
+                    continue
+                if line in suspicious:
+                    self._suspicious_lines[line] = suspicious[line]
+                else:
+                    self._harmless_lines.add(line)
+
+    def _hints_by_line(self, block: str) -> dict[str, list[_WordHints]]:
+        """Return the lines that rules may match, with the hints of their words."""
         words = set((block.replace("→", " ") if "→" in block else block).split())  # the arrow follows line numbers
         words -= self._harmless_words
-        suspicious = self._suspicious_among(words) if words else {}
-        hints_by_line: dict[tuple[int, int], list[_WordHints]] = {}
-        for word, hints in suspicious.items():
+        hints_by_line: dict[str, list[_WordHints]] = {}
+        for word, hints in self._suspicious_among(words).items() if words else ():
             at = block.find(word) if "\n" in block else 0
             while at >= 0:
                 end = block.find("\n", at)
-                line = block.rfind("\n", 0, at) + 1, len(block) if end < 0 else end
-                hints_by_line.setdefault(line, []).append(hints)
-                at = block.find(word, line[1])
-        for (start, end), line_hints in sorted(hints_by_line.items(), key=itemgetter(0)):
-            yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_hints))
+                end = len(block) if end < 0 else end
+                hints_by_line.setdefault(block[block.rfind("\n", 0, at) + 1 : end], []).append(hints)
+                at = block.find(word, end)
+        return hints_by_line
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
         """Return the words that rules may match, with hints for those rules. The results are cached.
@@ -237,15 +270,16 @@ class SecretRedactor:
             raw_words.setdefault(bare if is_plain else word, []).append(word)
         short_words = {bare: raw for bare, raw in raw_words.items() if len(bare) <= _MAX_WORD_CHARS}
         judged = "\n".join([*short_words, *chain.from_iterable(short_words.values())])
+        parts = words_in("\n".join(words).lower())
         if judged:
-            self._judged_texts.append((judged, judged.lower()))
+            self._add_judged_text(judged, parts)
         for word in self._harmless_words.intersection(raw_words):
             self._harmless_words.update(raw_words.pop(word))
         if not raw_words:
             return suspicious
         joined = "\n".join(raw_words)
         low_text = joined.lower()
-        named = set(_matching_lines(_patterns_of(self._name_hints, low_text), low_text))
+        named = set(_matching_lines(self._name_hints.patterns_in(low_text, parts), low_text))
         if "\\" in joined:
             joined = _ESCAPED_LINE_END.sub(" ", joined)
         low_words = joined.lower()
@@ -254,7 +288,9 @@ class SecretRedactor:
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
-            self._judged_texts = [(judged, judged.lower())]
+            self._judged_texts.clear()
+            self._texts_by_part.clear()
+            self._add_judged_text(judged, parts)
         for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
             has_name = bool(named) and bare.lower() in named
             if not (has_name or low in matched or low in homes):
@@ -295,7 +331,7 @@ class SecretRedactor:
                 or is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
             ):
                 if match[group].lower() not in self._name_placeholders:
-                    self._add_names((match[group],))
+                    self.add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
         for match in USER_FIELD.finditer(line) if has_user else ():
             group = match.lastgroup or ""
@@ -303,7 +339,7 @@ class SecretRedactor:
                 yield SecretMatch(*match.span(group), "user", "user-field")
         if has_home or has_user or has_name:
             low = line.lower() if len(line.lower()) == len(line) else line
-            for pattern in _patterns_of(self._name_placeholders, low):
+            for pattern in self._names.patterns_in(low):
                 yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))
 
     def _replace_findings(self, text: str, findings: list[SecretMatch]) -> tuple[str, tuple[_Replacement, ...]]:
@@ -347,7 +383,7 @@ class SecretRedactor:
         if kind in ("user", "person"):
             name = value.lower()
             if kind == "person":
-                self._add_names((value,), kind)
+                self.add_names((value,), kind)
             return self._name_placeholders.get(name) or self._placeholder_for(kind, name)
         return self._placeholder_for(kind, value)
 
@@ -370,7 +406,7 @@ class SecretRedactor:
             )
         )
 
-    def _add_names(self, names: Iterable[str], kind: str = "user") -> None:
+    def add_names(self, names: Iterable[str], kind: str = "user") -> None:
         """Replace these names from now on, as separate words and as parts of folder names."""
         new = {name for name in map(str.lower, names) if name and name not in self._name_placeholders}
         new = {name for name in new if not _PLACEHOLDER.fullmatch(name)}
@@ -378,20 +414,32 @@ class SecretRedactor:
             return
         for name in sorted(new):
             placeholder = self._placeholder_for(kind, name)
-            self._name_placeholders[name] = placeholder
-            encoded = re.sub(r"[^0-9a-z]", "-", name)  # as in the folder names of Claude Code
-            self._name_placeholders.setdefault(encoded, placeholder)
-        new |= {re.sub(r"[^0-9a-z]", "-", name) for name in new}
-        hints = {name.replace("-", " ").split()[0] for name in new if stands_alone(name)}
+            for form in (name, re.sub(r"[^0-9a-z]", "-", name)):  # as written, and as in folder names of Claude Code
+                if form not in self._name_placeholders:
+                    self._name_placeholders[form] = placeholder
+                    self._names.add(form)
+                hint = form.replace("-", " ").split()[0] if stands_alone(form) else ""
+                if hint and hint not in self._name_hints:
+                    self._name_hints.add(hint)
+                    for n in self._texts_by_part.get(first_word(hint), ()):
+                        self._forget_words(*self._judged_texts[n], hint)
         self._known_texts.clear()
-        hints -= self._name_hints
-        self._name_hints |= hints
-        for words, low in self._judged_texts if hints else ():
-            if patterns := _patterns_of(hints, low):
-                is_aligned = len(words) == len(low)
-                for word in set(_matching_lines(patterns, low, words)) if is_aligned else words.split("\n"):
-                    self._harmless_words.discard(word)
-                    self._suspicious_words.pop(word, None)
+        self._harmless_lines.clear()
+        self._suspicious_lines.clear()
+
+    def _add_judged_text(self, words: str, parts: Iterable[str]) -> None:
+        for part in parts:
+            self._texts_by_part[part].append(len(self._judged_texts))
+        self._judged_texts.append((words, words.lower()))
+
+    def _forget_words(self, words: str, low: str, hint: str) -> None:
+        """Check the words again that contain a part of a new name."""
+        if hint in low:
+            is_aligned = len(words) == len(low)
+            patterns = (self._name_hints.pattern(hint),)
+            for word in set(_matching_lines(patterns, low, words)) if is_aligned else words.split("\n"):
+                self._harmless_words.discard(word)
+                self._suspicious_words.pop(word, None)
 
     def _placeholder_for(self, kind: str, value: str) -> str:
         placeholder = self._placeholders.get((kind, value))
@@ -529,19 +577,6 @@ def _is_random_text(value: object) -> bool:
     return isinstance(value, str) and len(value) < 512 and looks_random(value)
 
 
-def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
-    """Return the patterns of the names that occur in a lower-case text, also as parts of words."""
-    return [_name_pattern(name) for name in names if name in low]
-
-
-@lru_cache(maxsize=1024)
-def _name_pattern(name: str) -> re.Pattern[str]:
-    word = re.escape(name)
-    if stands_alone(name):
-        return re.compile(rf"{word}(?![^\W_])(?:(?<![^\W_]{word})|(?<=\\[nrt]{word}))")
-    return re.compile(rf"{word}(?![^\W_])(?:(?<=-home-{word})|(?<=-users-{word}))")
-
-
 @cache
 def _word_pattern() -> re.Pattern[str]:
     return join_hints((*short_hints(), *FIELD_HINTS, *USER_HINTS))
@@ -562,39 +597,3 @@ def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: st
                 continue
             line_end = text.find("\n", start) % (len(text) + 1)  # -1 becomes the end of the text
             yield original[text.rfind("\n", 0, start) + 1 : line_end]
-
-
-class Redactor(Protocol):
-    """A filter for data that must not be exported. Its methods never raise."""
-
-    @property
-    def notice(self) -> str | None:
-        """A sentence for readers of the export about the data that was replaced; None if it is complete."""
-        ...
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The number of replacements so far, by kind."""
-        ...
-
-    def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Collect names from the raw lines of a session. It is called before any of its records are redacted."""
-        ...
-
-    def redact_record(self, record: R) -> R:
-        """Return the record without data that must not be exported."""
-        ...
-
-
-class NoRedaction:
-    """A redactor that changes nothing."""
-
-    notice: str | None = None
-    counts: Mapping[str, int] = {}
-
-    def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Do nothing."""
-
-    def redact_record(self, record: R) -> R:
-        """Return the record unchanged."""
-        return record

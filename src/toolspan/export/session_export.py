@@ -30,7 +30,7 @@ from toolspan.export.records import (
     SessionRecord,
     SliceRecord,
 )
-from toolspan.export.redact import NoRedaction, Redactor
+from toolspan.export.redactor import NoRedaction, Redactor
 from toolspan.formats.source import to_path
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow, make_call_row
