@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import resource
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ import toolspan
 from tests.cli.command import home_at, saved
 from tests.cli.command import run as typed
 from tests.requirement import requirement
+from toolspan.cli import export as export_module
 from toolspan.testing import TranscriptBuilder, claude_results
 
 ARCHIVE = str(toolspan.sample.archive())
@@ -117,6 +119,34 @@ def test_redacted_export_contains_no_names(form: str) -> None:
     assert "mira" in exported(ARCHIVE, "--format", form)
     assert "mira" not in text
     assert "/home/[user-" in text.replace("\\[", "[")
+
+
+@requirement("export.redact")
+def test_redaction_gives_the_same_text_and_report_with_one_or_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n, user in enumerate(("zora", "quill", "zora")):
+        builder = TranscriptBuilder(session_id=f"s{n}").prompt(f"Ask quill or {user}")
+        for m in range(9):
+            call = builder.call("Bash", {"command": f"cat /home/{user}/{m}.env", "description": "mail ann@example.org"})
+            text = f"quill and zora wrote DB_PASSWORD=Zq7{m}x{n}Lm0p\nAuthor: Tessa Okoye <t{m}@example.org>\n"
+            builder.result(call, claude_results.ran(text), after_ms=9)
+        saved(builder, tmp_path)
+    (tmp_path / "projects" / "-broken").mkdir()
+    (tmp_path / "projects" / "-broken" / "b.jsonl.zst").write_bytes(b"no frame")
+
+    def redacted(cores: int, serial_calls: int) -> tuple[str, str, str]:
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        monkeypatch.setattr(export_module, "_SERIAL_CALLS", serial_calls)
+        result = run("export", tmp_path, "--redact", "--report")
+        return result.stdout, result.stderr, run("export", tmp_path, "--redact", "--preview").stdout
+
+    alone = redacted(1, 1 << 40)
+
+    assert "[secret-27]" in alone[0]
+    assert "zora" not in alone[0]
+    assert redacted(1, 0) == alone
+    assert redacted(2, 0) == alone
 
 
 @requirement("export.skeleton")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.requirement import requirement
 from toolspan.analysis.errors import file_recovery
-from toolspan.errors import ToolspanError
+from toolspan.errors import SourceError, ToolspanError
 from toolspan.reading import parallel as module
-from toolspan.reading.parallel import Epilogue, fork_map, scan_files
+from toolspan.reading.parallel import Epilogue, fork_map, read_ahead, scan_files
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
@@ -191,3 +193,55 @@ def _is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@requirement("survey.cores-change-nothing")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_items_read_ahead_keep_their_order(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processes)
+    items = [{"n": n, "text": "\ud800x" * (n * 97 % 5_000)} for n in range(300)]
+
+    assert list(read_ahead(lambda: iter(items))) == items
+
+
+@requirement("survey.processes-end")
+def test_killed_process_that_reads_ahead_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+    def produce() -> Iterator[int]:
+        yield 1
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    items = read_ahead(produce)
+
+    assert next(items) == 1
+    with pytest.raises(ToolspanError, match="was killed"):
+        next(items)
+
+
+@requirement("survey.processes-end")
+def test_error_while_reading_ahead_is_raised_after_the_items_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+    def produce() -> Iterator[int]:
+        yield 1
+        raise SourceError("gone.jsonl: no such file")
+
+    items = read_ahead(produce)
+
+    assert next(items) == 1
+    with pytest.raises(SourceError, match=r"gone\.jsonl"):
+        next(items)
+
+
+@requirement("survey.processes-end")
+def test_process_that_reads_ahead_ends_when_no_more_items_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    items = read_ahead(lambda: itertools.repeat(os.getpid()))
+
+    pid = next(items)
+    items.close()
+
+    assert pid != os.getpid()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

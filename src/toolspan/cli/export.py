@@ -20,6 +20,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.show import read_session, resolve_names
 from toolspan.errors import Ambiguous, NotFound, SourceError
+from toolspan.export.json import write_redacted
 from toolspan.export.redact import SecretRedactor
 from toolspan.export.redactor import Redactor
 from toolspan.export.session_export import (
@@ -34,6 +35,8 @@ from toolspan.formats.source import to_path
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.history import CallTable
 
+_SERIAL_CALLS = 500
+"""perf: for fewer calls than this, a second process costs as much time as it saves."""
 _NOTHING = "nothing to export: no session or call matches the filters"
 
 
@@ -86,8 +89,16 @@ def command(
         include_message=lambda message: has_messages and call_filter.accepts_time(message.at),
     )
     write = load_writer(form)
+
+    def make_sessions(redactor: Redactor) -> Iterator[SessionExport]:
+        return _session_exports(sessions, redactor, export_filter)
+
+    if form == "json" and isinstance(redactor, SecretRedactor) and len(calls) > _SERIAL_CALLS:
+        pieces = write_redacted(make_sessions, redactor)
+    else:
+        pieces = write(make_sessions(redactor))
     if preview:
-        for _ in write(_session_exports(sessions, redactor, export_filter)):
+        for _ in pieces:
             pass
         print_json(*(redactor.replacements if isinstance(redactor, SecretRedactor) else ()))
         return
@@ -96,7 +107,7 @@ def command(
         page = SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)
         write_page(write([page]), output, open_page=open_page)
     else:
-        write_output(write(_session_exports(sessions, redactor, export_filter)), output)
+        write_output(pieces, output)
     print_redaction(redactor, report=report, output=output)
 
 

@@ -1,6 +1,6 @@
-"""Run one job per file on all cores, in forked processes.
+"""Run one job per file on all cores, or read ahead, in forked processes.
 
-Only values are passed between processes, never objects with open files. Start at `parallel_map`.
+Only values are passed between processes, never objects with open files. Start at `parallel_map` or `read_ahead`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,13 @@ _SHARES_PER_WORKER = 32
 """Number of shares per process: many small ones, so that all processes finish at about the same time."""
 _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
-_BYTES, _OBJECT, _ERROR = range(3)
+_BYTES, _OBJECT, _ERROR, _END = range(4)
+_KILLED = "a worker process was killed, perhaps because memory ran out"
 _READ_LIMIT = 1 << 20
 _EXIT_EPILOGUE_FAILED = 3
+_AHEAD_BYTES = 1 << 20
+"""Size of the pipe in `read_ahead`, where the system allows it: enough for the calls redacted while a file is read."""
+T = TypeVar("T")
 
 
 def count_cores() -> int:
@@ -169,15 +173,19 @@ def _run_worker(
                     import pickle
 
                     data = pickle.dumps(value)
-                for part in (_RESULT_HEADER.pack(n, kind, len(data)), data):
-                    rest = memoryview(part)
-                    while rest:
-                        rest = rest[os.write(write_end, rest) :]
+                _send(write_end, n, kind, data)
         code = _EXIT_EPILOGUE_FAILED
         if epilogue is None or epilogue.function():
             code = 0
     finally:
         os._exit(code)
+
+
+def _send(write_end: int, n: int, kind: int, data: bytes) -> None:
+    for part in (_RESULT_HEADER.pack(n, kind, len(data)), data):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(write_end, rest) :]
 
 
 def _iter_results(workers: Sequence[_ForkedWorker], epilogue: Epilogue | None) -> Iterator[tuple[int, object]]:
@@ -199,7 +207,7 @@ def _iter_results(workers: Sequence[_ForkedWorker], epilogue: Epilogue | None) -
                 if epilogue is not None and code == _EXIT_EPILOGUE_FAILED:
                     epilogue.has_failed = True
                 elif code:
-                    raise ToolspanError("a worker process was killed, perhaps because memory ran out") from None
+                    raise ToolspanError(_KILLED) from None
                 continue
             if kind == _BYTES:
                 yield n, data
@@ -223,6 +231,70 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes:
     return data if len(parts) == 1 else b"".join(parts)
 
 
+def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
+    """Yield the items of `produce`, which runs in another process while the caller uses the items before.
+
+    The pipe between the processes limits how far it is ahead. If there is one core, `produce` runs in this process.
+
+    Raises:
+        ToolspanError: the process was killed.
+        Exception: raised by `produce`.
+    """
+    if count_cores() < 2:
+        yield from produce()
+        return
+    import pickle
+
+    read_end, write_end = os.pipe()
+    with suppress(ImportError, AttributeError, OSError):  # not on every system
+        import fcntl
+
+        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _AHEAD_BYTES)
+    with open(read_end, "rb") as stream:  # noqa: PTH123
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(write_end)
+            yield from produce()
+            return
+        if not pid:
+            _run_producer(stream, produce, write_end)
+        os.close(write_end)
+        try:
+            while True:
+                _, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
+                if kind == _END:
+                    return
+                value = pickle.loads(_read_exactly(stream, length))
+                if kind == _ERROR:
+                    raise value
+                yield value
+        except EOFError:
+            raise ToolspanError(_KILLED) from None
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _run_producer(inherited: BinaryIO, produce: Callable[[], Iterable[object]], write_end: int) -> NoReturn:
+    """Send the items of `produce` and exit. If the other process has ended, the next item cannot be sent."""
+    import pickle
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends this one
+        gc.freeze()  # perf: as in `_run_worker`
+        inherited.close()
+        kind, data = _END, b""
+        try:
+            for item in produce():
+                _send(write_end, 0, _OBJECT, pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+        except Exception as error:  # noqa: BLE001 - raised again in the parent process
+            kind, data = _ERROR, pickle.dumps(error)
+        _send(write_end, 0, kind, data)
+    finally:
+        os._exit(0)
+
+
 def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
     """Split the indexes into contiguous shares with about the same amount of work."""
     share = sum(sizes) / count
@@ -233,8 +305,6 @@ def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
             yield range(start, n + 1)
             start, held = n + 1, 0
 
-
-T = TypeVar("T")
 
 _SERIAL_LIMIT_BYTES = 12 << 20
 """perf: for less data than this, a process pool costs more time than it saves."""
