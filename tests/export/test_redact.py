@@ -389,6 +389,11 @@ def test_a_value_nested_too_deeply_is_left_out() -> None:
         ("Accepted publickey for mirabel from 10.4.7.9 port 22 ssh2", "mirabel"),
         ("Sep 12 10:00:01 box sudo: mirabel : TTY=pts/0", "mirabel"),
         ("remember_me=aZ8kLmN3pQ7rT2vX5yB9cD; Max-Age=31536000; Secure", "aZ8kLmN3"),
+        ("'password' => 'required|monkeyisland',", "monkeyisland"),
+        ("'password' => 'monkeyisland|string',", "monkeyisland"),
+        ('"password": "required|string|min:monkey12"', "monkey12"),
+        ('"password": "string,Monkey"', "Monkey"),
+        ('"password": "required string|monkey12"', "monkey12"),
     ],
 )
 def test_a_planted_item_is_gone(text: str, secret: str) -> None:
@@ -492,6 +497,17 @@ def test_a_planted_item_is_gone(text: str, secret: str) -> None:
         "the --password option; see --password prompts",
         "login(user=name, password=user_password)",
         "theme=dark-and-very-contrasting; Path=/; Secure",
+        "'password' => 'required|string',",
+        "'password' => 'bail|required|string|min:8|max:255|regex:/[a-z]/|confirmed',",
+        "'user_password' => 'sometimes|nullable|same:new_password',",
+        "'current_password' => 'required|current_password',",
+        "'api_key' => 'required|string|max:64',",
+        "'password' => 'hashed',",
+        "password: required",
+        "password: string|null",
+        '"password": "string"',
+        '"password": "string | undefined"',
+        '"password": "required,min=8"',
     ],
 )
 def test_harmless_text_stays(text: str) -> None:
