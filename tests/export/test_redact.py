@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 
 import pytest
@@ -543,6 +544,17 @@ def test_the_time_grows_with_the_length_of_a_text_and_not_with_its_square(unit: 
     redacted = SecretRedactor().redact_text(unit * count + "\nDB_PASS=zqhunter")
 
     assert "zqhunter" not in redacted
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize("name", ["zoralind", "zora.lind", "zora-lind", "Zora Lind", "_zora", "zöra", "zora_lind"])
+@pytest.mark.parametrize("form", ["by {}.", "a\\n{}\\n", "x-{}-y", "/srv/{}/a", "{}", "first\n({})\nlast", "\\t{}:"])
+def test_a_name_among_thousands_is_replaced(name: str, form: str) -> None:
+    redactor = SecretRedactor([*(f"person{n}x" for n in range(3_000)), name])
+    text = form.format(name)
+
+    assert redactor.redact_text(form.format("other")) == form.format("other")
+    assert re.fullmatch(re.escape(form).replace(r"\{\}", r"\[user-\d+\]"), redactor.redact_text(text))
 
 
 @requirement("export.redact")

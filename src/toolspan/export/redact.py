@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -79,7 +80,6 @@ _EDGES = "\"'`*[],.;!?}"
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
-_MAX_KNOWN_LINES = 200_000
 _MAX_TEXT_CHARS = 256
 _BLOCK_CHARS = 50_000
 _CONTEXT_CHARS = 80
@@ -95,10 +95,6 @@ class _WordHints(NamedTuple):
     """True if the word may be a part of a field that contains a user name."""
     has_name: bool
     """True if the word may contain a part of a known name."""
-
-
-_SuspiciousLine = tuple[list[_WordHints], tuple[SecretMatch, ...] | None]
-"""The hints for a line, and the findings in it once it has been searched."""
 
 
 class _Replacement(NamedTuple):
@@ -154,8 +150,8 @@ class SecretRedactor:
         """The positions in `_judged_texts` of each part of a word, without punctuation."""
         self._names = NameIndex()
         self._name_hints = NameIndex()
-        self._harmless_lines: set[str] = set()
-        self._suspicious_lines: dict[str, _SuspiciousLine] = {}
+        self._known_lines: dict[str, tuple[SecretMatch, ...]] = {}
+        """perf: the findings in suspicious lines, which inputs, results and diffs repeat, until a name is added."""
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
@@ -206,55 +202,27 @@ class SecretRedactor:
         return self._replace_findings(text, findings) if findings else (text, ())
 
     def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
-        """Yield the findings in the lines of a block.
-
-        perf: lines occur several times, in results, inputs and diffs. The findings in a line are cached until the
-        redactor learns a name.
-        """
-        name_count = len(self._name_placeholders)
-        lines = block.split("\n")
-        distinct = set(lines)
-        suspicious: dict[str, _SuspiciousLine]
-        suspicious = {line: self._suspicious_lines[line] for line in distinct & self._suspicious_lines.keys()}
-        new = distinct.difference(self._harmless_lines, suspicious)
-        if new:
-            hints_by_line = self._hints_by_line(block if len(new) == len(lines) else "\n".join(new))
-            suspicious |= {line: (hints, None) for line, hints in hints_by_line.items()}
-        at = 0
-        for line in lines if suspicious else ():
-            if line in suspicious:
-                hints, findings = suspicious[line]
-                is_current = name_count == len(self._name_placeholders)
-                if findings is None or not is_current:
-                    findings = tuple(self._find_in_line(line, hints))
-                    suspicious[line] = hints, findings
-                yield from (shift(finding, at) for finding in findings)
-            at += len(line) + 1
-        if new and name_count == len(self._name_placeholders):
-            if len(self._harmless_lines) + len(self._suspicious_lines) > _MAX_KNOWN_LINES:
-                self._harmless_lines.clear()
-                self._suspicious_lines.clear()
-            for line in new:
-                if len(line) > _MAX_TEXT_CHARS:
-                    continue
-                if line in suspicious:
-                    self._suspicious_lines[line] = suspicious[line]
-                else:
-                    self._harmless_lines.add(line)
-
-    def _hints_by_line(self, block: str) -> dict[str, list[_WordHints]]:
-        """Return the lines that rules may match, with the hints of their words."""
         words = set((block.replace("→", " ") if "→" in block else block).split())  # the arrow follows line numbers
         words -= self._harmless_words
-        hints_by_line: dict[str, list[_WordHints]] = {}
-        for word, hints in self._suspicious_among(words).items() if words else ():
+        suspicious = self._suspicious_among(words) if words else {}
+        hints_by_line: dict[tuple[int, int], list[_WordHints]] = {}
+        for word, hints in suspicious.items():
             at = block.find(word) if "\n" in block else 0
             while at >= 0:
                 end = block.find("\n", at)
-                end = len(block) if end < 0 else end
-                hints_by_line.setdefault(block[block.rfind("\n", 0, at) + 1 : end], []).append(hints)
-                at = block.find(word, end)
-        return hints_by_line
+                line = block.rfind("\n", 0, at) + 1, len(block) if end < 0 else end
+                hints_by_line.setdefault(line, []).append(hints)
+                at = block.find(word, line[1])
+        for (start, end), line_hints in sorted(hints_by_line.items(), key=itemgetter(0)):
+            text = block[start:end]
+            findings = self._known_lines.get(text)
+            if findings is None:
+                findings = tuple(self._find_in_line(text, line_hints))
+                if len(text) <= _MAX_TEXT_CHARS:
+                    if len(self._known_lines) > _MAX_KNOWN_TEXTS:
+                        self._known_lines.clear()
+                    self._known_lines[text] = findings
+            yield from (shift(finding, start) for finding in findings)
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
         """Return the words that rules may match, with hints for those rules. The results are cached.
@@ -424,8 +392,7 @@ class SecretRedactor:
                     for n in self._texts_by_part.get(first_word(hint), ()):
                         self._forget_words(*self._judged_texts[n], hint)
         self._known_texts.clear()
-        self._harmless_lines.clear()
-        self._suspicious_lines.clear()
+        self._known_lines.clear()
 
     def _add_judged_text(self, words: str, parts: Iterable[str]) -> None:
         for part in parts:
