@@ -133,6 +133,8 @@ def test_an_old_client_asks_about_operators_and_actions_of_find_in_any_word(
         ("git branch --merged 'main'", True), ("git branch --points-at HEAD", False), ("git remote -v", True),
         ("git remote --verbose", False), ("git tag -l 'v*'", True), ("git tag '-l'", False),
         ("git show --pretty=%h", True), ("git show -s --format=%h", False), ("git show HEAD --raw", False),
+        ("git ls-files '-z'", True), ("git 'ls-files' -z", False), ("cut -d a -f1", True), ("cut -d / -f1", False),
+        ("cut -d~/ -f1", True), ("cut -d ~/ -f1", False),
         ("git log --reverse", True), ("git log -n 3 --no-walk", False), ("grep -rn x .", True), ("grep -rI x .", False),
     ],
 )  # fmt: skip

@@ -44,6 +44,9 @@ _ODD_TARGET = re.compile(r"[~%:]")
 _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))""")
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
+_VALUES_AS_PATHS = frozenset({"column", "cut", "rg"})
+"""Programs for which old clients treat the values of options as paths."""
+_OUTER_PATH = re.compile(r"[/~]|\.\.")
 _FREE_GIT_TEXT = ("log", "diff", "show")
 """Subcommands of git whose quoted arguments may contain operators, even in old clients."""
 _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fls)\b")
@@ -245,6 +248,9 @@ class _ModeDecider:
         if inner.name == "sed" and mode == "acceptEdits" and not re.search(r"(?<!\S)['\"]?s\W", arguments):
             return True  # in this mode, only substitutions run
         if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
+            return True
+        values = inner.arguments.files("value") if inner.name in _VALUES_AS_PATHS else ()
+        if any(word in inner.words and _OUTER_PATH.match(word.text) for word in values):
             return True
         is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))
         if inner.name == "find" and _FIND_ACTION.search(arguments):

@@ -41,6 +41,7 @@ V2_0_65 = Profile(
             "unexpand",
         }),
         asks_about_text=r"git (?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|worktree)"
+        r"|git ['\"]|history ['\"]"
         r"|git remote(?! -v\Z)"
         r"|git tag (?!-l(?: |\Z))"
         r"|git branch (?!(?:-[alrv]|-vv|--(?:all|color|column|list|no-color|no-column|remotes|show-current|verbose"
