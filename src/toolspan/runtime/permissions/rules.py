@@ -478,6 +478,8 @@ def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Ru
     for rule in allow:
         if rule.is_inexact:
             yield f"{rule.text}: allows nothing, because of an empty pattern or a space at the wrong place"
+        elif rule.content is not None and rule.content.startswith("../"):
+            yield f"{rule.text}: allows nothing; use a path that begins with ~/ or //"
         elif not rule.can_grant:
             yield f"{rule.text}: allows nothing, because `*` must come after the name of an MCP server"
         elif rule.content is not None and rule.tool in _GRANTLESS_TOOLS:
