@@ -133,12 +133,12 @@ def find_transcripts(root: Path, problem: ProblemCallback | None = None) -> list
         for name, file in by_path.items():
             beside = (hook_log_path_str(name), str(meta_path(file.path)))
             cast("RemotePath", file.path).sidecar_stamp = "+".join(sidecars.get(path, "") for path in beside)
-    _remove_compressed_copies(by_path)
+    remove_compressed_copies(by_path)
     return [by_path[path] for path in sorted(by_path)]
 
 
-def list_folder(root: Path, report: ListingErrorCallback) -> list[FolderEntry]:
-    """Return the transcripts below a local folder sorted by path.
+def iter_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEntry]:
+    """Yield the transcripts below a local folder, including compressed copies, in the order of the listing.
 
     `report` is called with each folder below `root` that cannot be listed completely, and the error.
 
@@ -146,14 +146,12 @@ def list_folder(root: Path, report: ListingErrorCallback) -> list[FolderEntry]:
         SourceError: `root` cannot be listed.
     """
     try:
-        by_path = {entry.path: entry for entry in _walk_folder(root, report)}
+        yield from _walk_folder(root, report)
     except OSError as error:
         raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
-    _remove_compressed_copies(by_path)
-    return [by_path[path] for path in sorted(by_path)]
 
 
-def _remove_compressed_copies(by_path: MutableMapping[str, Any]) -> None:
+def remove_compressed_copies(by_path: MutableMapping[str, Any]) -> None:
     """Remove the compressed copies whose originals still exist."""
     for path in [path for path in by_path if path.endswith(".zst") and path.removesuffix(".zst") in by_path]:
         if format_of_path(path).compresses_files:

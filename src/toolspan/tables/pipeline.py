@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from toolspan.errors import ToolspanError
 from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import code_digest, compute_file_stamp, make_file_stamp
-from toolspan.reading.discovery import find_transcripts, list_folder
+from toolspan.reading.discovery import find_transcripts, iter_folder, remove_compressed_copies
 from toolspan.tables.dataset import (
     MANIFEST,
     STATE_FOLDER,
@@ -185,9 +185,12 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
     for source in sources:
         path = to_path(source)
         if not is_remote(path) and os.path.isdir(path):  # noqa: PTH112 - does not raise
-            for entry in list_folder(path, add_unlisted):
+            by_path: dict[str, ListedObject] = {}  # without the status of each file, which takes 1 KB
+            for entry in iter_folder(path, add_unlisted):
                 stamp = make_file_stamp(entry.path, entry.status, may_have_hook_log=entry.may_have_hook_log)
-                objects[entry.path] = ListedObject(entry.path, entry.status.st_size, stamp or "")
+                by_path[entry.path] = ListedObject(entry.path, entry.status.st_size, stamp or "")
+            remove_compressed_copies(by_path)
+            objects |= by_path
         else:
             for file in find_transcripts(path):
                 objects[str(file.path)] = ListedObject(str(file.path), file.size, compute_file_stamp(file.path) or "")
