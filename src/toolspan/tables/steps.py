@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -273,47 +272,52 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
     fixed cost per column.
     """
     import pyarrow as pa
+
+    uris = pa.array(decode_blob(Path(dropped).read_bytes(), list[str]), pa.string())
+    groups = (list(group) for _, group in groupby(tasks, lambda task: task.key.table))
+    return [partition for group in groups for partition in _write_partitions(group, folder, uris)]
+
+
+def _write_partitions(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> list[Partition]:
+    """Write partitions of one table."""
+    rows = _sort_rows(tasks, folder, dropped)
+    counts = rows[_NUMBER].value_counts()
+    keys = [tasks[number].key for number in counts.field("values").to_pylist()]
+    lengths = counts.field("counts").to_pylist()
+    slices = map(rows.drop_columns(_NUMBER).slice, accumulate(lengths, initial=0), lengths)
+    return [write_partition(Path(folder), key, part) for key, part in zip(keys, slices, strict=True)]
+
+
+def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:
+    """Return the rows of partitions with the number of their partition, in the order in which they are written."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    uris = pa.array(decode_blob(Path(dropped).read_bytes(), list[str]), pa.string())
-    partitions: list[Partition] = []
-    for table, group in groupby(tasks, lambda task: task.key.table):
-        schema = arrow_schema(table)
-        opened: dict[str, pa.Table] = {}
-        keys: list[PartitionKey] = []
-        new: list[tuple[int, pa.Table]] = []
-        old: list[tuple[int, pa.Table]] = []
-        drops_rows = False
-        for number, task in enumerate(group):
-            keys.append(task.key)
-            drops_rows |= task.drops_rows
-            new += ((number, _open_rows(part, schema.names, opened)) for part in task.slices)
-            if task.old is not None:
-                file = pq.ParquetFile(pa.OSFile(f"{folder}/{task.old}"))
-                old.append((number, file.read(use_threads=False)))
-        parts = [_join_rows(new, schema)] if new else []
-        if old:
-            rows = _join_rows(old, schema)
-            parts.append(rows.filter(pc.invert(pc.is_in(rows["uri"], value_set=uris))) if drops_rows else rows)
-        rows = pa.concat_tables(parts).combine_chunks()  # perf: `take` copies one chunk in a third of the time
-        rows = rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "uri", "position")]))
-        counts = Counter(rows[_NUMBER].to_pylist())
-        rows = rows.select(schema.names).replace_schema_metadata(schema.metadata)
-        start = 0
-        for number, count in sorted(counts.items()):
-            partitions.append(write_partition(Path(folder), keys[number], rows.slice(start, count)))
-            start += count
-    return partitions
+    schema = arrow_schema(tasks[0].key.table)
+    opened: dict[str, pa.Table] = {}
+    new = [(n, _open_rows(part, schema.names, opened)) for n, task in enumerate(tasks) for part in task.slices]
+    old = [
+        (n, pq.ParquetFile(pa.OSFile(f"{folder}/{task.old}"), pre_buffer=False).read(use_threads=False))
+        for n, task in enumerate(tasks)
+        if task.old is not None
+    ]
+    parts = [_join_rows(rows, schema) for rows in (new, old) if rows]
+    if old and any(task.drops_rows for task in tasks):
+        parts[-1] = parts[-1].filter(pc.invert(pc.is_in(parts[-1]["uri"], value_set=dropped)))
+    rows = pa.concat_tables(parts)
+    del opened, new, old, parts  # each copy below needs as much memory again
+    rows = rows.combine_chunks()  # perf: `take` copies one chunk in a third of the time
+    return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "uri", "position")]))
 
 
 def _join_rows(parts: Sequence[tuple[int, pa.Table]], schema: pa.Schema) -> pa.Table:
     """Join the rows of several partitions, adding the partition's number to each."""
     import pyarrow as pa
 
-    numbers = [number for number, rows in parts for _ in range(rows.num_rows)]
+    numbers = [pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows) for number, rows in parts]
     rows = pa.concat_tables([rows for _, rows in parts]).cast(schema)
-    return rows.append_column(_NUMBER, pa.array(numbers, pa.int32()))
+    return rows.append_column(_NUMBER, pa.concat_arrays(numbers))
 
 
 def _open_rows(part: RowSlice, columns: list[str], opened: dict[str, pa.Table]) -> pa.Table:
