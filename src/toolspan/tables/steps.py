@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 _KEY_SPACE = 1 << 64
 _NUMBER = "_partition"
+_UPDATE_THREADS = 2
+"""Threads that read and write partitions of an existing dataset. perf: an update writes many small partitions, for which
+Arrow compresses outside of the interpreter lock. A first run writes large ones, and uses less memory with one thread.
+"""
 """The column that holds the number of a row's partition while partitions are written."""
 
 
@@ -285,7 +291,8 @@ def _write_partitions(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array
     keys = [tasks[number].key for number in counts.field("values").to_pylist()]
     lengths = counts.field("counts").to_pylist()
     slices = map(rows.drop_columns(_NUMBER).slice, accumulate(lengths, initial=0), lengths)
-    return [write_partition(Path(folder), key, part) for key, part in zip(keys, slices, strict=True)]
+    with ThreadPoolExecutor(_UPDATE_THREADS if any(task.old for task in tasks) else 1) as pool:
+        return list(pool.map(partial(write_partition, Path(folder)), keys, slices))
 
 
 def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:
@@ -297,11 +304,13 @@ def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa
     schema = arrow_schema(tasks[0].key.table)
     opened: dict[str, pa.Table] = {}
     new = [(n, _open_rows(part, schema.names, opened)) for n, task in enumerate(tasks) for part in task.slices]
-    old = [
-        (n, pq.ParquetFile(pa.OSFile(f"{folder}/{task.old}"), pre_buffer=False).read(use_threads=False))
-        for n, task in enumerate(tasks)
-        if task.old is not None
-    ]
+    numbers = [n for n, task in enumerate(tasks) if task.old is not None]
+
+    def read_old(number: int) -> pa.Table:
+        return pq.ParquetFile(pa.OSFile(f"{folder}/{tasks[number].old}"), pre_buffer=False).read(use_threads=False)
+
+    with ThreadPoolExecutor(_UPDATE_THREADS) as pool:
+        old = list(zip(numbers, pool.map(read_old, numbers), strict=True))
     parts = [_join_rows(rows, schema) for rows in (new, old) if rows]
     if old and any(task.drops_rows for task in tasks):
         parts[-1] = parts[-1].filter(pc.invert(pc.is_in(parts[-1]["uri"], value_set=dropped)))
