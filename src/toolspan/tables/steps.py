@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 _KEY_SPACE = 1 << 64
 _NUMBER = "_partition"
 _UPDATE_THREADS = 2
-"""Threads that read and write partitions of an existing dataset. perf: an update writes many small partitions, for which
-Arrow compresses outside of the interpreter lock. A first run writes large ones, and uses less memory with one thread.
+"""Threads that read and write partitions of an existing dataset.
+
+perf: an update handles many small partitions, which Arrow compresses outside of the interpreter lock. A first run
+writes large ones, and needs less memory without other threads.
 """
 """The column that holds the number of a row's partition while partitions are written."""
 
@@ -291,8 +293,11 @@ def _write_partitions(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array
     keys = [tasks[number].key for number in counts.field("values").to_pylist()]
     lengths = counts.field("counts").to_pylist()
     slices = map(rows.drop_columns(_NUMBER).slice, accumulate(lengths, initial=0), lengths)
-    with ThreadPoolExecutor(_UPDATE_THREADS if any(task.old for task in tasks) else 1) as pool:
-        return list(pool.map(partial(write_partition, Path(folder)), keys, slices))
+    write = partial(write_partition, Path(folder))
+    if all(task.old is None for task in tasks):
+        return list(map(write, keys, slices))
+    with ThreadPoolExecutor(_UPDATE_THREADS) as pool:
+        return list(pool.map(write, keys, slices))
 
 
 def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:
@@ -309,7 +314,7 @@ def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa
     def read_old(number: int) -> pa.Table:
         return pq.ParquetFile(pa.OSFile(f"{folder}/{tasks[number].old}"), pre_buffer=False).read(use_threads=False)
 
-    with ThreadPoolExecutor(_UPDATE_THREADS) as pool:
+    with ThreadPoolExecutor(_UPDATE_THREADS) as pool:  # starts no thread without tasks
         old = list(zip(numbers, pool.map(read_old, numbers), strict=True))
     parts = [_join_rows(rows, schema) for rows in (new, old) if rows]
     if old and any(task.drops_rows for task in tasks):

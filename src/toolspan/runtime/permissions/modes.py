@@ -393,9 +393,9 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
     )
     reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
     is_odd = _ODD_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) or _QUOTES_IN_OPTION.search(command)
-    sets_variables = any(program.variables for program in programs)
+    has_variables = any(program.variables for program in programs)
     is_unplain = (
-        is_odd or sets_variables or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command
+        is_odd or has_variables or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command
     )
     if is_wrapped or reads_file or is_unplain or _changes_folder_and_writes(programs, request.path_scope().cwd):
         return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
