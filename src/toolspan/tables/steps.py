@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEY_SPACE = 1 << 64
-_NUMBER = "_partition"
 _UPDATE_THREADS = 2
 """Threads that read and write partitions of an existing dataset.
 
 perf: an update handles many small partitions, which Arrow compresses outside of the interpreter lock. A first run
 writes large ones, and needs less memory without other threads.
 """
+_NUMBER = "_partition"
 """The column that holds the number of a row's partition while partitions are written."""
 
 

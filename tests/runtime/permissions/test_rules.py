@@ -370,6 +370,7 @@ def test_several_spaces_in_a_restriction_count_as_one(tmp_path: Path) -> None:
 
     assert isinstance(Rules(deny=["Bash(npm  run:*)"])(request), Deny)
     assert isinstance(Rules(ask=["Bash(npm\trun:*)"])(request), Ask)
+    assert isinstance(Rules(deny=["Bash(ls  && pwd)"])(bash_request("ls  && pwd", tmp_path)), Deny)
 
 
 @requirement("permission.paths")
@@ -400,6 +401,7 @@ def test_a_star_in_a_rule_for_edits_means_files_to_old_clients(tmp_path: Path) -
 
     assert on_file(new, "Write", "x", tmp_path) is None
     assert isinstance(on_file(old, "Write", "x", tmp_path), Deny)
+    assert isinstance(on_file(old, "Edit", "/elsewhere/x", tmp_path), Deny)
 
 
 @requirement("permission.old-rules")

@@ -37,9 +37,11 @@ class Rule(Struct, frozen=True, cache_hash=True):
     origin: str | None = None
     folder: Path | None = None
     """The folder to which a leading `/` in a path refers; None for the project."""
-    is_inexact: bool = False
-    """True if the rule has no pattern between its parentheses, or spaces around its parts. It then allows nothing."""
-    is_inside: bool = False
+    is_malformed: bool = False
+    """True if the rule allows nothing, because of an empty pattern, spaces around a part, or a pattern such as that in
+    `Write(**)`, which the tool does not have.
+    """
+    only_session_folders: bool = False
     """True if the rule allows a tool only for files in the session's folders, as `Write(*)` does."""
 
     @classmethod
@@ -54,21 +56,22 @@ class Rule(Struct, frozen=True, cache_hash=True):
             raise ToolspanError(f"{text!r} is not a permission rule such as Bash or Bash(git *)")
         tool, content = match["tool"], match["inside"]
         if content is None:
-            return cls(text.strip(), tool, None, origin, folder, is_inexact=text != tool)
-        is_inexact = text != f"{tool}({content.strip()})"
+            return cls(text.strip(), tool, None, origin, folder, is_malformed=text != tool)
+        is_malformed = text != f"{tool}({content.strip()})"
         content = content.strip().replace("\\(", "(").replace("\\)", ")")
-        is_inside = content == "*" and tool in _FILE_TOOLS
+        only_session_folders = content == "*" and tool in _FILE_TOOLS
         if content in _EMPTY_CONTENTS or (content == "**" and tool != "Bash" and tool not in _PATH_TOOLS):
-            is_inexact = True
+            is_malformed = True
         if content in _WHOLE_TOOL_CONTENTS and (content != "**" or tool not in _PATH_TOOLS):
             content = None
-        return cls(text.strip(), tool, content, origin, folder, is_inexact, is_inside)
+        return cls(text.strip(), tool, content, origin, folder, is_malformed, only_session_folders)
 
-    def with_single_spaces(self) -> Rule:
-        """Return the rule with single spaces between the words of a command, unless there are quotes."""
+    def spellings(self) -> tuple[Rule, ...]:
+        """Return the rule, and the same with single spaces between the words of a command that has more of them."""
         if self.content is None or self.tool != "Bash" or re.search(r"['\"\\]", self.content):
-            return self
-        return structs.replace(self, content=_BLANKS.sub(" ", self.content))
+            return (self,)
+        content = _BLANKS.sub(" ", self.content)
+        return (self,) if content == self.content else (self, structs.replace(self, content=content))
 
     def covers_tool(self, tool: str) -> bool:
         """Return whether the rule applies to a tool under any of its names."""
@@ -81,7 +84,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
     def can_grant(self) -> bool:
         """Return whether the rule may allow calls. In the name of the tool, `*` may only follow an MCP server."""
         server, _, rest = self.tool.removeprefix("mcp__").partition("__")
-        if self.is_inexact:
+        if self.is_malformed:
             return False
         if "*" not in self.tool:
             return True

@@ -129,8 +129,8 @@ class Rules:
         """
         _reject_strings(allow=allow, ask=ask, deny=deny)
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
-        self.ask = tuple(Rule.parse(text, origin, folder).with_single_spaces() for text in ask)
-        self.deny = tuple(Rule.parse(text, origin, folder).with_single_spaces() for text in deny)
+        self.ask = tuple(rule for text in ask for rule in Rule.parse(text, origin, folder).spellings())
+        self.deny = tuple(rule for text in deny for rule in Rule.parse(text, origin, folder).spellings())
         self.extends_reading = True
         """False for old clients, in which a path for Edit does not allow reading, and a path for Read not searching."""
         self._build_indexes()
@@ -197,7 +197,9 @@ class Rules:
 
     def allows_tool(self, tool: str) -> bool:
         """Return whether a rule allows every call of a tool."""
-        grants = (rule for rule in self.allow if rule.content is None and rule.can_grant and not rule.is_inside)
+        grants = (
+            rule for rule in self.allow if rule.content is None and rule.can_grant and not rule.only_session_folders
+        )
         return any(rule.covers_tool(tool) for rule in grants)
 
     def allows_text(self, command: str) -> bool:
@@ -400,7 +402,7 @@ def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> b
     if not _rule_covers_tool(rule, request):
         return _matches_paths(rule, request, granting=True)
     if rule.content is None:
-        return not rule.is_inside or all(map(request.path_scope().contains_path, paths_of(request)))
+        return not rule.only_session_folders or all(map(request.path_scope().contains_path, paths_of(request)))
     return rule.tool not in _GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
 
 
@@ -476,9 +478,9 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
 
 def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]) -> Iterator[str]:
     for rule in allow:
-        if rule.is_inexact:
-            yield f"{rule.text}: allows nothing, because of an empty pattern or a space at the wrong place"
-        elif rule.content is not None and rule.content.startswith("../"):
+        if rule.is_malformed:
+            yield f"{rule.text}: allows nothing; write {rule.tool} or {rule.tool}(pattern), without extra spaces"
+        elif rule.tool in _FILE_RULES and (rule.content or "").startswith("../"):
             yield f"{rule.text}: allows nothing; use a path that begins with ~/ or //"
         elif not rule.can_grant:
             yield f"{rule.text}: allows nothing, because `*` must come after the name of an MCP server"
@@ -511,13 +513,13 @@ def added_folders(block: PermissionSettings, cwd: Path, refusals: Refusals) -> t
     """Return the folders that settings add to the project.
 
     As in the client, a folder inside the project adds nothing, because commands could replace it by a link. Old clients
-    follow no link.
+    do not follow links.
     """
     if ignores_permissions(block, refusals):
         return ()
     names = [os.path.normpath(cwd / os.path.expanduser(text)) for text in block.additional_directories]  # noqa: PTH111 - Path raises if a user is unknown
     folders = [Path(name) for name in names if not refusals.plain_lines or os.path.realpath(name) == name]
-    return tuple(folder for folder in folders if folder.is_dir() and not folder.is_relative_to(cwd))
+    return tuple(folder for folder in folders if os.path.isdir(folder) and not folder.is_relative_to(cwd))  # noqa: PTH112 - never raises
 
 
 def rules_from_settings(
@@ -531,10 +533,11 @@ def rules_from_settings(
         return Rules()
     is_old = refusals is not None and refusals.plain_lines
     allow = [text for text in block.allow if not (is_old and _USELESS_RULE.fullmatch(text))]
-    lists: list[Iterable[str]] = [allow, block.ask, block.deny]
-    if is_old:  # with a star, these rules mean the files of the project, not the tool
-        lists = [[f"{text[:4]}(**)" if text in ("Edit(*)", "Read(*)") else text for text in texts] for texts in lists]
-    rules = Rules(allow=lists[0], ask=lists[1], deny=lists[2], origin=origin, folder=folder)
+    ask, deny = list(block.ask), list(block.deny)
+    if is_old:  # with a star, a rule for Edit or Read means the files of the project for all tools
+        for texts in (allow, ask, deny):
+            texts += [f"{text[:4]}(**)" for text in texts if text in ("Edit(*)", "Read(*)")]
+    rules = Rules(allow=allow, ask=ask, deny=deny, origin=origin, folder=folder)
     rules.extends_reading = not is_old
     return rules
 
