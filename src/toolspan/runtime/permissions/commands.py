@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces, expand_glob, is_ambiguous
 from toolspan.runtime.permissions.program_use import (
     PRINTING_PROGRAMS,
+    PROGRAM_STARTERS,
     exceeds_rule,
     find_candidates,
     find_changed,
@@ -295,7 +296,8 @@ class _CommandChecker:
         expanded = expand_wrappers(LinePrograms(env.text, (env,)))
         for entry in expanded.programs:
             inner = strip_wrappers(entry.program)
-            if program_basename(inner.name) in _EVALUATING_BUILTINS or is_unclear_wrapper(inner):
+            base = program_basename(inner.name)
+            if base in _EVALUATING_BUILTINS or base in PROGRAM_STARTERS or is_unclear_wrapper(inner):
                 self._require_approval(program.text)
             if inner.name == "git":
                 self._repository_commands.append(program.text)

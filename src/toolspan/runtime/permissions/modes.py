@@ -328,6 +328,7 @@ def guard_policy(
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
     old_decider = _ModeDecider(rules or Rules(), planner.refusals)
+    specific_rules = (rules or Rules()).specific_grants()
     is_unguarded = planner.refusals.plain_lines and rules is not None and rules.allows_tool("Bash")
 
     def check_request(request: PermissionRequest) -> Decision | None:
@@ -342,7 +343,7 @@ def guard_policy(
             if is_unguarded:
                 return None
             now = request.mode or mode
-            line_question = _check_line_guards(command, request, now, planner)
+            line_question = _check_line_guards(command, request, now, specific_rules, planner.refusals)
             return line_question or _check_old_guards(command, request, now, old_decider)
         if link_write := _check_link_write(request, planner.refusals):
             return link_write
@@ -361,18 +362,23 @@ def guard_policy(
     return check_request
 
 
-def _check_line_guards(command: str, request: PermissionRequest, mode: str, decider: _ModeDecider) -> Ask | None:
-    """Ask about protected files in a line, and about background commands that would need no rule in the foreground."""
+def _check_line_guards(
+    command: str, request: PermissionRequest, mode: str, specific_rules: Rules, refusals: Refusals
+) -> Ask | None:
+    """Ask about protected files in a line, and about background commands.
+
+    Background commands run only if a rule for the whole tool allows them, and if they would need it in the foreground.
+    """
     if mode == "bypassPermissions":
         return None
     parsed = find_programs(command)
     reach = find_protected_write(parsed, request.path_scope())
     if reach is None:
-        if BACKGROUND not in parsed.unclear or decider.refusals.plain_lines:
+        if BACKGROUND not in parsed.unclear or refusals.plain_lines:
             return None
         # The client decides on each part of a pipeline separately.
         for part in (command, *_PIPE.split(command)):
-            check = decider.rules.check_line(part, request, edits=mode == "acceptEdits", redirects=False)
+            check = specific_rules.check_line(part, request, edits=mode == "acceptEdits", redirects=False)
             if BACKGROUND in find_programs(part).unclear and (check.needs is None or check.needs.parts == (part,)):
                 break
         else:

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS
 from toolspan.runtime.permissions.rule import matches_command
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs
@@ -171,16 +172,6 @@ def matches_program(program: Program, pattern: str) -> bool:
     return inner is not program and matches_command(inner.text, pattern, granting=True)
 
 
-_EXACT_ONLY = frozenset({
-    "caffeinate", "chpst", "chrt", "cpulimit", "daemonize", "dbus-run-session", "eval", "fakeroot", "faketime",
-    "firejail", "flock", "gtimeout", "ionice", "linux32", "linux64", "ltrace", "nsenter", "numactl", "pkexec",
-    "prlimit", "proxychains", "proxychains4", "rlwrap", "runuser", "schroot", "script", "setarch", "setpriv", "setsid",
-    "softlimit", "strace", "systemd-inhibit", "systemd-run", "taskset", "torify", "torsocks", "toybox", "tsocks",
-    "unbuffer", "unshare", "watch", "xvfb-run",
-})  # fmt: skip
-"""Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
-
-
 def rule_suffices(pattern: str | None, program: Program) -> bool:
     """Return whether a rule is precise enough to allow a program. Programs that run others need a rule without `*`."""
     if pattern is None:
@@ -190,7 +181,7 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
     if "*" not in pattern:
         return True
     name = program_basename(program.name)
-    if name in _EXACT_ONLY:
+    if name in PROGRAM_STARTERS:
         return False
     tokens = {word.text for word in program.words}
     return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})

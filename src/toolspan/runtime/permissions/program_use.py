@@ -23,6 +23,14 @@ _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options of `_SCRIPTED_PROGRAMS` whose value is the script, so that the first operand is a file."""
 _PLAIN_WRAPPERS = re.compile(r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout \d+(?:\.\d+)?[smhd]? )*")
 """Wrappers in the order in which every shell runs the program behind them."""
+PROGRAM_STARTERS = frozenset({
+    "caffeinate", "chpst", "chrt", "cpulimit", "daemonize", "dbus-run-session", "eval", "fakeroot", "faketime",
+    "firejail", "flock", "gtimeout", "ionice", "linux32", "linux64", "ltrace", "nsenter", "numactl", "pkexec",
+    "prlimit", "proxychains", "proxychains4", "rlwrap", "runuser", "schroot", "script", "setarch", "setpriv", "setsid",
+    "softlimit", "strace", "systemd-inhibit", "systemd-run", "taskset", "torify", "torsocks", "toybox", "tsocks",
+    "unbuffer", "unshare", "watch", "xvfb-run",
+})  # fmt: skip
+"""Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
 PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")

@@ -161,6 +161,13 @@ class Rules:
         both._build_indexes()
         return both
 
+    def specific_grants(self) -> Rules:
+        """Return only the rules that allow a part of a tool."""
+        rules = Rules()
+        rules.allow = tuple(rule for rule in self.allow if rule.content is not None)
+        rules._build_indexes()
+        return rules
+
     def __call__(self, request: PermissionRequest) -> Decision | None:
         """Return the decision for a call, or None if no rule matches."""
         shell = command_of(request)
