@@ -154,6 +154,34 @@ def test_error_in_an_epilogue_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -
 
 
 @requirement("survey.processes-end")
+def test_process_killed_in_its_epilogue_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    read_end, write_end = os.pipe()
+    slow_work: list[int] = []
+
+    def work(n: int) -> int:
+        if n == 1:
+            slow_work.append(n)
+            os.close(write_end)
+            assert os.read(read_end, 1) == b""  # returns when the other process has been killed
+        return n
+
+    def end() -> bool:
+        if not slow_work:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    epilogue = Epilogue(end)
+    answers = fork_map([1] + [0] * 63, work, epilogue=epilogue)  # the first index, and one share of all the others
+    assert next(answers) == 0
+    os.close(write_end)
+
+    assert list(answers) == list(range(1, 64))
+    assert not epilogue.wait()
+    os.close(read_end)
+
+
+@requirement("survey.processes-end")
 def test_error_in_a_worker_is_raised_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 

@@ -230,7 +230,7 @@ T = TypeVar("T", bound=CacheableResult)
 
 
 class StampedFiles:
-    """Files and their stamps from before they are read.
+    """Files with the stamps they had before they were read.
 
     perf: if the same object is given to `cached_answer` and to the `cached_map` that computes the answer, the stamps
     are computed once before the files are read and once after, instead of twice, and the results are stored by the
@@ -271,7 +271,7 @@ def cached_map(
     """In each process, the results of the files that it has read."""
     is_complete = True
 
-    def keep(index: int, result: T, data: bytes | None) -> None:
+    def collect_row(index: int, result: T, data: bytes | None) -> None:
         nonlocal is_complete
         path, key, stamp = files.paths[missing[index]], keys[missing[index]], files.stamps[missing[index]]
         modified, last_changed = map(int, stamp.split()[-2:]) if stamp else (started, started)
@@ -289,11 +289,13 @@ def cached_map(
         return is_complete
 
     storing = Epilogue(store)
-    done = parallel_map([files.paths[n] for n in missing], job, advance=advance, keep=keep, epilogue=storing)
+    done = parallel_map(
+        [files.paths[n] for n in missing], job, advance=advance, on_result=collect_row, epilogue=storing
+    )
     for key in keys:
         result = cached_results.get(key)
         yield next(done) if result is None else result
-    next(done, None)  # ends the map, so that the processes which store results can be waited for
+    next(done, None)  # finish the map, which adds the processes that still store results to `storing`
     files.storing = storing
     if files is not paths:
         storing.wait()

@@ -12,7 +12,6 @@ import signal
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
 
@@ -41,7 +40,6 @@ _RESULT_HEADER = struct.Struct("<IBQ")
 _BYTES, _OBJECT, _ERROR, _END = range(4)
 _KILLED = "a worker process was killed, perhaps because memory ran out"
 _READ_LIMIT = 1 << 20
-_EXIT_EPILOGUE_FAILED = 3
 _AHEAD_BYTES = 1 << 20
 """Size of the pipe in `read_ahead`, where the system allows it: enough for the calls redacted while a file is read."""
 T = TypeVar("T")
@@ -97,16 +95,15 @@ def fork_map(
             return
         early: dict[int, object] = {}
         next_index = 0
-        for n, result in islice(_iter_results(workers, epilogue), len(sizes) if epilogue is not None else None):
+        for n, result in _iter_results(workers):
             early[n] = result
             while next_index in early:
                 yield early.pop(next_index)
                 next_index += 1
         if epilogue is not None:
             for pid, stream in workers:
-                if not stream.closed:
-                    stream.close()
-                    epilogue.running.append(pid)
+                stream.close()
+                epilogue.running.append(pid)
     finally:
         for pid, stream in workers:
             if not stream.closed:
@@ -116,7 +113,10 @@ def fork_map(
 
 
 class _ForkedWorker(NamedTuple):
-    """A worker process and the pipe from which its results are read. The pipe is closed when the process has ended."""
+    """A worker process and the pipe from which its results are read.
+
+    The pipe is closed when the process has ended or runs only its epilogue.
+    """
 
     pid: int
     results: BinaryIO
@@ -154,7 +154,7 @@ def _run_worker(
     write_end: int,
     epilogue: Epilogue | None,
 ) -> NoReturn:
-    """Process shares from the queue until none are left, then exit."""
+    """Process shares from the queue until none are left, then run the epilogue and exit. Code 0 means success."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends the workers
@@ -174,7 +174,7 @@ def _run_worker(
 
                     data = pickle.dumps(value)
                 _send(write_end, n, kind, data)
-        code = _EXIT_EPILOGUE_FAILED
+        _send(write_end, 0, _END, b"")
         if epilogue is None or epilogue.function():
             code = 0
     finally:
@@ -188,26 +188,22 @@ def _send(write_end: int, n: int, kind: int, data: bytes) -> None:
             rest = rest[os.write(write_end, rest) :]
 
 
-def _iter_results(workers: Sequence[_ForkedWorker], epilogue: Epilogue | None) -> Iterator[tuple[int, object]]:
-    waiting = {worker.results.fileno(): worker for worker in workers}
+def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
+    """Yield the results of all processes until each has sent its last one. A later failure does not raise."""
+    waiting = {worker.results.fileno(): worker.results for worker in workers}
     poll = select.poll()
     for descriptor in waiting:
         poll.register(descriptor, select.POLLIN)
     while waiting:
         for descriptor, _ in poll.poll():
-            pid, stream = waiting[descriptor]
             try:
-                n, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
-                data = _read_exactly(stream, length)
+                n, kind, length = _RESULT_HEADER.unpack(_read_exactly(waiting[descriptor], _RESULT_HEADER.size))
+                data = _read_exactly(waiting[descriptor], length)
             except EOFError:
+                raise ToolspanError(_KILLED) from None
+            if kind == _END:
                 poll.unregister(descriptor)
                 del waiting[descriptor]
-                stream.close()
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                if epilogue is not None and code == _EXIT_EPILOGUE_FAILED:
-                    epilogue.has_failed = True
-                elif code:
-                    raise ToolspanError(_KILLED) from None
                 continue
             if kind == _BYTES:
                 yield n, data
@@ -315,7 +311,7 @@ each process about as long as reading ten small objects.
 """
 
 AdvanceCallback = Callable[[int], None]
-KeepCallback = Callable[[int, T, bytes | None], None]
+ResultCallback = Callable[[int, T, bytes | None], None]
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
 """Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
 which is slower.
@@ -336,13 +332,13 @@ def parallel_map(
     job: FileJob[T],
     *,
     advance: AdvanceCallback = lambda _: None,
-    keep: KeepCallback[T] | None = None,
+    on_result: ResultCallback[T] | None = None,
     epilogue: Epilogue | None = None,
 ) -> Iterator[T]:
     """Yield the job's result for each path, in order. `advance` is called with the number of bytes processed.
 
-    `keep` is called in the process that computed a result, with its index, the result, and its MessagePack form if the
-    result is sent to another process. The `epilogue` follows the last result of each process, as in `fork_map`.
+    `on_result` is called in the process that computed a result, with its index, the result, and its MessagePack form if
+    the result is sent to another process. The `epilogue` follows the last result of each process, as in `fork_map`.
     """
     sizes: list[int] = []
     remote_count = 0
@@ -357,8 +353,8 @@ def parallel_map(
     if sum(sizes) < _SERIAL_LIMIT_BYTES and remote_count <= SERIAL_OBJECTS:
         for n, (path, size) in enumerate(zip(paths, sizes, strict=True)):
             value = job.function(path)
-            if keep is not None:
-                keep(n, value, None)
+            if on_result is not None:
+                on_result(n, value, None)
             yield value
             advance(size)
         if epilogue is not None:
@@ -370,8 +366,8 @@ def parallel_map(
     def run_job(n: int) -> object:
         value = job.function(paths[n])
         data = encode_msgpack(value)
-        if keep is not None:
-            keep(n, value, data)
+        if on_result is not None:
+            on_result(n, value, data)
         return value if data is None else data
 
     results = fork_map(sizes, run_job, waits=remote_count > 0, epilogue=epilogue)
