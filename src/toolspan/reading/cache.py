@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache as remembered
 from pathlib import Path
@@ -36,6 +36,8 @@ _SIZE_LIMIT = 512 << 20
 _SECONDS_PER_DAY = 86_400
 _LOCK_TIMEOUT = 1.0
 """Seconds to wait for another process to finish writing."""
+_WORKER_LOCK_TIMEOUT = 10.0
+"""The same in the worker processes of a map, which all write at about the same time, after their last file."""
 _CORRUPTION_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 """Codes for a corrupt file, a file that is not a database, and an unexpected schema. The file is
 removed. Other errors are temporary.
@@ -97,9 +99,9 @@ class Cache:
                     values[key] = value
         return values
 
-    def store(self, rows: Sequence[CacheRow], today: int) -> None:
+    def store(self, rows: Sequence[CacheRow], today: int, lock_timeout: float = _LOCK_TIMEOUT) -> None:
         """Remove rows for missing files, store `rows`, then remove the oldest rows over the size limit."""
-        with self._discard_if_corrupt(), self._open_database(make=True) as database, database:
+        with self._discard_if_corrupt(), self._open_database(lock_timeout, make=True) as database, database:
             database.execute("BEGIN IMMEDIATE")
             _sweep_missing_files(database, today // _SECONDS_PER_DAY)
             database.executemany(
@@ -141,7 +143,9 @@ class Cache:
             pass
 
     @contextmanager
-    def _open_database(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+    def _open_database(
+        self, lock_timeout: float = _LOCK_TIMEOUT, *, make: bool = False
+    ) -> Iterator[sqlite3.Connection]:
         """Open the database, which must be private to this user.
 
         Raises:
@@ -157,7 +161,7 @@ class Cache:
             _require_private(os.fstat(descriptor), stat.S_ISREG)
         finally:
             os.close(descriptor)
-        database = sqlite3.connect(self.file, timeout=_LOCK_TIMEOUT, isolation_level=None)
+        database = sqlite3.connect(self.file, timeout=lock_timeout, isolation_level=None)
         with closing(database):
             if make:
                 database.execute("PRAGMA synchronous=OFF")
@@ -179,10 +183,9 @@ def _row_checksum(row: CacheRow) -> int:
     return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
 
-def _delete_rows(database: sqlite3.Connection, numbers: Iterable[tuple[int]]) -> None:
-    for number in list(numbers):
-        database.execute("DELETE FROM file WHERE id = ?", number)
-        database.execute("DELETE FROM body WHERE id = ?", number)
+def _delete_rows(database: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> None:
+    for table in ("file", "body"):
+        database.executemany(f"DELETE FROM {table} WHERE id = ?", numbers)
 
 
 def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
@@ -267,6 +270,7 @@ def cached_map(
             cached_results[key] = decoder.decode(value)
     missing = [n for n, key in enumerate(keys) if key not in cached_results]
     started = now()
+    parent = os.getpid()
     rows: list[CacheRow] = []
     """In each process, the results of the files that it has read."""
     is_complete = True
@@ -285,7 +289,8 @@ def cached_map(
 
     def store() -> bool:
         if rows:
-            cache.store(rows, started // _NANOSECONDS_PER_SECOND)
+            lock_timeout = _LOCK_TIMEOUT if os.getpid() == parent else _WORKER_LOCK_TIMEOUT
+            cache.store(rows, started // _NANOSECONDS_PER_SECOND, lock_timeout)
         return is_complete
 
     storing = Epilogue(store)

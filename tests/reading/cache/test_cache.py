@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.analysis.errors import FileRecovery, file_recovery
+from toolspan.reading import cache as cache_module
 from toolspan.reading import parallel
 from toolspan.reading.cache import (
     Cache,
@@ -261,6 +262,34 @@ def test_cache_locked_by_another_process_is_not_an_error(tmp_path: Path) -> None
         other.execute("ROLLBACK")
 
     assert known(cache) == 1  # nothing was lost either
+
+
+@requirement("cache.damage")
+def test_worker_processes_wait_for_a_locked_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_SERIAL_LIMIT_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    paths = archive(tmp_path / "archive", *"abcdefgh")
+    cache = Cache(tmp_path / "cache")
+    cache.store([], 0)
+    script = (
+        "import sqlite3, sys\n"
+        "database = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "database.execute('BEGIN IMMEDIATE')\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    command = [sys.executable, "-c", script, str(cache.file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        monkeypatch.setattr(cache_module, "_LOCK_TIMEOUT", 0.0)  # of this process
+        files = StampedFiles(paths)
+        assert list(cached_map(files, SCAN_JOB, cache, now=later)) == list(survey_files(paths))
+        holder.communicate(b"\n")  # releases the lock
+
+    assert files.storing is not None
+    assert files.storing.wait()
+    assert known(cache) == len(paths)
 
 
 @requirement("cache.damage")
