@@ -7,7 +7,7 @@ same keys replaces entries of the table. Start at `PriceTable.cost`.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -113,7 +113,6 @@ class PriceTable:
         self.date = prices.date
         self._prices = prices.models
         self._by_name: dict[str, ModelPrice | None] = {}
-        self._rates: dict[tuple[str, date | None], Rate | None] = {}
 
     def find(self, model: str) -> ModelPrice | None:
         """Return the price of the model with this name in transcripts, or None if the table does not have it."""
@@ -129,14 +128,16 @@ class PriceTable:
 
     def rate(self, model: str, at: datetime | None) -> Rate | None:
         """Return the rate of a model at a time; for an unknown time, the first one."""
-        day = at and at.date()
-        key = (model, day)
-        if key not in self._rates:  # perf: few models and days have many requests
-            price = self.find(model)
-            rates = price.rates if price is not None else ()
-            current = [rate for rate in rates if day and rate.since <= day.isoformat()]
-            self._rates[key] = next(iter(current[-1:] or rates), None)
-        return self._rates[key]
+        price = self.find(model)
+        if price is None or not price.rates:
+            return None
+        current = price.rates[0]
+        if at is not None:
+            day = at.date().isoformat()
+            for rate in price.rates[1:]:
+                if rate.since <= day:
+                    current = rate
+        return current
 
     def cost(
         self, model: str, at: datetime | None, tokens: Tokens, *, cache_write_1h: int = 0, fast: bool = False
