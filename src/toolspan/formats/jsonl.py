@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.formats.json_repair import encode_escaped, find_value_end
-from toolspan.formats.source import Source
+from toolspan.formats.source import FileStream, Source
 
 CHUNK_SIZE = 1 << 19
 _MIN_CHUNK = 1 << 14
@@ -97,7 +97,7 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
     held = _PartialLine(limit)
     with source.open(offset) as stream:
         # perf: clearing a buffer of the full size takes as long as reading a small file
-        expected_size: int | None = getattr(stream, "expected_size", None)
+        expected_size = stream.expected_size if isinstance(stream, FileStream) else None
         data = bytearray(CHUNK_SIZE if expected_size is None else min(max(expected_size + 1, _MIN_CHUNK), CHUNK_SIZE))
         while size := _fill(stream, data):
             end = data.rfind(b"\n", 0, size) + 1

@@ -71,7 +71,7 @@ class FileSource:
             size = _size_of_regular(self.path)
             stream = io.FileIO(self.path)
             stream.seek(offset)
-            return _ErrorNamingStream(stream, self.path, max(size - offset, 0))
+            return FileStream(stream, self.path, max(size - offset, 0))
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range through a new file handle."""
@@ -100,7 +100,7 @@ class ObjectSource(FileSource):
         with _name_errors(self.path):
             stream = self.path.open("rb", buffering=0)
             stream.seek(offset)
-            return _ErrorNamingStream(stream, self.path)
+            return FileStream(stream, self.path)
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range, from the bytes read ahead if they contain it."""
@@ -133,7 +133,7 @@ class ZstSource(FileSource):
             if not is_remote(self.path):
                 _size_of_regular(self.path)
             packed: IO[bytes] = self.path.open("rb")
-            stream = _ErrorNamingStream(self._decompress(packed), self.path)
+            stream = FileStream(self._decompress(packed), self.path)
         while offset > 0 and (skipped := stream.read(min(offset, _SKIP_SIZE))):
             offset -= len(skipped)
         return stream
@@ -299,8 +299,8 @@ class _GzipStream(io.RawIOBase):
         super().close()
 
 
-class _ErrorNamingStream(io.RawIOBase, BinaryIO):
-    """A stream whose errors include the file name."""
+class FileStream(io.RawIOBase, BinaryIO):
+    """A stream of a file or object. Its errors include the name."""
 
     def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path, expected_size: int | None = None) -> None:
         super().__init__()
@@ -310,17 +310,21 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
         """The number of bytes up to the end of the file when it was opened, if known."""
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def read(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes."""
         with _name_errors(self._path):
             return self._stream.read(size) or b""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer and return the number of bytes."""
         with _name_errors(self._path):
             return self._stream.readinto(buffer) or 0  # type: ignore[union-attr] # raw streams have it
 
     def close(self) -> None:
+        """Close the stream and the one that it reads."""
         self._stream.close()
         super().close()
 

@@ -77,7 +77,7 @@ class Lineages:
         return self._find_root(("file", file))
 
     def rank(self, file: str) -> tuple[bool, str, str, str]:
-        """Return the sort key of `rank_file`, which puts files that were not added last."""
+        """Return the sort key of a file (see `rank_file`). Files that were not added come last."""
         return self._ranks.get(file) or (False, "~", "~", file)
 
     def _find_root(self, mark: Hashable) -> Hashable:
