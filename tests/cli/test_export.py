@@ -149,6 +149,41 @@ def test_redaction_gives_the_same_text_and_report_with_one_or_two_processes(
     assert redacted(2, 0) == alone
 
 
+@requirement("export.redact")
+@pytest.mark.parametrize("depth", [300, 600, 900])
+@pytest.mark.parametrize("start, end", ["[]", ('{"k":', "}")])
+def test_deeply_nested_input_is_redacted_the_same_with_one_or_two_processes(
+    start: str, end: str, depth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    for value in ("before", "nested", "after"):
+        builder.result(builder.call("mcp__a__b", {"value": value}), claude_results.ran("x"), after_ms=9)
+    path = saved(builder, tmp_path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"nested"', start * depth + '"ann@example.org"' + end * depth), encoding="utf-8")
+
+    def redacted(cores: int) -> list[str]:
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        monkeypatch.setattr(export_module, "_SERIAL_CALLS", 0)
+        return exported(tmp_path, "--redact").splitlines()
+
+    alone = redacted(1)
+
+    assert len(alone) == 3
+    assert redacted(2) == alone
+    assert "ann@" not in alone[1]
+
+
+@requirement("export.redact")
+def test_preview_of_a_page_has_the_replacements_of_the_page() -> None:
+    page = exported(ARCHIVE, "3c5a7e91", "--format", "html", "--redact")
+    preview = exported(ARCHIVE, "3c5a7e91", "--format", "html", "--redact", "--preview")
+
+    placeholders = {json.loads(line)["placeholder"] for line in preview.splitlines()}
+    assert placeholders
+    assert all(placeholder in page for placeholder in placeholders)
+
+
 @requirement("export.skeleton")
 def test_skeleton_contains_no_targets() -> None:
     table = list(csv.DictReader(io.StringIO(exported(ARCHIVE, "--format", "csv", "--skeleton"))))

@@ -262,6 +262,53 @@ def test_error_while_reading_ahead_is_raised_after_the_items_before_it(monkeypat
         next(items)
 
 
+class TwoPartError(Exception):
+    """An exception that pickle cannot restore, because its initializer takes two arguments."""
+
+    def __init__(self, file: str, line: int) -> None:
+        super().__init__(f"{file}:{line} is broken")
+
+
+@requirement("survey.processes-end")
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (TwoPartError("a.jsonl", 7), r"TwoPartError: a\.jsonl:7 is broken"),
+        (ValueError("bad", lambda: None), "ValueError: .*bad"),
+    ],
+)
+def test_error_that_cannot_be_pickled_is_raised_with_its_message(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+    def produce() -> Iterator[int]:
+        yield 1
+        raise error
+
+    items = read_ahead(produce)
+
+    assert next(items) == 1
+    with pytest.raises(ToolspanError, match=message):
+        next(items)
+
+
+@requirement("survey.cores-change-nothing")
+@pytest.mark.parametrize("kind", [list, dict])
+def test_deeply_nested_items_are_read_ahead(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    nested: object = "\ud800x"
+    for _ in range(1_500):
+        nested = [nested] if kind is list else {0: nested}
+
+    first, (item, text), last = read_ahead(lambda: iter([("first", ""), (nested, "text"), ("last", "")]))
+
+    for _ in range(1_500):
+        assert type(item) is kind
+        item = item[0]  # type: ignore[index]
+    assert (first, item, text, last) == (("first", ""), "\ud800x", "text", ("last", ""))
+
+
 @requirement("survey.processes-end")
 def test_process_that_reads_ahead_ends_when_no_more_items_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

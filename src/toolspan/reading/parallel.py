@@ -227,10 +227,14 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes:
     return data if len(parts) == 1 else b"".join(parts)
 
 
-def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
-    """Yield the items of `produce`, which runs in another process while the caller uses the items before.
+_NESTED = _END + 1
+"""The kind of an item of `read_ahead` that `_load_nested` loads."""
 
-    The pipe between the processes limits how far it is ahead. If there is one core, `produce` runs in this process.
+
+def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
+    """Yield the items of `produce`, which runs in another process, ahead of the caller.
+
+    The pipe between the processes limits how far ahead. If there is one core, `produce` runs in this process.
 
     Raises:
         ToolspanError: the process was killed.
@@ -261,10 +265,10 @@ def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
                 _, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
                 if kind == _END:
                     return
-                value = pickle.loads(_read_exactly(stream, length))
+                data = _read_exactly(stream, length)
                 if kind == _ERROR:
-                    raise value
-                yield value
+                    raise pickle.loads(data)
+                yield cast("T", _load_nested(data)) if kind == _NESTED else pickle.loads(data)
         except EOFError:
             raise ToolspanError(_KILLED) from None
         finally:
@@ -273,22 +277,69 @@ def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
 
 
 def _run_producer(inherited: BinaryIO, produce: Callable[[], Iterable[object]], write_end: int) -> NoReturn:
-    """Send the items of `produce` and exit. If the other process has ended, the next item cannot be sent."""
-    import pickle
-
+    """Send the items of `produce`, then exit. Exit at the next item if the parent has ended."""
     try:
+        import pickle
+
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends this one
         gc.freeze()  # perf: as in `_run_worker`
         inherited.close()
-        kind, data = _END, b""
         try:
             for item in produce():
-                _send(write_end, 0, _OBJECT, pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+                try:
+                    kind, data = _OBJECT, pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+                except RecursionError:
+                    kind, data = _NESTED, _dump_nested(item)
+                _send(write_end, 0, kind, data)
+            kind, data = _END, b""
         except Exception as error:  # noqa: BLE001 - raised again in the parent process
-            kind, data = _ERROR, pickle.dumps(error)
+            kind, data = _ERROR, _dump_error(error)
         _send(write_end, 0, kind, data)
     finally:
         os._exit(0)
+
+
+def _dump_error(error: Exception) -> bytes:
+    """Pickle an exception, or a `ToolspanError` with its message if it cannot be restored."""
+    import pickle
+
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:  # noqa: BLE001 - the exception's own code may raise anything
+        return pickle.dumps(ToolspanError(f"{type(error).__name__}: {error}"))
+    return data
+
+
+def _dump_nested(item: object) -> bytes:
+    """Pickle an item that contains lists or dictionaries nested too deeply for pickle. Marshal allows 2,000 levels."""
+    import io
+    import marshal
+    import pickle
+
+    class NestedPickler(pickle.Pickler):
+        def persistent_id(self, value: object) -> bytes | None:
+            if isinstance(value, list | dict):
+                with suppress(ValueError):
+                    return marshal.dumps(value)
+            return None
+
+    buffer = io.BytesIO()
+    NestedPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(item)
+    return buffer.getvalue()
+
+
+def _load_nested(data: bytes) -> object:
+    """Return the item that `_dump_nested` pickled."""
+    import io
+    import marshal
+    import pickle
+
+    class NestedUnpickler(pickle.Unpickler):
+        def persistent_load(self, value: bytes) -> object:
+            return marshal.loads(value)
+
+    return NestedUnpickler(io.BytesIO(data)).load()
 
 
 def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
