@@ -89,23 +89,20 @@ def command(
         include_message=lambda message: has_messages and call_filter.accepts_time(message.at),
     )
     write = load_writer(form)
-
-    def make_sessions(redactor: Redactor) -> Iterator[SessionExport]:
-        return _session_exports(sessions, redactor, export_filter)
-
-    if form == "json" and isinstance(redactor, SecretRedactor) and len(calls) > _SERIAL_CALLS:
-        pieces = write_redacted(make_sessions, redactor)
+    if form == "html":
+        page_filter = export_filter if is_filtered else EXPORT_ALL
+        pieces = write([SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)])
+    elif form == "json" and isinstance(redactor, SecretRedactor) and len(calls) > _SERIAL_CALLS:
+        pieces = write_redacted(lambda collector: _session_exports(sessions, collector, export_filter), redactor)
     else:
-        pieces = write(make_sessions(redactor))
+        pieces = write(_session_exports(sessions, redactor, export_filter))
     if preview:
         for _ in pieces:
             pass
         print_json(*(redactor.replacements if isinstance(redactor, SecretRedactor) else ()))
         return
     if form == "html":
-        page_filter = export_filter if is_filtered else EXPORT_ALL
-        page = SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)
-        write_page(write([page]), output, open_page=open_page)
+        write_page(pieces, output, open_page=open_page)
     else:
         write_output(pieces, output)
     print_redaction(redactor, report=report, output=output)

@@ -1,6 +1,7 @@
 """Patterns for user names in home folders and in the output of programs such as `ls -l` and `id`.
 
-Start at `HOME_FOLDER` and `USER_FIELD`; `redact.py` replaces what they match.
+Start at `HOME_FOLDER` and `USER_FIELD`; `redact.py` replaces what they match. `find_user_names` collects names from raw
+lines, and `NameIndex` finds collected names in a text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ROOT = re.compile(
 )
 """Text that may precede a home folder: nothing, `a` in a diff, a drive letter or a parent folder."""
 _RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
-RAW_HOME_FOLDERS = (
+_RAW_HOME_FOLDERS = (
     (b"/home", re.compile(rb"/home\\?/+" + _RAW_NAME)),
     (b"/Users", re.compile(rb"/Users\\?/+" + _RAW_NAME)),
     (b":/users", re.compile(rb":/users\\?/+" + _RAW_NAME)),
@@ -88,7 +89,7 @@ def find_user_names(lines: Iterable[bytes]) -> list[str]:
     """Return the user names in the home folders that occur in the raw lines of a transcript, sorted."""
     raw: set[bytes] = set()
     for line in lines:
-        for beginning, pattern in RAW_HOME_FOLDERS:
+        for beginning, pattern in _RAW_HOME_FOLDERS:
             for match in pattern.finditer(line) if beginning in line else ():
                 if match[1] not in raw and is_home_folder(match[0], line[max(0, match.start() - 20) : match.start()]):
                     raw.add(match[1])
