@@ -395,6 +395,15 @@ def test_a_value_nested_too_deeply_is_left_out() -> None:
         ('"password": "required|string|min:monkey12"', "monkey12"),
         ('"password": "string,Monkey"', "Monkey"),
         ('"password": "required string|monkey12"', "monkey12"),
+        ("'password' => 'required|same:swordfish',", "swordfish"),
+        ("'password' => 'required|string|regex:/^swordfish$/',", "swordfish"),
+        ('"password": "text,unique=correcthorse"', "correcthorse"),
+        ('"password": "string,eqfield=SwordFish"', "SwordFish"),
+        ("set_password 'Tr0ub4dor'", "Tr0ub4dor"),
+        ("PGPASSWORD 'swordfish'", "swordfish"),
+        ("-dbpassword 'swordfish'", "swordfish"),
+        ("ALTER ROLE app PASSWORD'=swordfish'", "swordfish"),
+        ("'new_password' => 'swordfish'", "swordfish"),
     ],
 )
 def test_a_planted_item_is_gone(text: str, secret: str) -> None:
@@ -499,7 +508,10 @@ def test_a_planted_item_is_gone(text: str, secret: str) -> None:
         "login(user=name, password=user_password)",
         "theme=dark-and-very-contrasting; Path=/; Secure",
         "'password' => 'required|string',",
-        "'password' => 'bail|required|string|min:8|max:255|regex:/[a-z]/|confirmed',",
+        "'password' => 'required|string|min:8'",
+        "'password' => 'bail|required|string|between:8,255|confirmed',",
+        "'new_password' => env('NEW'), 'old_password' => 'required',",
+        "if 'db_password' in names and 'x' in names:",
         "'user_password' => 'sometimes|nullable|same:new_password',",
         "'current_password' => 'required|current_password',",
         "'api_key' => 'required|string|max:64',",
@@ -509,6 +521,7 @@ def test_a_planted_item_is_gone(text: str, secret: str) -> None:
         '"password": "string"',
         '"password": "string | undefined"',
         '"password": "required,min=8"',
+        '"confirm_password": "required,eqfield=Password"',
     ],
 )
 def test_harmless_text_stays(text: str) -> None:
@@ -520,6 +533,25 @@ def test_a_line_that_resembles_the_head_of_a_table_is_judged_in_linear_time() ->
     text = "column      ," * 20 + "!\nnext"
 
     assert SecretRedactor().redact_text(text) == text
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize("rule", ["regex:/(a/,", "string,", "string|", "between:8,9|", "min:1,"])
+def test_a_value_that_resembles_many_rules_is_judged_in_linear_time(rule: str) -> None:
+    text = f'"password": "{rule * 20}monkey12!"'
+
+    assert SecretRedactor().redact_text(text) == '"password": "[secret-1]"'
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize("home", ["-home-zorblatt-proj", "C:\\Users\\zorblatt\\x"])
+def test_a_name_is_replaced_in_a_line_that_was_seen_before_the_name_was_known(home: str) -> None:
+    redactor = SecretRedactor()
+    line = "token=aZ8kLmN3pQ7rT2vX by zorblatt"
+
+    redactor.redact_text(f"see {home}\n{line}")
+
+    assert redactor.redact_text(f"{line}\nnext") == "token=[secret-1] by [user-1]\nnext"
 
 
 @requirement("export.redact")

@@ -150,8 +150,6 @@ class SecretRedactor:
         """The positions in `_judged_texts` of each part of a word, without punctuation."""
         self._names = NameIndex()
         self._name_hints = NameIndex()
-        self._known_lines: dict[str, tuple[SecretMatch, ...]] = {}
-        """perf: the findings in suspicious lines, which inputs, results and diffs repeat, until a name is added."""
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
@@ -214,15 +212,7 @@ class SecretRedactor:
                 hints_by_line.setdefault(line, []).append(hints)
                 at = block.find(word, line[1])
         for (start, end), line_hints in sorted(hints_by_line.items(), key=itemgetter(0)):
-            text = block[start:end]
-            findings = self._known_lines.get(text)
-            if findings is None:
-                findings = tuple(self._find_in_line(text, line_hints))
-                if len(text) <= _MAX_TEXT_CHARS:
-                    if len(self._known_lines) > _MAX_KNOWN_TEXTS:
-                        self._known_lines.clear()
-                    self._known_lines[text] = findings
-            yield from (shift(finding, start) for finding in findings)
+            yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_hints))
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
         """Return the words that rules may match, with hints for those rules. The results are cached.
@@ -392,7 +382,6 @@ class SecretRedactor:
                     for n in self._texts_by_part.get(first_word(hint), ()):
                         self._forget_words(*self._judged_texts[n], hint)
         self._known_texts.clear()
-        self._known_lines.clear()
 
     def _add_judged_text(self, words: str, parts: Iterable[str]) -> None:
         for part in parts:

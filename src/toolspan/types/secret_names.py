@@ -127,19 +127,17 @@ _PLACEHOLDER_VALUE = re.compile(
     | os\.\S+ | process\.env\S* | (?:self|this|cls|config|settings|args|opts|options|env|ctx|request|req|props|state|params|data)\.\S+
     )\Z"""  # noqa: E501
 )
-_RULE = (
-    r"(?:required|string|nullable|null|undefined|sometimes|confirmed|bail|filled|present|prohibited|exclude|text|varchar"
+_RULE = re.compile(
+    r"required|string|nullable|null|undefined|sometimes|confirmed|bail|filled|present|prohibited|exclude|text|varchar"
     r"|char|str|int|integer|numeric|number|bool|boolean|array|object|uuid|ulid|email|url|date|json|file|image|ascii"
     r"|alpha|alpha_num|alpha_dash|alphanum|lowercase|uppercase|current_password|optional|omitempty|hashed|encrypted"
     r"|(?:min|max|size|digits|between|digits_between|min_length|max_length|len|gte?|lte?)[:=]\d{1,6}(?:,\d{1,6})?"
-    r"|(?:same|different|unique|exists|required_(?:with|without|if|unless)(?:_all)?|eqfield|nefield)[:=][A-Za-z_]+(?:,[A-Za-z_]+)*"
-    r"|(?:not_)?regex:/[^|\s]{0,100}[\[\\(^][^|\s]{0,100}/)"
+    r"|(?:same|different|required_with|required_without|eqfield|nefield)[:=]"
+    r"(?:(?:new_|current_|old_|confirm_)?password|password_confirmation|(?:New|Current|Old|Confirm)?Password)"
 )
-_VALIDATION = re.compile(
-    rf"{_RULE}(?:[ ]?\|[ ]?{_RULE})+|{_RULE}(?:,{_RULE})+|(?:min|max)[:=]\d{{1,3}}"
-    "|nullable|confirmed|varchar|hashed|encrypted"
-)
-"""Only rules for a value or types of it, as in `required|string|min:8`. One word among others makes it a value."""
+"""A rule for a value, or a type of it. Rules with free text, such as `regex:`, are not listed: it may be a secret."""
+_SINGLE_RULE = re.compile(r"(?:min|max)[:=]\d{1,3}|nullable|confirmed|varchar|hashed|encrypted")
+_RULE_SEPARATOR = re.compile(r"[ ]?\|[ ]?")
 _CODE = re.compile(r"[()]|=>|->|::|&&|\|\||^[!&*@|]|\?\.|\[\w{0,64}\]|^[\w.]+\[|^f[\"']|^[A-Z]\{[\w.]+\}")
 _IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
 _FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub|md)\Z")
@@ -197,8 +195,19 @@ def plausible_secret(value: str) -> bool:
         len(value) >= 3
         and not _PLACEHOLDER_VALUE.match(value)
         and value.lower().rstrip(".…]") not in _GENERIC_VALUE_WORDS
-        and not _VALIDATION.fullmatch(value)
+        and not _is_validation(value)
     )
+
+
+def _is_validation(value: str) -> bool:
+    """Return whether a value consists of rules, as in `required|string|min:8`. With any other word, it may be a secret.
+
+    The rules are matched one by one, so that the time grows with the length of the value.
+    """
+    rules = _RULE_SEPARATOR.split(value) if "|" in value else value.split(",")
+    if len(rules) == 1:
+        return bool(_SINGLE_RULE.fullmatch(value))
+    return all(_RULE.fullmatch(rule) for rule in rules)
 
 
 def looks_random(value: str, least: int = 8) -> bool:

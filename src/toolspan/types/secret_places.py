@@ -67,8 +67,9 @@ _NETRC = re.compile(
 )
 _SQL_PASSWORD = re.compile(
     r"(?i)(?:identified[ ]by|user[ ]\w+[ ]using)[ ](?P<bare>\"[^\"\n]{3,}\"|(?=[^\s;]*\d)[^\s;'\"]{4,64})(?=[\s;]|\Z)"
-    r"|(?:identified[ ](?:with[ ]\S{1,60}[ ])?(?:by|as)(?:[ ]password)?|(?:encrypted[ ])?(?<![\"'\w])password|=[ ]?password\()[ ]*'(?P<it>[^'\n]{3,})'"  # noqa: E501
+    r"|(?:identified[ ](?:with[ ]\S{1,60}[ ])?(?:by|as)(?:[ ]password)?|(?:encrypted[ ])?(?<![\"'])password|=[ ]?password\()[ ]*'(?!(?<=\wpassword')[ =:,;)\]}])(?P<it>[^'\n]{3,})'"  # noqa: E501
 )
+"""A password in a statement. The quote after `new_password` in `'new_password' => '…'` does not begin a value."""
 _PIPED_PASSWORD = re.compile(r"(?i)(?P<it>\"[^\"\n]{4,}\"|'[^'\n]{4,}')[ ]?\|[ ]?ConvertTo-SecureString(?!\w)")
 _NETRC_LINES = re.compile(r"login[ \t]+\S{1,128}[ \t]*\r?\n[ \t]*password[ \t]+(?P<it>\S{3,256})[ \t]*(?=\r?\n|\Z)")
 _NET_USE = re.compile(
