@@ -152,6 +152,8 @@ def test_an_old_client_knows_fewer_options(tmp_path: Path, command: str, runs: b
         ("head -n'5' a.txt", False),
         ("ls --color 2>&1", True),
         ("ls 2>&1x", False),
+        ("cd . 2>&1", True),
+        ("cd . 3>&1", False),
         ("ls 2>&1 >&2", True),
         ("ls >&2 2>&1", False),
         ("2>&1 ls", False),

@@ -241,7 +241,7 @@ class _ModeDecider:
             word.has_expansion and not _HOME_PATH.fullmatch(word.text) for word in program.words
         ):
             return True
-        if inner.name == "uniq" and any(item.operator[:1] in "3456789" for item in program.redirects):
+        if any(item.operator[:1] in "3456789" for item in program.redirects):
             return True
         if re.match(self.refusals.asks_about_text, f"{inner.name} {inner.text.partition(' ')[2]}"):
             return True
