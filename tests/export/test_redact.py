@@ -651,3 +651,9 @@ def test_every_format_but_none_in_full_says_that_it_is_redacted() -> None:
     assert all("edacted" in output for output in redacted.values())
     assert "best effort" in redacted["html"]
     assert "best effort" not in exported(claude("x")[:1])["html"]
+
+
+def test_a_name_is_replaced_before_and_after_the_place_that_reveals_it() -> None:
+    text = "by zorblatt\nsee -home-zorblatt-proj\nfor zorblatt"
+
+    assert "zorblatt" not in SecretRedactor().redact_text(text)

@@ -180,6 +180,9 @@ class SecretRedactor:
         if known is None:
             name_count = len(self._name_placeholders)
             known = self._redact_new_text(text)
+            if name_count < len(self._name_placeholders):  # a name may precede the place that reveals it
+                name_count = len(self._name_placeholders)
+                known = self._redact_new_text(text)
             if len(text) <= _MAX_TEXT_CHARS and name_count == len(self._name_placeholders):
                 if len(self._known_texts) > _MAX_KNOWN_TEXTS:
                     self._known_texts.clear()
