@@ -61,7 +61,10 @@ class IgnoresCancellation:
 
     async def sleep(self) -> None:
         """Wait for a task that does not stop either."""
-        await asyncio.gather(self.swallow())
+        task = asyncio.ensure_future(self.swallow())
+        with anyio.CancelScope(shield=True):
+            await self.inside.wait()
+        await asyncio.gather(task)
 
     def tool(self, way: str = "swallow", *, timeout: float | None = None) -> Tool:
         async def stubborn(ctx: ToolContext) -> str:
