@@ -31,6 +31,7 @@ from toolspan.errors import SourceError, ToolspanError
 from toolspan.export.redact import SecretRedactor
 from toolspan.formats.source import BytesSource, load_source, source_for_path
 from toolspan.tables import SCHEMA_VERSION, TABLES, Dataset, write_tables
+from toolspan.tables.dataset import ROW_GROUP_SIZE
 from toolspan.testing import TranscriptBuilder, claude_results
 
 Sessions = st.lists(
@@ -107,6 +108,30 @@ def test_number_of_processes_changes_nothing_and_sums_equal_the_commands(tmp_pat
     ((cost, requests),) = select(tmp_path / "one", "SELECT sum(cost_usd), count(*) FROM {requests}")
     assert requests == sum(row["requests"] for row in usage)
     assert cost == pytest.approx(sum(row["cost_usd"] or 0 for row in usage))
+
+
+@requirement("tables.deterministic")
+def test_large_partition_has_the_same_row_groups_from_one_run_and_from_two(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    for number in (3, 0, 4, 1, 2):
+        builder = TranscriptBuilder(session_id=f"{number:08}-3333-4000-8000-000000000000").prompt("go")
+        for call in range(ROW_GROUP_SIZE // 3):
+            builder.result(
+                builder.call("Bash", {"command": "true"}, id=f"toolu_{number}_{call}"), claude_results.failed("boom")
+            )
+        builder.write(folder / f"{builder.session_id}.jsonl")
+    paths = sorted(folder.iterdir())
+    write_tables([folder], tmp_path / "one", jobs=2)
+    write_tables([paths[0], paths[3]], tmp_path / "two", jobs=1)
+    write_tables([folder], tmp_path / "two", jobs=1)
+
+    assert listed_bytes(tmp_path / "one") == listed_bytes(tmp_path / "two")
+    (path,) = Dataset(tmp_path / "one").files("calls")
+    file = pq.ParquetFile(path)
+    assert [file.metadata.row_group(n).num_rows for n in range(2)] == [ROW_GROUP_SIZE // 3 * 3, ROW_GROUP_SIZE // 3 * 2]
+    places = file.read(["uri", "position"]).to_pylist()
+    assert places == sorted(places, key=lambda row: (row["uri"], row["position"]))
 
 
 @requirement("tables.answers")

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
-ROW_GROUP_SIZE = 1 << 16
+ROW_GROUP_SIZE = 1 << 13
+"""The most rows in a row group of several files. A worker holds one row group of a large partition at a time."""
 _SYNC_THREADS = 16
 _REPEATED_COLUMNS = frozenset({
     "agent", "batch", "branch", "client", "code", "error_group", "error_kind", "error_program", "kind", "mcp_server",
@@ -137,16 +138,17 @@ def load_manifest(folder: Path) -> Manifest | None:
     return manifest
 
 
-def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partition:
-    """Write the sorted rows of a partition. Equal rows give an equal file with an equal name."""
+def write_partition(folder: Path, key: PartitionKey, schema: pa.Schema, row_groups: Iterable[pa.Table]) -> Partition:
+    """Write the sorted rows of a partition. Equal row groups give an equal file with an equal name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = [column.name for column in TABLES[key.table]]
+    rows = 0
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        table.schema,
+        schema,
         compression="zstd",
         compression_level=3,
         version="2.6",
@@ -155,13 +157,15 @@ def write_partition(folder: Path, key: PartitionKey, table: pa.Table) -> Partiti
         write_statistics=[name for name in names if name in _FILTERED_COLUMNS],
         store_schema=False,  # perf: a copy of the schema would be a third of a small file
     ) as writer:
-        writer.write_table(table, ROW_GROUP_SIZE)
-        writer.add_key_value_metadata(table.schema.metadata)
+        for group in row_groups:
+            writer.write_table(group, group.num_rows)
+            rows += group.num_rows
+        writer.add_key_value_metadata(schema.metadata)
     data = sink.getvalue()
     digest = hashlib.sha256(memoryview(data)).hexdigest()[:16]
     path = f"{key.folder}/part-{digest}.parquet"
     write_file(folder / path, data)
-    return Partition(table=key.table, dialect=key.dialect, day=key.day, path=path, rows=table.num_rows, bytes=data.size)
+    return Partition(table=key.table, dialect=key.dialect, day=key.day, path=path, rows=rows, bytes=data.size)
 
 
 def write_file(path: Path, data: bytes | pa.Buffer) -> None:

@@ -68,9 +68,9 @@ from toolspan.tables.steps import (
 _READ_BATCH_BYTES = 8 << 20
 _FILE_WEIGHT = 1 << 13
 """The cost of a file, in bytes."""
-_MERGE_BATCH_BYTES = 1 << 20
+_MERGE_BATCH_BYTES = 1 << 18
 """The size of the compressed facts in one merge task."""
-_WRITE_BATCH_BYTES = 16 << 20
+_WRITE_BATCH_BYTES = 8 << 20
 """The size of the rows in one write task, before compression."""
 _PARTITION_WEIGHT = 1 << 16
 """The cost of a partition, in bytes."""
@@ -79,7 +79,7 @@ _COMPRESSION = 6
 _BATCHES_PER_JOB = 4
 _MAX_BATCHES = 4_096
 """The maximum number of batches; more would only use memory in the driver."""
-_LINK_BATCH_KEYS = 1 << 19
+_LINK_BATCH_KEYS = 1 << 17
 _KEY_SPACE = 1 << 64
 _MAX_KEY_FILES = 32
 _JOINED_KEYS = f"{STATE_FOLDER}/joined-"
@@ -457,10 +457,11 @@ def _load_state(folder: Path, manifest: Manifest | None) -> State | None:
         return None  # damaged: read everything again
 
 
-def _split_keys(paths: Sequence[Path | str]) -> list[tuple[int, int]]:
+def _split_keys(paths: Sequence[Path | str]) -> list[tuple[int, int | None]]:
     """Return key ranges that each fit into the memory of one task."""
     count = max(1, -(-sum(open_arrow(path).num_rows for path in paths) // _LINK_BATCH_KEYS))
-    return [(_KEY_SPACE * n // count, _KEY_SPACE * (n + 1) // count) for n in range(count)]
+    starts = [_KEY_SPACE * n // count for n in range(count)]
+    return list(zip(starts, (*starts[1:], None), strict=True))
 
 
 def _split(items: Sequence[T], weigh: Callable[[T], int], limit: int, jobs: int) -> list[tuple[T, ...]]:

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import zstandard
 from msgspec import Struct
 
-from toolspan.tables.dataset import STATE_FOLDER, Partition, PartitionKey, write_file, write_partition
+from toolspan.tables.dataset import (
+    ROW_GROUP_SIZE,
+    STATE_FOLDER,
+    Partition,
+    PartitionKey,
+    write_file,
+    write_partition,
+)
 from toolspan.tables.facts import FileFacts, FileHead, ReadOptions, link_keys, read_facts, unreadable_facts
 from toolspan.tables.merge import decode_blob, encode_blob, merge_facts
 from toolspan.tables.schema import arrow_schema, make_arrow_table
@@ -26,7 +34,7 @@ from toolspan.tables.schema import arrow_schema, make_arrow_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KEY_SPACE = 1 << 64
+T = TypeVar("T", int, str)
 _UPDATE_THREADS = 2
 """Threads that read and write partitions of an existing dataset.
 
@@ -171,14 +179,14 @@ def load_facts(objects: Iterable[SourceObject], folder: Path) -> list[FileFacts]
 
 
 def link_range(
-    bounds: tuple[int, int], *, paths: Sequence[str], numbers: frozenset[int] | None
+    bounds: tuple[int, int | None], *, paths: Sequence[str], numbers: frozenset[int] | None
 ) -> list[tuple[int, int]]:
     """Return the pairs of files that share a key in a range; with `numbers`, only pairs of these files."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     _return_memory()
-    parts = [_keys_between(open_arrow(path), *bounds) for path in paths]
+    parts = [_rows_between(open_arrow(path), "key", *bounds) for path in paths]
     table = pa.concat_tables(parts)
     if numbers is not None:
         table = table.filter(pc.is_in(table["number"], value_set=pa.array(sorted(numbers), pa.int64())))
@@ -219,11 +227,14 @@ def share_keys(table: pa.Table, other: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(table["is_agent"], is_named, is_known)
 
 
-def _keys_between(table: pa.Table, low: int, high: int) -> pa.Table:
-    keys = table["key"]
-    start = bisect_left(range(len(keys)), low, key=lambda n: keys[n].as_py())
-    end = len(keys) if high >= _KEY_SPACE else bisect_left(range(len(keys)), high, key=lambda n: keys[n].as_py())
-    return table.slice(start, end - start)
+def _rows_between(table: pa.Table, column: str, low: T, end: T | None) -> pa.Table:
+    """Return the rows of a table, sorted by a column, from a value until before another one."""
+    values = table[column]
+    start, stop = (
+        len(values) if bound is None else bisect_left(range(len(values)), bound, key=lambda n: values[n].as_py())
+        for bound in (low, end)
+    )
+    return table.slice(start, stop - start)
 
 
 # Merge
@@ -302,26 +313,73 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
 
 def _write_partitions(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> list[Partition]:
     """Write partitions of one table."""
-    rows = _sort_rows(tasks, folder, dropped)
+    schema = arrow_schema(tasks[0].key.table)
+    opened: dict[str, pa.Table] = {}
+    write = partial(write_partition, Path(folder))
+    small: list[WriteTask] = []
+    written: list[Partition] = []
+    for task in tasks:
+        if task.old is None and sum(part.rows for part in task.slices) > ROW_GROUP_SIZE:
+            written.append(write(task.key, schema, _sort_row_groups(task, schema, opened)))
+        else:
+            small.append(task)
+    if not small:
+        return written
+    rows = _sort_rows(small, folder, dropped, opened)
     counts = rows[_NUMBER].value_counts()
-    keys = [tasks[number].key for number in counts.field("values").to_pylist()]
+    keys = [small[number].key for number in counts.field("values").to_pylist()]
     lengths = counts.field("counts").to_pylist()
     slices = map(rows.drop_columns(_NUMBER).slice, accumulate(lengths, initial=0), lengths)
-    write = partial(write_partition, Path(folder))
-    if all(task.old is None for task in tasks):
-        return list(map(write, keys, slices))
+    if all(task.old is None for task in small):
+        return [*written, *map(write, keys, repeat(schema), map(_cut, slices))]
     with ThreadPoolExecutor(_UPDATE_THREADS) as pool:
-        return list(pool.map(write, keys, slices))
+        return [*written, *pool.map(write, keys, repeat(schema), map(_cut, slices))]
 
 
-def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:
+def _cut(rows: pa.Table) -> list[pa.Table]:
+    """Divide the sorted rows of a partition into row groups."""
+    if rows.num_rows <= ROW_GROUP_SIZE:
+        return [rows]
+    lengths = list(_split_row_groups([rows]).values())
+    return list(map(rows.slice, accumulate(lengths, initial=0), lengths))
+
+
+def _split_row_groups(parts: Sequence[pa.Table]) -> dict[str, int]:
+    """Return the number of rows in each row group of a partition, by the first file.
+
+    The rows of a file stay together. The order of `parts` has no influence.
+    """
+    counts: Counter[str] = Counter()
+    for part in parts:
+        own = part["uri"].value_counts()
+        counts.update(dict(zip(own.field("values").to_pylist(), own.field("counts").to_pylist(), strict=True)))
+    groups: dict[str, int] = {}
+    first = ""
+    for uri, rows in sorted(counts.items()):
+        if not groups or groups[first] + rows > ROW_GROUP_SIZE:
+            first = uri
+        groups[first] = groups.get(first, 0) + rows
+    return groups
+
+
+def _sort_row_groups(task: WriteTask, schema: pa.Schema, opened: dict[str, pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of a large partition in order, one row group at a time."""
+    import pyarrow as pa
+
+    parts = [_open_rows(part, schema.names, opened) for part in task.slices]
+    starts = list(_split_row_groups(parts))
+    for first, end in zip(starts, (*starts[1:], None), strict=True):
+        rows = pa.concat_tables([_rows_between(part, "uri", first, end) for part in parts]).cast(schema)
+        yield rows.combine_chunks().sort_by([("uri", "ascending"), ("position", "ascending")])
+
+
+def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array, opened: dict[str, pa.Table]) -> pa.Table:
     """Return the rows of partitions with the number of their partition, in the order in which they are written."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     schema = arrow_schema(tasks[0].key.table)
-    opened: dict[str, pa.Table] = {}
     new = [(n, _open_rows(part, schema.names, opened)) for n, task in enumerate(tasks) for part in task.slices]
     numbers = [n for n, task in enumerate(tasks) if task.old is not None]
 
@@ -334,7 +392,7 @@ def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa
     if old and any(task.drops_rows for task in tasks):
         parts[-1] = parts[-1].filter(pc.invert(pc.is_in(parts[-1]["uri"], value_set=dropped)))
     rows = pa.concat_tables(parts)
-    del opened, new, old, parts  # each copy below needs as much memory again
+    del new, old, parts  # each copy below needs as much memory again
     rows = rows.combine_chunks()  # perf: `take` copies one chunk in a third of the time
     return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "uri", "position")]))
 
@@ -354,7 +412,9 @@ def _open_rows(part: RowSlice, columns: list[str], opened: dict[str, pa.Table]) 
     return opened[part.path].slice(part.start, part.rows)
 
 
-def join_keys(out: Path, paths: Sequence[Path], numbers: Iterable[int], ranges: Iterable[tuple[int, int]]) -> None:
+def join_keys(
+    out: Path, paths: Sequence[Path], numbers: Iterable[int], ranges: Iterable[tuple[int, int | None]]
+) -> None:
     """Merge several key files into one, range by range, keeping only the keys of some file numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -364,7 +424,7 @@ def join_keys(out: Path, paths: Sequence[Path], numbers: Iterable[int], ranges: 
     temporary = out.with_name(f".{out.name}.new")
     with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
         for bounds in ranges:
-            table = pa.concat_tables([_keys_between(table, *bounds) for table in tables])
+            table = pa.concat_tables([_rows_between(table, "key", *bounds) for table in tables])
             table = table.filter(pc.is_in(table["number"], value_set=listed))
             writer.write_table(table.sort_by([("key", "ascending"), ("number", "ascending")]))
     temporary.replace(out)
