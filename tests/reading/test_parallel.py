@@ -286,11 +286,16 @@ def test_error_that_cannot_be_pickled_is_raised_with_its_message(
         yield 1
         raise error
 
+    def work(_: int) -> int:
+        raise error
+
     items = read_ahead(produce)
 
     assert next(items) == 1
     with pytest.raises(ToolspanError, match=message):
         next(items)
+    with pytest.raises(ToolspanError, match=message):
+        list(fork_map([1] * 8, work))
 
 
 @requirement("survey.cores-change-nothing")

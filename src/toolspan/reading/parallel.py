@@ -164,16 +164,16 @@ def _run_worker(
         while number := queue.read(_INDEX_FORMAT.size):
             for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
                 try:
-                    value, kind = work(n), _OBJECT
+                    value = work(n)
                 except Exception as error:  # noqa: BLE001 - raised again in the parent process
-                    value, kind = error, _ERROR
+                    _send(write_end, n, _ERROR, _dump_error(error))
+                    continue
                 if isinstance(value, bytes):
-                    data, kind = value, _BYTES
+                    _send(write_end, n, _BYTES, value)
                 else:
                     import pickle
 
-                    data = pickle.dumps(value)
-                _send(write_end, n, kind, data)
+                    _send(write_end, n, _OBJECT, pickle.dumps(value))
         _send(write_end, 0, _END, b"")
         if epilogue is None or epilogue.function():
             code = 0
