@@ -54,6 +54,20 @@ def test_answer_names_the_rule_the_commands_and_the_suggestions(tmp_path: Path) 
 
 
 @requirement("policy.check")
+@pytest.mark.parametrize(
+    ("command", "roles"),
+    [
+        ("A=1 timeout 5 git log -n 3 >x", "A variable, timeout wrapper, 5 wrapper, git program, log subcommand, "
+         "-n option, 3 value, >x redirect"),
+        ("git -C x log", "git program, -C unknown, x unknown, log unknown"),
+        ("A=1", "A variable"),
+    ],
+)  # fmt: skip
+def test_answer_names_the_role_of_each_word(tmp_path: Path, command: str, roles: str) -> None:
+    assert checked("--cwd", tmp_path, "--", command)["roles"] == [roles]
+
+
+@requirement("policy.check")
 def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     block = {"permissions": {"deny": ["Read(/secret)"], "defaultMode": "acceptEdits"}}

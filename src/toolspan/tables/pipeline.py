@@ -70,9 +70,9 @@ _FILE_WEIGHT = 1 << 13
 """The cost of a file, in bytes."""
 _MERGE_BATCH_BYTES = 1 << 18
 """The size of the compressed facts in one merge task."""
-_WRITE_BATCH_BYTES = 8 << 20
+_WRITE_BATCH_BYTES = 2 << 20
 """The size of the rows in one write task, before compression."""
-_PARTITION_WEIGHT = 1 << 16
+_PARTITION_WEIGHT = 1 << 14
 """The cost of a partition, in bytes."""
 _COMPRESSION = 6
 """The approximate compression factor of the rows in a partition."""

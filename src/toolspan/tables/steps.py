@@ -41,6 +41,8 @@ _UPDATE_THREADS = 2
 perf: an update handles many small partitions, which Arrow compresses outside of the interpreter lock. A first run
 writes large ones, and needs less memory without other threads.
 """
+_OPEN_SLICES = 16
+"""The number of slices of a large partition that are mapped at once. A mapped table takes 90 KB."""
 _NUMBER = "_partition"
 """The column that holds the number of a row's partition while partitions are written."""
 
@@ -314,18 +316,17 @@ def write_batch(tasks: Sequence[WriteTask], *, folder: str, dropped: str) -> lis
 def _write_partitions(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> list[Partition]:
     """Write partitions of one table."""
     schema = arrow_schema(tasks[0].key.table)
-    opened: dict[str, pa.Table] = {}
     write = partial(write_partition, Path(folder))
     small: list[WriteTask] = []
     written: list[Partition] = []
     for task in tasks:
         if task.old is None and sum(part.rows for part in task.slices) > ROW_GROUP_SIZE:
-            written.append(write(task.key, schema, _sort_row_groups(task, schema, opened)))
+            written.append(write(task.key, schema, _sort_row_groups(task.slices, schema)))
         else:
             small.append(task)
     if not small:
         return written
-    rows = _sort_rows(small, folder, dropped, opened)
+    rows = _sort_rows(small, folder, dropped)
     counts = rows[_NUMBER].value_counts()
     keys = [small[number].key for number in counts.field("values").to_pylist()]
     lengths = counts.field("counts").to_pylist()
@@ -340,18 +341,18 @@ def _cut(rows: pa.Table) -> list[pa.Table]:
     """Divide the sorted rows of a partition into row groups."""
     if rows.num_rows <= ROW_GROUP_SIZE:
         return [rows]
-    lengths = list(_split_row_groups([rows]).values())
+    lengths = list(_split_row_groups([rows["uri"]]).values())
     return list(map(rows.slice, accumulate(lengths, initial=0), lengths))
 
 
-def _split_row_groups(parts: Sequence[pa.Table]) -> dict[str, int]:
+def _split_row_groups(files: Iterable[pa.ChunkedArray]) -> dict[str, int]:
     """Return the number of rows in each row group of a partition, by the first file.
 
-    The rows of a file stay together. The order of `parts` has no influence.
+    The rows of a file stay together. The order of `files`, the names for all rows, has no influence.
     """
     counts: Counter[str] = Counter()
-    for part in parts:
-        own = part["uri"].value_counts()
+    for names in files:
+        own = names.value_counts()
         counts.update(dict(zip(own.field("values").to_pylist(), own.field("counts").to_pylist(), strict=True)))
     groups: dict[str, int] = {}
     first = ""
@@ -362,24 +363,29 @@ def _split_row_groups(parts: Sequence[pa.Table]) -> dict[str, int]:
     return groups
 
 
-def _sort_row_groups(task: WriteTask, schema: pa.Schema, opened: dict[str, pa.Table]) -> Iterator[pa.Table]:
+def _sort_row_groups(slices: Sequence[RowSlice], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a large partition in order, one row group at a time."""
     import pyarrow as pa
 
-    parts = [_open_rows(part, schema.names, opened) for part in task.slices]
-    starts = list(_split_row_groups(parts))
+    starts = list(_split_row_groups(_open_rows(part, ["uri"], {})["uri"] for part in slices))
     for first, end in zip(starts, (*starts[1:], None), strict=True):
-        rows = pa.concat_tables([_rows_between(part, "uri", first, end) for part in parts]).cast(schema)
-        yield rows.combine_chunks().sort_by([("uri", "ascending"), ("position", "ascending")])
+        copies = []
+        for n in range(0, len(slices), _OPEN_SLICES):
+            opened = [_open_rows(part, schema.names, {}) for part in slices[n : n + _OPEN_SLICES]]
+            own = [_rows_between(rows, "uri", first, end) for rows in opened]
+            copies.append(pa.concat_tables(own).combine_chunks())
+        rows = pa.concat_tables(copies).cast(schema).combine_chunks()
+        yield rows.sort_by([("uri", "ascending"), ("position", "ascending")])
 
 
-def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array, opened: dict[str, pa.Table]) -> pa.Table:
+def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:
     """Return the rows of partitions with the number of their partition, in the order in which they are written."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     schema = arrow_schema(tasks[0].key.table)
+    opened: dict[str, pa.Table] = {}
     new = [(n, _open_rows(part, schema.names, opened)) for n, task in enumerate(tasks) for part in task.slices]
     numbers = [n for n, task in enumerate(tasks) if task.old is not None]
 
@@ -392,7 +398,7 @@ def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array, opene
     if old and any(task.drops_rows for task in tasks):
         parts[-1] = parts[-1].filter(pc.invert(pc.is_in(parts[-1]["uri"], value_set=dropped)))
     rows = pa.concat_tables(parts)
-    del new, old, parts  # each copy below needs as much memory again
+    del opened, new, old, parts  # each copy below needs as much memory again
     rows = rows.combine_chunks()  # perf: `take` copies one chunk in a third of the time
     return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "uri", "position")]))
 

@@ -123,12 +123,17 @@ class CommandCheck(Struct, frozen=True):
 def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | None]]:
     """Yield each command of a line, the roles of its words, and the first of them that is not understood."""
     for program in parsed_line.programs:
-        if not program.words:
-            continue
         inner = strip_wrappers(program, through_xargs=False)
         arguments = inner.arguments
-        roles = ", ".join(f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
-        yield program.text, f"{inner.name} program" + (f", {roles}" if roles else ""), arguments.unknown
+        roles = [f"{name} variable" for name in program.variables]
+        roles += (f"{word.text} wrapper" for word in program.words[: len(program.words) - len(inner.words)])
+        roles += (f"{word.text} program" for word in inner.words[:1])
+        named = [argument.word for argument in arguments.arguments]
+        other = "subcommand" if arguments.unknown is None else "unknown"
+        roles += (f"{word.text} {other}" for word in inner.words[1:] if word not in named)
+        roles += (f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
+        roles += (f"{item.operator}{item.target.text} redirect" for item in program.redirects)
+        yield program.text, ", ".join(roles), arguments.unknown if inner.words else None
 
 
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
