@@ -148,6 +148,17 @@ def test_an_old_client_knows_fewer_options(tmp_path: Path, command: str, runs: b
     ("command", "runs"),
     [
         ("cut -d' ' -f1 a.txt", True),
+        ("du -h'--max-depth=1' x", False),
+        ("echo 'x' y", True),
+        ("echo x'y'", False),
+        ("echo x'y \"\" '", False),
+        ('echo "x it\'s"', True),
+        ("ls x'y'", True),
+        ('jq . "a|b"', True),
+        ('jq . "a&b"', False),
+        ('jq . "a;b"', False),
+        ("python --version", True),
+        ("python '--version'", False),
         ("grep --include='*.py' x a.txt", True),
         ("head -n'5' a.txt", False),
         ("ls --color 2>&1", True),
@@ -157,6 +168,8 @@ def test_an_old_client_knows_fewer_options(tmp_path: Path, command: str, runs: b
         ("ls 2>&1 >&2", True),
         ("ls >&2 2>&1", False),
         ("2>&1 ls", False),
+        ("2>/dev/null ls 2>&1", True),
+        ("2>/dev/null 2>&1 ls", False),
         ("'ls'; pwd", False),
         ("echo 'a'-'b'", False),
         ("grep ']' a.txt", True),
@@ -168,12 +181,54 @@ def test_an_old_client_knows_fewer_options(tmp_path: Path, command: str, runs: b
         ("ls > x~", False),
         ("ls > 'a b'", True),
         ("ls > '%1'", False),
+        ("ls > 'a;b'", True),
+        ("ls > 'a<b'", False),
+        ("ls > 'a(b'", False),
+        ("ls > 'a]b'", False),
+        ("mkdir ]", False),
+        (">/dev/null du src", True),
+        (">/dev/null du ~", False),
+        (">/dev/null 'du' src | wc", False),
+        (">/dev/null echo 'a{b'", False),
+        ("du ~ >/dev/null", True),
+        ("echo 'a>b'", True),
+        ("echo 'a>b$c'", False),
+        ("git log --format='%an<%h'", True),
+        ("git log --format='<%ae>%n'", False),
+        ("head -c 10 digit.txt", False),
+        ("head -c10 digit.txt", True),
+        ("grep -c x digit.txt", True),
+        ("rg -c x digit.txt", True),
+        ("echo --exec-path git", False),
+        ("sort a\nls -o x | wc", True),
+        ("sort a\nls -o x > y | wc", False),
+        ("ls | cd src\nls", False),
+        ("touch src/../x", True),
+        ("touch link/../x", False),
+        ("touch src/../../x", False),
     ],
 )
 def test_an_old_client_knows_fewer_forms_of_quotes_redirects_and_names(
     tmp_path: Path, command: str, runs: bool
 ) -> None:
+    (tmp_path / "link").symlink_to(tmp_path.parent)
     permissions = Permissions(mode="acceptEdits", refusals=profile("2.0.65").refusals)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("docker ps", True), ("docker rm x", False), ("tree", True), ("tree src", False), ("ifconfig eth0", True),
+        ("ifconfig eth0 down", False), ("node -v", True), ("node -v x", False), ("find . -printf '%p'", True),
+        ("find . -printf %p -delete", False), ("find %x", False), ("ps a.txt", True), ("ps axe", False),
+        ("git reflog expire", False), ("git config --get-all --unset x", False), ("xargs -- rm", False),
+        ("sed -n '1p;3w x' x", False), ("date 01010000", False), ("alias x=y", False),
+    ],
+)  # fmt: skip
+def test_an_old_client_runs_few_uses_of_these_programs(tmp_path: Path, command: str, runs: bool) -> None:
+    permissions = Permissions(refusals=profile("2.0.65").refusals)
 
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
 
@@ -196,6 +251,7 @@ def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder
 ) -> None:
     permissions = replace(permissions, refusals=profile("2.0.65").refusals)
     assert isinstance(on_line(permissions, "cd . && touch x", tmp_path), Ask)
+    assert isinstance(on_line(permissions, "cd . && sed -n 1p", tmp_path), Ask)
     assert isinstance(on_line(permissions, f"cd {tmp_path}/ && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, "touch x", tmp_path), Allow)
 

@@ -482,8 +482,10 @@ class _CommandChecker:
         return paths or None
 
     def _resolve_target(self, word: ShellWord) -> list[str] | None:
-        """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
-        if _UNSAFE_TARGET.search(word.text) or _PARENT_AFTER_SEGMENT.search(word.text):
+        """Return the paths of a file to change, or None if they are unknown or may pass through a parent folder."""
+        if _UNSAFE_TARGET.search(word.text):
+            return None
+        if not self._allowed.parents and _PARENT_AFTER_SEGMENT.search(word.text):
             return None
         paths = self._resolve_paths(word)
         return None if paths is None or any(map(is_ambiguous, paths)) else paths

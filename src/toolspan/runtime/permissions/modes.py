@@ -17,7 +17,7 @@ from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
 from toolspan.runtime.permissions.patterns import expand_command_line
-from toolspan.runtime.permissions.program_use import sets_variables
+from toolspan.runtime.permissions.program_use import has_inner_quote, sets_variables
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
@@ -36,12 +36,20 @@ PLAN_REASON = "plan"
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
     r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d(?:[\s;|&)]|\Z))|;\s*\n|\0\s*=|\0[^\s;|&)]"
-    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*\d?>&|>&\d\s+\d>"
+    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*(?:\d?>>?\s*[^\s>&]+\s+)*\d?>&|>&\d\s+\d>"
 )
 _ODD_TEXT = re.compile(r"(?<!\\)(?:\\\\)*#|\\[<>`\n]|&>|\|&|(?:\A|[;\n])[ \t]*\n")
 """Text outside quotes that old clients ask about even if a rule allows the line."""
-_ODD_TARGET = re.compile(r"[~%:]")
-_QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'])|"(?![^\w"]))""")
+_ODD_TARGET = re.compile(r"[~%:<(\]]")
+_ODD_AFTER_REDIRECT = re.compile(r"[~<({$*?\[]")
+"""Characters, even in quotes, for which old clients ask about a command that begins with a redirect."""
+_GIT_OPTION = re.compile(r"\s(?:-c|--exec-path|--config-env)[\s=]")
+"""Options with which git runs programs. Old clients ask about them in any command whose text contains `git`."""
+_CHECKED_OPTIONS = frozenset({"egrep", "fgrep", "git", "grep", "rg", "sort", "uniq"})
+"""Programs of which old clients know all options."""
+_QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'-])|"(?![^\w"-]))""")
+_VARIABLE_TARGET = re.compile(r">[>&|]?\s*[^\s>]*[$%]")
+"""Text that looks like a redirect to a file with a variable. Old clients ask about it, even in quotes."""
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _VALUES_AS_PATHS = frozenset({"column", "cut", "rg"})
@@ -54,6 +62,9 @@ _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fl
 _REMOVAL = re.compile(r"r[\"'\\]*m")
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
+_WRITERS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
+"""Programs that old clients take for ones that change files, even without operands or with `sed -n`."""
+_FILE_REDIRECT = re.compile(r">(?!&\d)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
@@ -237,11 +248,7 @@ class _ModeDecider:
             return True
         if not self.refusals.plain_lines:
             return False
-        if program.variables or any(
-            word.has_expansion and not _HOME_PATH.fullmatch(word.text) for word in program.words
-        ):
-            return True
-        if any(item.operator[:1] in "3456789" for item in program.redirects):
+        if _is_oddly_used(program, inner):
             return True
         if re.match(self.refusals.asks_about_text, f"{inner.name} {inner.text.partition(' ')[2]}"):
             return True
@@ -257,7 +264,20 @@ class _ModeDecider:
             return True
         if inner.name not in ("[", "[[") and "]" in _PLAIN_QUOTES.sub("", program.text):
             return True
+        if inner.name == "echo" and has_inner_quote(program):
+            return True
         return not is_free_text and re.search(r"[;|&<>(){}$`\n]", arguments) is not None
+
+
+def _is_oddly_used(program: Program, inner: Program) -> bool:
+    """Return whether old clients ask about a command because of its variables, redirects or a text that recalls git."""
+    if program.variables or any(word.has_expansion and not _HOME_PATH.fullmatch(word.text) for word in program.words):
+        return True
+    if any(item.operator[:1] in "3456789" for item in program.redirects):
+        return True
+    if program.redirected_first and (program.text[:1] in "'\"\\" or _ODD_AFTER_REDIRECT.search(program.text)):
+        return True
+    return "git" in program.text and inner.name not in _CHECKED_OPTIONS and _GIT_OPTION.search(program.text) is not None
 
 
 def _is_plain_line(command: str) -> bool:
@@ -265,11 +285,18 @@ def _is_plain_line(command: str) -> bool:
     return not (_UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) or _QUOTES_IN_OPTION.search(command))
 
 
+def _joins_lines(command: str, programs: Sequence[Program]) -> bool:
+    """Return whether old clients may read two lines as one: before a pipe after a redirect, or after `| cd`."""
+    if "\n" in command and any(program.name == "cd" and program.has_stdin for program in programs):
+        return True
+    return any("\n" in part and _FILE_REDIRECT.search(part) for part in _PIPE.split(command)[:-1])
+
+
 def _changes_folder_and_writes(programs: Sequence[Program], cwd: str) -> bool:
     outputs = (redirect for program in programs for redirect in program.redirects if ">" in redirect.operator)
     return any(program.name == "cd" and program.text != f"cd {cwd}" for program in programs) and (
         any(not redirect.target.text.isdigit() for redirect in outputs)
-        or any(program.arguments.changed for program in programs)
+        or any(program.arguments.changed or strip_wrappers(program).name in _WRITERS for program in programs)
     )
 
 
@@ -277,11 +304,14 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
     """Return whether an argument that old clients treat as a path contains the sign of a variable, even in quotes."""
     for program in programs:
         arguments = program.arguments
-        words = [argument.word for argument in arguments.arguments if argument.role in ("read", "stat", "value")]
+        taken = [item for item in arguments.arguments if item.role in ("read", "stat", "value")]
+        if program.name == "find":
+            taken = [item for item in taken if item.role != "value" or "%" not in item.word.text]
+        words = [item.word for item in taken if item.word in program.words]
         if arguments.spec is not None and arguments.spec.grammar == "unknown":
             words = list(program.words[1:])
         is_reader = arguments.spec is not None and (not words or "read*" in arguments.spec.operands)
-        if any("%" in word.text or ":" in word.text for word in arguments.changed):
+        if any(re.search(r"[%:\]]", word.text) for word in arguments.changed):
             return True
         if is_reader and any("$" in word.text or "%" in word.text for word in words if word.text[:1] != "-"):
             return True
@@ -398,7 +428,12 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
         program.name in TRANSPARENT_WRAPPERS and not decider.rules.allows_text(program.text) for program in programs
     )
     reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
-    is_odd = _ODD_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) or _QUOTES_IN_OPTION.search(command)
+    is_odd = (
+        _joins_lines(command, programs)
+        or _ODD_TEXT.search(_PLAIN_QUOTES.sub("\0", command))
+        or _QUOTES_IN_OPTION.search(command)
+        or _VARIABLE_TARGET.search(command)
+    )
     has_variables = any(program.variables for program in programs)
     is_unplain = (
         is_odd or has_variables or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command

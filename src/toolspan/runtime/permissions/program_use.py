@@ -146,6 +146,15 @@ def is_plainly_spelled(program: Program, inner: Program) -> bool:
     return text.startswith(inner.name)
 
 
+_WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
+"""A word of a command as it is written."""
+
+
+def has_inner_quote(program: Program) -> bool:
+    """Return whether a quote begins inside a word, as in `x'y'`."""
+    return any(source[0] not in "'\"" and re.search("['\"]", source) for source in _WORD_SOURCE.findall(program.text))
+
+
 def is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
     """Return whether a command that changes files is spelled in a way that the client recognises."""
     if program.name != "touch":

@@ -35,13 +35,14 @@ V2_0_65 = Profile(
         read_denied="",
         star_rules=False,
         asks_about=frozenset({
-            "[", "[[", "builtin", "cat", "claude", "cmp", "comm", "command", "docker", "egrep", "expand",
-            "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "ifconfig", "lsof", "node", "numfmt", "paste", "pgrep",
-            "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort",
+            "[", "[[", "builtin", "cat", "cmp", "comm", "command", "egrep", "expand",
+            "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "lsof", "numfmt", "paste", "pgrep",
+            "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tsort",
             "unexpand",
         }),
         asks_about_text=r"git (?:cat-file|describe|for-each-ref|grep|merge-base|rev-list|rev-parse|stash show|worktree)"
-        r"|git ['\"]|history ['\"]"
+        r"|docker (?!(?:images|ps)(?: |\Z))|ifconfig (?!(?:[A-Za-z]\w*)?\Z)|node (?!-v\Z)|tree ."
+        r"|git ['\"]|history ['\"]|(?:claude|ip|node|python3?) .*['\"\\]|jq .*\"[^\"]*[&;]"
         r"|git remote(?! -v\Z)"
         r"|git tag (?!-l(?: |\Z))"
         r"|git branch (?!(?:-[alrv]|-vv|--(?:all|color|column|list|no-color|no-column|remotes|show-current|verbose"
