@@ -158,8 +158,8 @@ _TEST_OPERATORS = frozenset(
     {"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"}
 )
 _TEST_OPTION = re.compile(r"-[A-Za-z]")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-_SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
+_SED_LINES = re.compile(r"(?:[0-9]+(?:,[0-9]+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
 _SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[^/\\;&{}!#])*/[gpiI]*[1-9]?[gpiI]*")
 _SED_FILE = re.compile(
@@ -168,16 +168,16 @@ _SED_FILE = re.compile(
 """File names that the client does not treat as sed commands."""
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
-    "number": re.compile(r"\d+"),
+    "number": re.compile(r"[0-9]+"),
     "format": re.compile(r"\+.*|-", re.DOTALL),
     "ps": re.compile(r"(?!=)[A-DF-Za-df-z0-9_./:,@%+=-]+"),
     "name": re.compile(r"[A-Za-z][\w.+-]*"),
     "topic": re.compile(r"(?!\.)[^/~\\]+"),
-    "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
+    "address": re.compile(r":[0-9]+|(?:tcp|udp)(?::[0-9]+)?"),
 }
 _VALUE_FORMS = {
-    "count": re.compile(r"\d+\Z"),
-    "format": re.compile(r"(?!~).*%|(?:oneline|short|medium|full|fuller|raw)\Z"),
+    "count": re.compile(r"[0-9]+\Z"),
+    "format": re.compile(r"(?!~|.*signature).*%|(?:oneline|short|medium|full|fuller|raw)\Z"),
 }
 _NEWER = re.compile(r"-newer[aBcm]t")
 _TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?(?:[sbc]|q(?![A-Za-z])))")
@@ -187,6 +187,11 @@ Some shells evaluate the argument of any other conversion as an arithmetic expre
 """
 _ASSIGNING_CONVERSION = re.compile(r"%[^%a-zA-Z]*[hjlLqtz]*n")
 _GLOB = re.compile(r"[*?\[]")
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a text consists of ASCII digits. Programs do not read other digits as numbers."""
+    return text.isascii() and text.isdigit()
 
 
 class _ArgumentReader:
@@ -274,7 +279,7 @@ class _ArgumentReader:
     def _read_option(self, word: ShellWord, following: Sequence[ShellWord]) -> int | None:
         """Read an option and its value. Return the number of following words that belong to it, or None."""
         text, spec = word.text, self._spec
-        if spec.literal or (spec.numbers and text[1:].isdigit()) or (spec.globs and text in ("--help", "--version")):
+        if spec.literal or (spec.numbers and _is_number(text[1:])) or (spec.globs and text in ("--help", "--version")):
             self._add(word, "option")
             return 0
         if text[:2] == "--":
@@ -368,7 +373,7 @@ class _ArgumentReader:
         return role != "word" or word.text in self._spec.words.split()
 
     def find_rejected(self) -> str | None:
-        rejects = self._spec.rejects
+        rejects = "|".join(filter(None, (self._spec.rejects, self._spec.starts)))
         if not rejects and not self._has_pair:
             return None
         if self._has_pair and any(
@@ -477,7 +482,7 @@ class _ArgumentReader:
             operands = texts[max(at - 1, 0) : at + 2 : 2] if word.text in _COMPARISONS else ()
             if word.text == "-t":
                 operands = texts[at + 1 : at + 2]
-            if not all(operand.isdigit() for operand in operands):
+            if not all(map(_is_number, operands)):
                 return word.text
             following = texts[at + 1 : at + 2]
             if _TEST_OPTION.fullmatch(word.text) and following and _TEST_OPTION.fullmatch(following[0]):
@@ -499,7 +504,7 @@ class _ArgumentReader:
             if kind is None:
                 return text
             self._add(arguments[at], "option")
-            if kind == "count" and not (at + 1 < len(arguments) and arguments[at + 1].text.isdigit()):
+            if kind == "count" and not (at + 1 < len(arguments) and _is_number(arguments[at + 1].text)):
                 return arguments[at].text
             at += 1 + (kind == "count")
         if at >= len(arguments):

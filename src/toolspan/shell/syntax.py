@@ -21,7 +21,7 @@ ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
 ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([\s0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
 """Words without quotes that contain only arithmetic with numbers."""
-NUMBER = re.compile(r"-?\d+")
+NUMBER = re.compile(r"-?[0-9]+")
 COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
 EVALUATING_EXPANSION = re.compile(r"\$\{(?![A-Za-z_]\w*(?::?[-=+?]|[#%^,/]))", re.ASCII)

@@ -314,7 +314,7 @@ _INFLUENTIAL_VARIABLES = re.compile(
 _LOCALE = re.compile(r"(?:C|POSIX|[a-z]{2}_[A-Z]{2})(?:\.UTF-8)?")
 _VALUE_FORMS = (
     (re.compile(r"LANG|LANGUAGE|LC_.*"), _LOCALE),
-    (re.compile(r"COLUMNS|LINES"), re.compile(r"\d+")),
+    (re.compile(r"COLUMNS|LINES"), re.compile(r"[0-9]+")),
     (re.compile(r"TZ|TERM"), re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")),
     (re.compile(r".*"), re.compile(r"[A-Za-z0-9_./:,=+-]*")),
 )

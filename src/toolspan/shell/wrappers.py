@@ -69,14 +69,14 @@ TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
 }
 """Wrappers that do not affect what the wrapped program may do."""
 
-_DURATION = r"\d+(?:\.\d+)?[smhd]?"
+_DURATION = r"[0-9]+(?:\.[0-9]+)?[smhd]?"
 _WRAPPER_FORMS: Mapping[str, re.Pattern[str]] = {
     "builtin": re.compile(""),
     "command": re.compile(r"(?:-p|--)?"),
-    "nice": re.compile(r"(?:-n -?\d+|-\d+)?"),
+    "nice": re.compile(r"(?:-n -?[0-9]+|-[0-9]+)?"),
     "noglob": re.compile(""),
     "nohup": re.compile(""),
-    "stdbuf": re.compile(r"-[ioe](?:L|\d+)(?: -[ioe](?:L|\d+))*"),
+    "stdbuf": re.compile(r"-[ioe](?:L|[0-9]+)(?: -[ioe](?:L|[0-9]+))*"),
     "time": re.compile(""),
     "timeout": re.compile(
         rf"(?:(?:(?:-k ?|--kill-after=){_DURATION}|(?:-s ?|--signal=)\w+"

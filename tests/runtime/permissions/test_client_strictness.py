@@ -27,6 +27,10 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
         "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
         "timeout 5 cd x", "command timeout 5 cd x",
+        "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx", "git for-each-ref --sort=-signature:grade",
+        "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
+        "timeout \u0663 ls", "git log -n \u0663", "git log -\u00b2", "xargs -n \u00b2", "test \u0663 -eq \u0663",
+        "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -42,7 +46,7 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
         "timeout 5 date", "echo $((1 + 2))", "[[ a && b ]]", "[[ -f x && (a || b < c) ]] && ls", '[ -z "" ]',
         "ls -la \\\n", "ls && ls \\\n", "git branch --sort=x --list", "git branch -r -l x", "git tag --contains x",
         "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"", "command -- ls",
-        "man 1 ls",
+        "man 1 ls", "git log --grep=signature", "git log --format=%h%gD", "git diff -- signature.py", "head -n \u0663 a.txt",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
@@ -55,6 +59,11 @@ def test_a_rule_for_a_program_covers_its_script(tmp_path: Path, command: str) ->
 
     assert isinstance(on_line(permissions, command, tmp_path), Allow)
     assert isinstance(on_line(permissions, f"{command} /etc/passwd", tmp_path), Ask)
+
+
+def test_a_rule_for_git_covers_formats_that_check_signatures(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Bash(git log:*)"]))
+    assert isinstance(on_line(permissions, "git log --format=%GK", tmp_path), Allow)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,12 @@ def test_accept_edits_mode_allows_commands_that_edit(tmp_path: Path, command: st
 
 @requirement("permission.protected")
 @pytest.mark.parametrize(
-    "path", [".git/config", ".claude/settings.json", ".mcp.json", ".bashrc", ".GIT/x", "a/.husky/x"]
-)
+    "path",
+    [
+        ".git/config", ".claude/settings.json", ".mcp.json", ".bashrc", ".GIT/x", "a/.husky/x", ".gi\u200ct/config",
+        ".g\u0131t/config", "\ufeff.git/x", ".bash\u202erc",
+    ],
+)  # fmt: skip
 def test_files_that_control_later_commands_are_not_edited_without_a_question(tmp_path: Path, path: str) -> None:
     request = make_request("Write", tmp_path, file_path=path)
 

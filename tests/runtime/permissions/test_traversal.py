@@ -53,6 +53,36 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize("name", ["..\\x", "a\\..\\b", "sub/..\\..\\x", "sub\\..", "sub\\../x"])
+def test_a_parent_folder_between_backslashes_leads_outside(project: Path, name: str) -> None:
+    request = make_request("Write", project, file_path=f"{project}/{name}", content="")
+
+    assert isinstance(decide_request(EDITS, request), Ask)
+    assert isinstance(on_line(EDITS, f"cat '{name}'", project), Ask)
+    assert isinstance(on_line(EDITS, f"touch '{name}'", project), Ask)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("name", ["a\\b", ".\\x", "x.y\\z"])
+def test_a_backslash_in_a_name_is_an_ordinary_character(project: Path, name: str) -> None:
+    request = make_request("Write", project, file_path=f"{project}/{name}", content="")
+
+    assert isinstance(decide_request(EDITS, request), Allow)
+    assert isinstance(on_line(EDITS, f"cat '{name}'", project), Allow)
+
+
+@pytest.mark.parametrize("name", ["x.", "x~1", "x.nul", "x.\\y"])
+def test_a_search_below_an_ambiguous_name_is_asked_about(project: Path, name: str) -> None:
+    request = make_request("Grep", project, pattern="x", path=name)
+    assert isinstance(decide_request(Permissions(), request), Allow)  # the search fails, because nothing is there
+
+    (project / name).mkdir()
+
+    assert isinstance(decide_request(Permissions(), request), Ask)
+    assert isinstance(decide_request(Permissions(Rules(allow=["Grep"])), request), Allow)
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [

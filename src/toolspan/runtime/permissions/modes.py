@@ -320,10 +320,14 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
 
 def _has_ambiguous_name(request: PermissionRequest, refusals: Refusals) -> bool:
     """Return whether some file systems treat a path in the call as another file."""
-    if tool_kind(request.tool) == "search":
+    is_search = tool_kind(request.tool) == "search"
+    if is_search and refusals.plain_lines:
         name = request.input.get("path")
-        return refusals.plain_lines and request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
-    return any(is_ambiguous(path.rstrip()) for path in paths_of(request))
+        return request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
+    # A search below a folder that does not exist fails before the client asks.
+    return any(
+        is_ambiguous(path.rstrip()) and not (is_search and not os.path.exists(path)) for path in paths_of(request)
+    )
 
 
 def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
@@ -378,8 +382,9 @@ def guard_policy(
         if link_write := _check_link_write(request, planner.refusals):
             return link_write
         now = request.mode or mode
-        is_searching = tool_kind(request.tool) == "search" and rules is not None and rules.allows_tool(request.tool)
-        if now != "bypassPermissions" and not is_searching and _has_ambiguous_name(request, planner.refusals):
+        reading_kinds = ("search",) if planner.refusals.plain_lines else ("search", "read")
+        is_granted = tool_kind(request.tool) in reading_kinds and rules is not None and rules.allows_tool(request.tool)
+        if now != "bypassPermissions" and not is_granted and _has_ambiguous_name(request, planner.refusals):
             return Ask(None, "config", basis="protected")
         if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
             return None

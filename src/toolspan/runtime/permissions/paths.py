@@ -40,8 +40,15 @@ _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
-_AMBIGUOUS_NAME = re.compile(r"~\d|/\.{3,}(?:/|\Z)|[.\s](?:/|\Z)|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
+_AMBIGUOUS_NAME = re.compile(
+    r"~\d|/\.{3,}(?:/|\Z)|[.\s](?:/|\Z)|(?<![/\\])[.\s]\\|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE
+)
 """Names that some file systems shorten or treat as another name."""
+_PARENT_AFTER_BACKSLASH = re.compile(r"[/\\]\.\.\\|\\\.\.(?:/|\Z)")
+"""A parent folder for file systems on which a backslash separates folders."""
+_IGNORED_CHARACTERS = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
+_FOLDED_CHARACTERS = {**_IGNORED_CHARACTERS, 0x131: "i"}
+"""Characters that some file systems ignore in names, and the dotless i, which is the same letter as `i` in capitals."""
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
@@ -183,7 +190,7 @@ class PathScope(Struct, frozen=True):
     def contains_path(self, path: str, *, reading: bool = False) -> bool:
         """Return whether a path, with links resolved, is in one of the session's folders."""
         folders = self.folders if self.session_folder is None or not reading else (*self.folders, self.session_folder)
-        if not self._is_below_any(path, folders):
+        if not self._is_below_any(path, folders) or ("\\" in path and _PARENT_AFTER_BACKSLASH.search(path)):
             return False
         end = self.links.resolve(path)
         return end == path or self._is_below_any(end, folders)
@@ -260,7 +267,8 @@ def _is_same_file(path: str, status: os.stat_result) -> bool:
 
 
 def _is_special_path(path: str) -> bool:
-    parts = path.casefold().split("/")
+    path = path.casefold()
+    parts = (path if path.isascii() else path.translate(_FOLDED_CHARACTERS)).split("/")
     if parts and parts[-1] in _PROTECTED_FILES:
         return True
     for at, part in enumerate(parts):

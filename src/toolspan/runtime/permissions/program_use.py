@@ -21,7 +21,9 @@ _SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "
 """Programs whose first operand is a script or a pattern."""
 _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options of `_SCRIPTED_PROGRAMS` whose value is the script, so that the first operand is a file."""
-_PLAIN_WRAPPERS = re.compile(r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout \d+(?:\.\d+)?[smhd]? )*")
+_PLAIN_WRAPPERS = re.compile(
+    r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout [0-9]+(?:\.[0-9]+)?[smhd]? )*"
+)
 """Wrappers in the order in which every shell runs the program behind them."""
 PROGRAM_STARTERS = frozenset({
     "caffeinate", "chpst", "chrt", "cpulimit", "daemonize", "dbus-run-session", "eval", "fakeroot", "faketime",
