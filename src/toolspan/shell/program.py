@@ -23,6 +23,8 @@ class Program(Struct, frozen=True, dict=True):
     variables: tuple[str, ...] = ()
     """The variables set for this program, or for the rest of the line if there are no words."""
     values: tuple[ShellWord, ...] = ()
+    assignments: tuple[str, ...] = ()
+    """The assignments before the name, as written."""
     redirects: tuple[Redirect, ...] = ()
     redirected_first: bool = False
     """True if a redirect precedes the name, so that the text of the command begins with the redirect."""
@@ -173,6 +175,7 @@ class ProgramBuilder:
     words: list[ShellWord] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
     values: list[ShellWord] = field(default_factory=list)
+    assignments: list[str] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
     loop_values: list[ShellWord] = field(default_factory=list)
     stdin_text: str | None = None
@@ -188,6 +191,7 @@ class ProgramBuilder:
             words=list(program.words),
             variables=list(program.variables),
             values=list(program.values),
+            assignments=list(program.assignments),
             redirects=list(program.redirects),
             loop_values=list(program.loop_values),
             stdin_text=program.stdin_text,
@@ -204,6 +208,7 @@ class ProgramBuilder:
             spelling=self.spelling,
             variables=tuple(self.variables),
             values=tuple(self.values),
+            assignments=tuple(self.assignments),
             redirects=tuple(self.redirects),
             redirected_first=self.redirected_first,
             has_stdin=self.has_stdin or has_stdin,

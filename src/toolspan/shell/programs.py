@@ -275,6 +275,7 @@ class _ProgramFinder:
                     self._add_argument(part, builder)
             case "variable_assignment":
                 self._add_assignment(child, builder)
+                builder.assignments.append(self._source_text(child))
             case "file_redirect" | "heredoc_redirect" | "herestring_redirect":
                 self._add_redirect(child, builder)
             case "subshell":

@@ -31,9 +31,16 @@ RESERVED_WORDS = frozenset({
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
 })  # fmt: skip
 RESERVED_START = re.compile(r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)['\"\\]")
+_VALUE = r"""(?:'[^']*'|"[^"]*"|[^\s'"])"""
+_KEYWORDS = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
 KEYWORD_AFTER_VARIABLE = re.compile(
-    r"""(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?=(?:'[^']*'|"[^"]*"|[^\s'"])*+[ \t]+)+"""
-    r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)(?![\w-])",
+    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORDS}(?![\w-])", re.ASCII
+)
+_REDIRECT = rf"(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+"
+_KEYWORD_AFTER_REDIRECT = re.compile(
+    rf"(?:\A|[\n;&|(])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|[!{{])[ \t]+)*"
+    rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
+    rf"{_KEYWORDS}(?![\w-])",
     re.ASCII,
 )
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
@@ -198,9 +205,11 @@ def first_expansion(node: Node) -> str | None:
 
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword in the place of a program behind a variable.
+    has a keyword in the place of a program behind a variable or a redirect.
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
+        return True
+    if (">" in line or "<" in line) and _KEYWORD_AFTER_REDIRECT.search(_without_strings(line)):
         return True
     if "$(" not in line and "${" not in line:
         return False
@@ -208,6 +217,11 @@ def may_be_misread(line: str) -> bool:
         return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     return root.has_error and _contains_open_expansion(root)
+
+
+def _without_strings(line: str) -> str:
+    """Return a line without the content of its quotes, or the line itself if a comment or an escape may hide one."""
+    return line if "#" in line or "\\" in line else QUOTED_STRING.sub("''", line)
 
 
 _EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}

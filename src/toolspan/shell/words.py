@@ -295,14 +295,16 @@ def _character_code(octal: str | None, hexa: str | None) -> int:
 
 
 _HARMLESS_VARIABLES = frozenset({
-    "CI", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "DEBIAN_FRONTEND", "FORCE_COLOR",
-    "GOARCH", "GOOS", "LANG", "LANGUAGE", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES",
-    "LC_NUMERIC", "LC_TIME", "LINES", "NODE_ENV", "NO_COLOR", "PYTHONDONTWRITEBYTECODE",
-    "PYTHONUNBUFFERED", "RUST_BACKTRACE", "RUST_LOG", "TERM", "TZ",
+    "ANTHROPIC_API_KEY", "BLOCKSIZE", "BLOCK_SIZE", "CGO_ENABLED", "CHARSET", "CI", "CLICOLOR",
+    "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "DEBIAN_FRONTEND", "FORCE_COLOR", "GCC_COLORS",
+    "GIT_TERMINAL_PROMPT", "GO111MODULE", "GOARCH", "GOEXPERIMENT", "GOOS", "GREP_COLOR", "GREP_COLORS",
+    "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_TIME", "LINES", "LSCOLORS", "LS_COLORS", "NODE_ENV",
+    "NO_COLOR", "PYTEST_DEBUG", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTHONDONTWRITEBYTECODE",
+    "PYTHONUNBUFFERED", "RUST_BACKTRACE", "RUST_LOG", "TERM", "TIME_STYLE", "TZ",
 })  # fmt: skip
 
 _INFLUENTIAL_VARIABLES = re.compile(
-    r"PATH|.*PATH|IFS|ENV|BASH.*|SHELL.*|GLOBIGNORE|HOME|PWD|OLDPWD|PS\d|PROMPT_.*|HIST.*|FUNCNAME"
+    r"PATH|.*PATH|IFS|ENV|LC_.*|BASH.*|SHELL.*|GLOBIGNORE|HOME|PWD|OLDPWD|PS\d|PROMPT_.*|HIST.*|FUNCNAME"
     r"|LD_.*|DYLD_.*|GIT_.*|SSH_.*|GPG_.*|PAGER|.*_PAGER|MANPAGER|LESS.*|EDITOR|.*_EDITOR|VISUAL"
     r"|BROWSER|PYTHON.*|NODE_.*|NPM_.*|PERL.*|RUBY.*|GEM_.*|JAVA.*|_JAVA.*|JDK_.*|MAVEN_.*|GRADLE_.*"
     r"|GO[A-Z]*|RUST.*|CARGO_.*|TMPDIR|TEMP|TMP|TERMINFO.*|TERMCAP|NLS.*|GCONV.*|MALLOC_.*|GLIBC_.*"
@@ -316,7 +318,7 @@ _VALUE_FORMS = (
     (re.compile(r"LANG|LANGUAGE|LC_.*"), _LOCALE),
     (re.compile(r"COLUMNS|LINES"), re.compile(r"[0-9]+")),
     (re.compile(r"TZ|TERM"), re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")),
-    (re.compile(r".*"), re.compile(r"[A-Za-z0-9_./:,=+-]*")),
+    (re.compile(r".*"), re.compile(r"(?!/|.*\.\.)[A-Za-z0-9_./:,=+-]*")),
 )
 """Patterns for the names of harmless variables and for their permitted values. The first matching name is used."""
 

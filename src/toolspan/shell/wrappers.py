@@ -18,6 +18,8 @@ from toolspan.shell.words import ShellWord, join_words
 
 _MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+_ASSIGNED_NAME = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+"""The name of a program that looks like an assignment, because a wrapper or a quote precedes it."""
 
 
 class ReachableProgram(Struct, frozen=True):
@@ -187,7 +189,8 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
     """Return the programs in a line and the programs that they run, to any depth."""
     for program in line_programs.programs:
         argv = program.words
-        if program.variables or (argv and program_basename(argv[0].text) in _EXPANDED_PROGRAMS):
+        name = program_basename(argv[0].text) if argv else ""
+        if program.variables or name in _EXPANDED_PROGRAMS or "=" in name:
             break
     else:  # none of them runs another program
         return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
@@ -257,6 +260,8 @@ class _WrapperExpander:
     def add_program(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         """Add a program and the programs that it runs."""
         self.programs.append(ReachableProgram(program, wrappers))
+        if len(program.words) > 1 and _ASSIGNED_NAME.match(program.words[0].text):
+            self.add_program(_program_from(program, 1), wrappers, depth)  # some clients skip the assignment
         name = program_basename(program.name)
         if name in _STATE_CHANGING_BUILTINS or program.variables:
             self._note_name_changes(name, program)
@@ -467,7 +472,9 @@ def _program_from(program: Program, start: int) -> Program:
     text = " ".join(program.text.split(" ")[start:])
     if " ".join(word.text for word in program.words) != program.text:
         text = " ".join(word.text for word in argv)
-    return replace(program, words=argv, text=text, variables=(*program.variables, *sets))
+    is_timed = program.name == "time"
+    assignments = tuple(word.text for word in program.words[1:start] if is_timed and _ASSIGNMENT.match(word.text))
+    return replace(program, words=argv, text=text, variables=(*program.variables, *sets), assignments=assignments)
 
 
 def _program_between(program: Program, start: int, end: int) -> Program:

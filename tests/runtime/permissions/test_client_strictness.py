@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.profiles import profile
-from toolspan.types.decision import Allow, Ask, Decision
+from toolspan.types.decision import Allow, Ask, Decision, Deny
 
 
 def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
@@ -27,9 +27,11 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
         "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
         "timeout 5 cd x", "command timeout 5 cd x",
-        "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx", "git for-each-ref --sort=-signature:grade",
+        "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx",
+        "git for-each-ref --sort=-signature:grade",
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
         "timeout \u0663 ls", "git log -n \u0663", "git log -\u00b2", "xargs -n \u00b2", "test \u0663 -eq \u0663",
+        "LC_MESSAGES=C ls", "LC_COLLATE=C date", "NODE_ENV=/x ls", "CI=a/../b ls",
         "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
     ],
 )  # fmt: skip
@@ -40,13 +42,15 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
 @pytest.mark.parametrize(
     "command",
     [
-        "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
+        "LANG=C ls", "LC_TIME=C ls", "LS_COLORS=x ls", "CGO_ENABLED=0 ls", "NODE_ENV=a/b ls",
+        "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
         "timeout 5 uniq",
         "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
         "timeout 5 date", "echo $((1 + 2))", "[[ a && b ]]", "[[ -f x && (a || b < c) ]] && ls", '[ -z "" ]',
         "ls -la \\\n", "ls && ls \\\n", "git branch --sort=x --list", "git branch -r -l x", "git tag --contains x",
         "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"", "command -- ls",
-        "man 1 ls", "git log --grep=signature", "git log --format=%h%gD", "git diff -- signature.py", "head -n \u0663 a.txt",
+        "man 1 ls", "git log --grep=signature", "git log --format=%h%gD", "git diff -- signature.py",
+        "head -n \u0663 a.txt",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
@@ -59,6 +63,37 @@ def test_a_rule_for_a_program_covers_its_script(tmp_path: Path, command: str) ->
 
     assert isinstance(on_line(permissions, command, tmp_path), Allow)
     assert isinstance(on_line(permissions, f"{command} /etc/passwd", tmp_path), Ask)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("NODE_ENV=x make", True), ("NODE_ENV=a:b/c-1 make", True), ("NODE_ENV='x' make", False),
+        ('LANG="C" make', False), ("NODE_ENV= make", False), ("NODE_ENV=a,b make", False), ("LANG='C' ls", True),
+        ("timeout 5 make", True), ("timeout 5 watch make", False), ("xargs script make", False),
+        ("nice nohup strace make", False), ("command -v make A=1", True), ("command -V A=1 make", False),
+    ],
+)  # fmt: skip
+def test_a_rule_covers_only_plain_assignments_and_no_starter_in_a_wrapper(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    rules = Rules(allow=[f"Bash({name}:*)" for name in ("make", "timeout", "xargs", "nice", "command")])
+    assert isinstance(on_line(Permissions(rules), command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("timeout 5 A=1 rm x", "Bash(rm:*)"), ("nohup A=1 B=2 rm x", "Bash(rm x)"), ("'A=1' rm x", "Bash(rm *)"),
+        ("e''cho a && b", "Bash(echo a && b:*)"),
+        ("A=1 timeout 5 B=2 nice C+=3 rm x", "Bash(rm:*)"), ("pwd; A=1 ls", "Bash(A=1 ls)"),
+        ("pwd && A='1' ls -a", "Bash(A=1 ls:*)"), ("time A=1 ls | cat", "Bash(A=* ls)"),
+        ('pwd; A="1" ls', 'Bash(A="1" ls)'),
+    ],
+)  # fmt: skip
+def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, command: str, rule: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=[rule]))
+    assert isinstance(on_line(permissions, command, tmp_path), Deny)
 
 
 def test_a_rule_for_git_covers_formats_that_check_signatures(tmp_path: Path) -> None:
@@ -102,7 +137,8 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
     [
         ("echo $(", False), ("echo $( ls", False), ("echo ${x", False), ("echo $((1+", False), ('echo "$(ls"', False),
         ("echo a; echo $(", False), ("echo '$('", True), ("echo `ls", True), ("(ls", True), ('echo "abc', True),
-        ("echo $(ls) )", True),
+        ("echo $(ls) )", True), ("> x then ls", False), ("pwd && 2>&1 while ls", False), ("{ > x A=1 do y; }", False),
+        ("< x > 'a b' fi", False), ("echo > x then", True), ("> x thenx", True), ("echo '\n> x then'", True),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])

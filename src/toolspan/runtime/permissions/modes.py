@@ -325,9 +325,7 @@ def _has_ambiguous_name(request: PermissionRequest, refusals: Refusals) -> bool:
         name = request.input.get("path")
         return request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
     # A search below a folder that does not exist fails before the client asks.
-    return any(
-        is_ambiguous(path.rstrip()) and not (is_search and not os.path.exists(path)) for path in paths_of(request)
-    )
+    return any(is_ambiguous(path.rstrip()) and (not is_search or os.path.lexists(path)) for path in paths_of(request))
 
 
 def _decide_edit(request: PermissionRequest, mode: str) -> Decision:

@@ -8,6 +8,7 @@ for allow rules, which have to match each command as it is written.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from msgspec import Struct
@@ -36,6 +37,8 @@ def expand_command_line(line: str) -> ExpandedLine:
 def _command_forms(line: str) -> tuple[str, ...]:
     """Return the commands in a line, in all forms that a rule may match."""
     forms = [line.strip()]
+    if _QUOTE_CHARACTERS.search(line):
+        forms.append(_strip_quotes(forms[0]))
     for entry in expand_command_line(line).programs:
         tokens = entry.program.words
         if tokens:
@@ -44,11 +47,21 @@ def _command_forms(line: str) -> tuple[str, ...]:
             unquoted = " ".join([word.text for word in tokens])
             if unquoted != text:
                 forms.append(unquoted)
+            if entry.program.assignments:
+                forms += _assigned_forms(entry.program, (text, unquoted))
             if "/" in name:
                 forms.append(program_basename(name) + unquoted[len(name) :])
             if name in ("[", "[["):
                 forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
     return tuple(forms)
+
+
+def _assigned_forms(program: Program, texts: tuple[str, str]) -> Iterator[str]:
+    """Yield a command after its assignments, with and without their quotes."""
+    assignments = " ".join(program.assignments)
+    for text in texts:
+        yield f"{assignments} {text}"
+        yield f"{_strip_quotes(assignments)} {text}"
 
 
 def cannot_match_prefixes(line: str, prefixes: tuple[str, ...], tokens: tuple[str, ...]) -> bool:
@@ -181,7 +194,7 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
     if "*" not in pattern:
         return True
     name = program_basename(program.name)
-    if name in PROGRAM_STARTERS:
+    if name in PROGRAM_STARTERS or program_basename(strip_wrappers(program).name) in PROGRAM_STARTERS:
         return False
     tokens = {word.text for word in program.words}
     return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})

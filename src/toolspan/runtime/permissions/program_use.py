@@ -39,6 +39,7 @@ _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of the name of a file that `touch` may change without approval."""
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
+_PLAIN_ASSIGNMENT = re.compile(r"\w+=[\w./:-]+", re.ASCII)
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _JQ_COMMAND = re.compile(r"""jq(?: (?:--?[A-Za-z][\w-]*|'[^'`]*'|"[^"\\`]*"|[^\s'"-]\S*))*""")
 """A call of `jq` in which no word continues after a quote."""
@@ -55,6 +56,8 @@ def exceeds_rule(program: Program) -> bool:
             return any(word.text[:2] == "//" for word in program.words)
         case "[" | "[[" | "test":
             return program.arguments.unknown is not None
+        case "command":
+            return re.match(r"command -p?[vV] \w+=", program.text.replace("'", "").replace('"', "")) is not None
         case "set":
             return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
         case "printf" if len(program.words) > 1 and program.words[1].text[:1] == "-" != program.words[1].text[1:2]:
@@ -127,6 +130,11 @@ def has_harmless_variables(program: Program) -> bool:
         return True
     pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
     return all(is_harmless_variable(name, value) for name, value in pairs)
+
+
+def has_plain_assignments(program: Program) -> bool:
+    """Return whether a rule for a program covers it after these assignments: their values are plain and not quoted."""
+    return all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
 
 
 def is_understood_wrapper(program: Program, inner: Program) -> bool:

@@ -35,7 +35,7 @@ from toolspan.runtime.permissions.patterns import (
     may_hide_match,
     rule_suffices,
 )
-from toolspan.runtime.permissions.program_use import has_harmless_variables
+from toolspan.runtime.permissions.program_use import has_harmless_variables, has_plain_assignments
 from toolspan.runtime.permissions.rule import (
     Rule,
     combined_pattern,
@@ -320,7 +320,7 @@ class Rules:
             if program.redirected_first:
                 continue
             if matches_program(program, rule.content) and rule_suffices(rule.content, program):
-                return rule if has_harmless_variables(program) else None
+                return rule if has_harmless_variables(program) and has_plain_assignments(program) else None
         return None
 
     def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
