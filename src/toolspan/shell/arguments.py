@@ -163,9 +163,12 @@ _SED_LINES = re.compile(r"(?:[0-9]+(?:,[0-9]+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
 _SED_SUBSTITUTION = re.compile(r"s/(?:(?! [wWrRe])[^/\\;{}!#])*/(?:(?! [wWrRe])[^/\\;&{}!#])*/[gpiI]*[1-9]?[gpiI]*")
 _SED_FILE = re.compile(
-    r"(?![\d,]*(?:[wWe]|[A-Za-z]\Z)|\d+[A-Za-z]|s\W|s(.).*\1.*\1.*[eEwW]|.*y.)[\w./=@%+,:~^-]+", re.ASCII
+    r"(?![,:]|.*[,/][-+~]|\d*(?:[wWe]|[A-Za-z]\Z)|\d+[^\d_./-]|/[^/]*/(?:[IM]*[wWe]|[A-Za-z]\Z|,)|s[\W_]|s.*[eEwW]\Z"
+    r"|s(.).*\1.*\1.*[eEwW]|y.|(?=.*[eEwW]).*y.)[\w./=@%+,:~^-]+",
+    re.ASCII,
 )
-"""File names that the client does not treat as sed commands."""
+"""File names that the client does not treat as sed commands if it changes files in place."""
+_PLAIN_FILE = re.compile(r"[\w./=@%+,:~^-]+", re.ASCII)
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"[0-9]+"),
@@ -445,14 +448,15 @@ class _ArgumentReader:
         if unknown is not None or self._lenient:
             return unknown
         options = [word.text for word in arguments]
-        is_quiet = any(re.fullmatch(r"-[Erz]*n[Erz]*|--quiet|--silent", option) for option in options)
-        in_place = "-i" in options or "--in-place" in options
+        is_quiet = any(re.fullmatch(r"-[Eirz]*n[Eirz]*|--quiet|--silent", option) for option in options)
+        in_place = any(re.fullmatch(r"-[Enrz]*i[Einrz]*|--in-place", option) for option in options)
         scripts = [argument.word.text for argument in self.arguments if argument.role == "script"]
         if not scripts or (in_place and not self._with_role("read")) or options.count("-i") > 1:
             return ""
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
             names = [word.text for word in self._with_role("read")]
-            if not (scripts[0].isascii() and scripts[0].isprintable() and all(map(_SED_FILE.fullmatch, names))):
+            form = _SED_FILE if in_place else _PLAIN_FILE
+            if not (scripts[0].isascii() and scripts[0].isprintable() and all(map(form.fullmatch, names))):
                 return scripts[0]
             if any(re.fullmatch(r"-\w*z\w*", option) for option in options):
                 return scripts[0]

@@ -31,8 +31,18 @@ RESERVED_WORDS = frozenset({
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
 })  # fmt: skip
 RESERVED_START = re.compile(r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)['\"\\]")
-_VALUE = r"""(?:'[^']*'|"[^"]*"|[^\s'"])"""
+_VALUE = r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'";])"""
 _KEYWORDS = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
+_STRING = re.compile(
+    r"""<<-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w+)['"]?(?P<rest>[^\n]*\n)(?:[^\n]*\n)*?\t*(?P=mark)(?=\n|\Z)"""
+    r"""|\\.|'[^']*'|"(?:[^"\\]|\\.)*\"""",
+    re.DOTALL,
+)
+"""A here-document, an escaped character or a quoted string."""
+_COMMENT = re.compile(r"(?<![^\s;&|()])#(?!\w+\)\))")
+_DOUBLE_PARENTHESIS = re.compile(r"(?<!\()\(\((?<!=~[ \t]\(\()(?<!=\(\()")
+_OPERAND = r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#|\$\w+|\$\{\w+\})"
+_ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
 KEYWORD_AFTER_VARIABLE = re.compile(
     rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORDS}(?![\w-])", re.ASCII
 )
@@ -111,6 +121,7 @@ UNCLEAR_TEXT = (
     ("A redirect of a named stream", "{", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("An escaped pattern beside an escaped line break", "\\\n", re.compile(r"\s\\[*?\[]")),
+    ("An escaped backslash before a semicolon", "\\\\;", re.compile(r"\\\\;")),
     ("The environment of a process", "/proc/", re.compile(r"/proc/.*/environ")),
 )
 """The reason, a text that must occur in the line, and a pattern. Quotes do not make such text clear. Some shells
@@ -209,8 +220,11 @@ def may_be_misread(line: str) -> bool:
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
-    if (">" in line or "<" in line) and _KEYWORD_AFTER_REDIRECT.search(_without_strings(line)):
-        return True
+    has_parentheses = "((" in line
+    if has_parentheses or ">" in line or "<" in line:
+        text = _without_strings(line)
+        if _KEYWORD_AFTER_REDIRECT.search(text) or (has_parentheses and _has_odd_arithmetic(text)):
+            return True
     if "$(" not in line and "${" not in line:
         return False
     if "$$(" in line or "$${" in line:
@@ -220,8 +234,14 @@ def may_be_misread(line: str) -> bool:
 
 
 def _without_strings(line: str) -> str:
-    """Return a line without the content of its quotes, or the line itself if a comment or an escape may hide one."""
-    return line if "#" in line or "\\" in line else QUOTED_STRING.sub("''", line)
+    """Return a line without the content of quotes and here-documents, or the line itself if a comment may hide one."""
+    text = _STRING.sub(lambda match: "\\" if match[0][0] == "\\" else match["rest"] or "''", line)
+    return line if _COMMENT.search(text) else text
+
+
+def _has_odd_arithmetic(text: str) -> bool:
+    """Return whether `((` begins anything but a plain arithmetic expression."""
+    return any(not _ARITHMETIC_COMMAND.match(text, match.start()) for match in _DOUBLE_PARENTHESIS.finditer(text))
 
 
 _EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}

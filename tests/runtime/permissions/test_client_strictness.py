@@ -26,7 +26,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
         "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
-        "timeout 5 cd x", "command timeout 5 cd x",
+        "timeout 5 cd x", "command timeout 5 cd x", "which ls \\\\; uniq -c",
         "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx",
         "git for-each-ref --sort=-signature:grade",
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
@@ -139,6 +139,9 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
         ("echo a; echo $(", False), ("echo '$('", True), ("echo `ls", True), ("(ls", True), ('echo "abc', True),
         ("echo $(ls) )", True), ("> x then ls", False), ("pwd && 2>&1 while ls", False), ("{ > x A=1 do y; }", False),
         ("< x > 'a b' fi", False), ("echo > x then", True), ("> x thenx", True), ("echo '\n> x then'", True),
+        ("((a\\b))", False), ("ls && ((ls) | cat)", False), ("if ((a'b')); then ls; fi", False), ("((a$(b)))", False),
+        ("(((a + b) * 2))", True), ("for ((i=0;i<3;i++)); do ls; done", True), ("rg '\\((\\w+)' x", True),
+        ("python3 - <<'E'\nf((1, 'x'))\nE", True),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])

@@ -63,6 +63,19 @@ def test_a_parent_folder_between_backslashes_leads_outside(project: Path, name: 
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd sub && cd .. && touch x", "cd /tmp && cd sub && touch x", "cd sub && cd deep && touch y", "pushd sub; rm x",
+        "cd sub; cd ..; echo > x", "builtin cd sub && cd - && tee x", "cd sub; cp -",
+    ],
+)  # fmt: skip
+def test_a_denied_file_is_found_below_every_folder_that_the_line_enters(project: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Edit(sub/x)", "Edit(sub/deep/y)", "Edit(sub/-)"]))
+    assert isinstance(on_line(permissions, command, project), Deny)
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize("name", ["a\\b", ".\\x", "x.y\\z"])
 def test_a_backslash_in_a_name_is_an_ordinary_character(project: Path, name: str) -> None:
     request = make_request("Write", project, file_path=f"{project}/{name}", content="")

@@ -74,6 +74,8 @@ _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: 
 """The options and variables of `env` up to the name of a program."""
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
+_MAX_VISITED = 64
+"""The number of folders after which further `cd` commands are ignored when denied files are searched."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
@@ -192,6 +194,8 @@ class _CommandChecker:
         """True if the line sets variables for its commands, so that only a rule can allow them."""
         self._scopes: tuple[PathScope, ...] = (scope,)
         """A scope for each possible current folder, because `cd` may fail; empty if the folder is unknown."""
+        self._visited_scopes: tuple[PathScope, ...] = (scope,)
+        """A scope for each folder to which any `cd` so far may lead, to find denied files."""
         self._has_moved = False
         """True after a `cd`, even one that stays in the same folder."""
         self._values: dict[str, str | None] = {}
@@ -219,6 +223,7 @@ class _CommandChecker:
             self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
+            self._note_visited(strip_wrappers(program))
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
             # The file names come from standard input.
             self.doubts = self.doubts or strip_wrappers(program).name not in PRINTING_PROGRAMS
@@ -585,10 +590,20 @@ class _CommandChecker:
                 for path in self._possible_files(name, expands=False):
                     self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
 
+    def _note_visited(self, program: Program) -> None:
+        """Record the folders to which `cd` may lead, from the first folder and from all folders visited before."""
+        if program.name not in ("cd", "pushd") or len(self._visited_scopes) > _MAX_VISITED:
+            return
+        for word in program.words[1:]:
+            text = self._substitute_variables(word)
+            if text is not None and text[:1] != "-":
+                visited = [replace(scope, cwd=scope.absolute_path(text)) for scope in self._visited_scopes]
+                self._visited_scopes = (*self._visited_scopes, *visited)
+
     def _possible_files(self, text: str, *, expands: bool) -> list[str]:
         """Return the files that a word without variables may refer to, expanding patterns on disk."""
         paths: list[str] = []
-        for scope in self._scopes or (self._start_scope,):
+        for scope in {scope.cwd: scope for scope in (*self._scopes, *self._visited_scopes)}.values():
             if not expands:
                 paths += scope.possible_paths(text)
                 continue

@@ -102,7 +102,7 @@ def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...
             return arguments.changed
         # The client treats the mode of new folders as a folder.
         return (*arguments.changed, *[word for word in arguments.files("value") if word in program.words])
-    return _words_after_script(program)
+    return (*_words_after_script(program), *[word for word in program.words[1:] if word.text == "-"])
 
 
 def sets_variables(parsed_line: LinePrograms) -> bool:
