@@ -39,6 +39,9 @@ _ODD_WORDS = (
     "x~1", "a.", "...", "-- a.txt", ".//a.txt", "src//b.py", "./src/../a.txt", ".ENV", "secret/*", ".[e]nv",
     "ln-secret", "ln-dir/x.txt", "ln-git", "ln-dir", "HEAD", "main..HEAD", "'s/a/b/'", "'1p'", "-la", "-r",
     "-f", "-e x", "-i", '"$PWD/a.txt"', '"$HOME/proj/a.txt"', "$((2*3))", '"$((1))"', "a.txt -r", "--tab", "-- -x",
+    "\u0663", "-\u0663", "-n \u00b2", "'..\\x'", "'a\\..\\b'", ".gi\u200ct/config", ".g\u0131t/config", "src/size",
+    "%Gx",
+    "'%(signature)'", "\\\\", "my_file", "5,6", "--format='%h %G?'",
     "~-", "\u201cx\u201d", "x\u200b", "'a\nb'", "'a\\\nb'", "a\\\nb",
 )  # fmt: skip
 OPTIONS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text(encoding="utf-8"))
@@ -89,6 +92,12 @@ class Lines:
                 "stdbuf -o0",
                 "env -i",
                 "builtin",
+                "timeout 5 A=1",
+                "nice LANG=C",
+                "timeout 5 watch",
+                "command -V A=1",
+                "'A=1'",
+                "> /dev/null then",
             )
             text = f"{rng.choice(wrappers)} {text}"
         if rng.random() < 0.06:
@@ -104,6 +113,13 @@ class Lines:
                 "PAGER=cat",
                 "A=1 B=2",
                 "X=",
+                "LC_MESSAGES=C",
+                "LC_TIME=C",
+                "LANG='C'",
+                "NODE_ENV=/x",
+                "NODE_ENV=a,b",
+                "LS_COLORS=x",
+                "CGO_ENABLED=0",
             )
             text = f"{rng.choice(assigned)} {text}"
         if rng.random() < 0.16:
@@ -179,5 +195,7 @@ class Lines:
             f"echo $((1 + 2)) && {one}", f"builtin {one}", f"command -p {one}", f"noglob {one}", f"command -- {one}",
             f"timeout -s KILL 5 {one}", f"timeout 5 nice {one}", f"cd -- src && {one}", f"cd -P src && {one}",
             f"{one} |& {other}", f"{one} >/dev/null | {other}", f"if {one}\nthen {other}\nfi",
-            f"{one}\n# it's\n{other}",
+            f"{one}\n# it's\n{other}", f"cd src && cd .. && {one}", f"cd secret; cd ..; {one}",
+            f"cd /tmp && cd src && {one}",
+            f"pushd src && {one}", f"(({one}))", f"(({one}) | cat)", f"{one}\\\\; {other}",
         ))  # fmt: skip

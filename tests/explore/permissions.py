@@ -29,7 +29,7 @@ _RULES = (
     "Bash(touch:*)", "Bash(mv:*)", "Bash(jq:*)", "Bash(nice *)", "Bash(command *)", "Bash(bash -c *)",
     "Bash(git push:*)", "Read(./src/**)", "Edit(./deep/**)", "Read(//home/dev/proj/.env)", "Read(~/proj/a.txt)",
     "Edit(.git/**)", "Edit(~/proj/src/**)", "Read(secret)", "Bash(git diff:*)", "Bash(find . -name *)", "Edit(*.txt)",
-    "Bash(test:*)",
+    "Bash(test:*)", "Bash(A=1 ls)", "Bash(LANG=C:*)", "Bash(X=1 cat *)", "Edit(src/b.py)", "Bash(nohup:*)",
 )  # fmt: skip
 _ODD_RULES = (
     "Bash()", "Bash( )", "Bash(*)", "Bash(**)", "Bash(:*)", "Bash ", " Bash(npm:*)", "Bash( ls:*)", "Bash(npm  run:*)",
@@ -49,6 +49,8 @@ _PATHS = (
     "config", "src/.git/config", "~/other/x.txt", "<home>/.ssh/id_rsa", "<home>/.claude/settings.json",
     "<home>/.claude.json", "deep/er/x.json", "sub dir/c.txt", ".GIT/config", ".github/workflows/x.yml", "Makefile",
     "package.json", ".zshrc", ".profile", "ln-dir/x.txt", ".cargo/config.toml", ".yarnrc.yml", "CLAUDE.md",
+    "..\\x", "a\\..\\b", "a.\\b", "a\\b", ".\\x", "odd.", "odd./x", "x~1", ".gi\u200ct/config", ".g\u0131t/config",
+    ".bash\u202erc",
     ".claude/CLAUDE.md", "bare.git/config", ".devcontainer/devcontainer.json", ".pre-commit-config.yaml",
 )  # fmt: skip
 
@@ -113,6 +115,10 @@ def _files() -> Json:
         ".git/HEAD",
         ".git/config",
         "a.sh",
+        "odd./x",
+        "x~1",
+        "a\\..\\b",
+        "a.\\b",
     )
     links = {
         "ln-out": "<home>/other/x.txt",

@@ -71,6 +71,7 @@ def test_a_rule_for_a_program_covers_its_script(tmp_path: Path, command: str) ->
         ("NODE_ENV=x make", True), ("NODE_ENV=a:b/c-1 make", True), ("NODE_ENV='x' make", False),
         ('LANG="C" make', False), ("NODE_ENV= make", False), ("NODE_ENV=a,b make", False), ("LANG='C' ls", True),
         ("timeout 5 make", True), ("timeout 5 watch make", False), ("xargs script make", False),
+        ("nice if make", False), ("timeout 5 'then' make", False), ("timeout 5 /usr/bin/nice -n5 make", False),
         ("nice nohup strace make", False), ("command -v make A=1", True), ("command -V A=1 make", False),
     ],
 )  # fmt: skip

@@ -37,20 +37,22 @@ from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.arguments import Arguments, read_arguments
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.readonly import DECLARATIONS
+from toolspan.shell.syntax import RESERVED_WORDS
 from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord
 from toolspan.shell.wrappers import TRANSPARENT_WRAPPERS, expand_wrappers, is_unclear_wrapper, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
-_EVALUATING_BUILTINS = frozenset({
+_KEYWORDS = RESERVED_WORDS - {"!", "[[", "]]", "{", "}"}
+_EVALUATING_BUILTINS = _KEYWORDS | {
     ".", "alias", "autoload", "bind", "complete", "coproc", "disable", "emulate", "enable", "eval", "exec", "float",
     "foreach", "functions", "getopts", "hash", "integer", "let", "mapfile", "nocorrect", "read", "readarray", "repeat",
     "setopt", "shopt", "source", "sysopen", "sysread", "sysseek", "syswrite", "trap", "unsetopt", "vared", "zcompile",
     "zf_chmod", "zf_ln", "zf_mkdir", "zf_mv", "zf_rm", "zf_rmdir", "zformat", "zmodload", "zparseopts", "zpty",
     "zregexparse", "zselect", "zsocket", "zstat", "zstyle", "ztcp",
-})  # fmt: skip
-"""Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands. They need
-approval even if a rule allows them.
+}  # fmt: skip
+"""Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands, and
+keywords in the place of a program. They need approval even if a rule allows them.
 """
 _SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test", "type"})
 """Builtins that `timeout` cannot run."""
@@ -282,8 +284,9 @@ class _CommandChecker:
         """Check a program that a rule allows."""
         if inner.name in DECLARATIONS and not program.text.startswith(inner.name):
             self._require_approval(program.text)  # a quoted or wrapped declaration may hide the variable that it sets
-        if program_basename(inner.name) == "env":
-            self._check_granted_env(program, inner)
+        base = program_basename(inner.name)
+        if base == "env" or (base != inner.name and base in TRANSPARENT_WRAPPERS):
+            self._check_granted_wrapper(program, inner)
         if strip_wrappers(program, through_xargs=False).name == "xargs":
             if inner.name in _XARGS_SCRIPTS:
                 self._require_approval(program.text)
@@ -299,14 +302,19 @@ class _CommandChecker:
             self._require_approval(program.text)
         self._check_granted_files(program, inner)
 
-    def _check_granted_env(self, program: Program, env: Program) -> None:
-        """Check the program that `env` runs. A rule for `env` covers it, but no files outside the session's folders."""
-        if not _ENV_OPTIONS.match(" ".join(word.text for word in env.words[1:])):
-            self._require_approval(program.text)
-        expanded = expand_wrappers(LinePrograms(env.text, (env,)))
+    def _check_granted_wrapper(self, program: Program, wrapper: Program) -> None:
+        """Check the program that `env`, or another wrapper with a path, runs.
+
+        A rule for the wrapper covers the program, but no files outside the session's folders.
+        """
+        expanded = expand_wrappers(LinePrograms(wrapper.text, (wrapper,)))
         for entry in expanded.programs:
-            inner = strip_wrappers(entry.program)
-            base = program_basename(inner.name)
+            name, *words = entry.program.words or (ShellWord(""),)
+            bare = replace(name, text=program_basename(name.text))
+            inner = strip_wrappers(replace(entry.program, words=(bare, *words)))
+            base = inner.name
+            if base == "env" and not _ENV_OPTIONS.match(" ".join(word.text for word in inner.words[1:])):
+                self._require_approval(program.text)
             if base in _EVALUATING_BUILTINS or base in PROGRAM_STARTERS or is_unclear_wrapper(inner):
                 self._require_approval(program.text)
             if inner.name == "git":
