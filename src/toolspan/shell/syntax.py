@@ -230,7 +230,13 @@ def may_be_misread(line: str) -> bool:
     if "$$(" in line or "$${" in line:
         return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
-    return root.has_error and _contains_open_expansion(root)
+    return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
+
+
+def _ends_in_expansion(line: str) -> bool:
+    """Return whether the last `$(` or `${` is not closed. A `#` in a word hides it from the tree."""
+    start = max(line.rfind("$("), line.rfind("${"))
+    return (")" if line[start + 1] == "(" else "}") not in line[start:]
 
 
 def _without_strings(line: str) -> str:

@@ -97,6 +97,13 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
 
 
+def test_a_quoted_program_after_xargs_in_a_wrapper_is_not_covered_by_its_rule(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Bash(make *)"]))
+
+    assert isinstance(on_line(permissions, "timeout 5 xargs make", tmp_path), Allow)
+    assert isinstance(on_line(permissions, "timeout 5 xargs 'make'", tmp_path), Ask)
+
+
 def test_a_rule_for_git_covers_formats_that_check_signatures(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["Bash(git log:*)"]))
     assert isinstance(on_line(permissions, "git log --format=%GK", tmp_path), Allow)
@@ -140,6 +147,7 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
         ("echo a; echo $(", False), ("echo '$('", True), ("echo `ls", True), ("(ls", True), ('echo "abc', True),
         ("echo $(ls) )", True), ("> x then ls", False), ("pwd && 2>&1 while ls", False), ("{ > x A=1 do y; }", False),
         ("< x > 'a b' fi", False), ("echo > x then", True), ("> x thenx", True), ("echo '\n> x then'", True),
+        ("a#b $(", False), ("a#b ${c", False), ("a#b $(c)", True),
         ("((a\\b))", False), ("ls && ((ls) | cat)", False), ("if ((a'b')); then ls; fi", False), ("((a$(b)))", False),
         ("(((a + b) * 2))", True), ("for ((i=0;i<3;i++)); do ls; done", True), ("rg '\\((\\w+)' x", True),
         ("python3 - <<'E'\nf((1, 'x'))\nE", True),

@@ -26,6 +26,7 @@ from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermi
         ("cp a .vscode/tasks.json", False), ("touch .claude/settings.json", False),
         ("chmod +x a", False), ("npm install", False), ("cd sub && touch x", False),
         ("cd $x && touch x", False), ("sh -c 'touch x'", False),
+        ("touch 'a b'", True), ("touch 'a -b'", False),
         ("sed -Ei s/a/b/ x.txt", True), ("sed -ni s/a/b/p x.txt", False), ("sed -i s/a/b/ src/size", False),
         ("sed -i s/a/b/ my.txt", True), ("sed -i s/a/b/ my_file", False), ("sed s/a/b/ src/size", True),
         ("sed -i s/a/b/ 5,6", False), ("sed -i s/a/b/ :x", False), ("sed -i s/a/b/ s_x", False),

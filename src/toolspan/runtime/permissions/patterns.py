@@ -180,7 +180,8 @@ def matches_program(program: Program, pattern: str) -> bool:
     # After `xargs`, the client supports only prefixes and no further wrapper.
     is_prefix = "*" in pattern and "*" not in pattern[:-1]
     behind_xargs = inner.text.removeprefix("xargs ")
-    if inner.name == "xargs" and is_prefix and matches_command(behind_xargs, pattern, granting=True):
+    is_written = inner.name == "xargs" and program.text.endswith(inner.text)  # without quotes
+    if is_written and is_prefix and matches_command(behind_xargs, pattern, granting=True):
         return True
     return inner is not program and matches_command(inner.text, pattern, granting=True)
 

@@ -169,7 +169,9 @@ def is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
     """Return whether a command that changes files is spelled in a way that the client recognises."""
     if program.name != "touch":
         return True
-    is_plain = all(word.text.isascii() and _PLAIN_FILE.match(word.text) for word in changed)
+    is_plain = all(
+        word.text.isascii() and _PLAIN_FILE.match(word.text) and not re.search(r"\s-", word.text) for word in changed
+    )
     return is_plain and program.stdin_text is None and _TOUCH_COMMAND.match(program.text) is not None
 
 
