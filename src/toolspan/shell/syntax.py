@@ -121,6 +121,11 @@ UNCLEAR_TEXT = (
     ("A redirect of a named stream", "{", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("An escaped pattern beside an escaped line break", "\\\n", re.compile(r"\s\\[*?\[]")),
+    (
+        "A pattern of find beside an escaped line break",
+        "\\\n",
+        re.compile(r"""\bfind\b(?=[^|;&]*\\\n)[^|;&]*['"][^'"]*[*?\[]"""),
+    ),
     ("An escaped backslash before a semicolon", "\\\\;", re.compile(r"\\\\;")),
     ("The environment of a process", "/proc/", re.compile(r"/proc/.*/environ")),
 )
@@ -247,7 +252,9 @@ def _without_strings(line: str) -> str:
 
 def _has_odd_arithmetic(text: str) -> bool:
     """Return whether `((` begins anything but a plain arithmetic expression."""
-    return any(not _ARITHMETIC_COMMAND.match(text, match.start()) for match in _DOUBLE_PARENTHESIS.finditer(text))
+    starts = [match.start() for match in _DOUBLE_PARENTHESIS.finditer(text)]
+    expressions = [_ARITHMETIC_COMMAND.match(text, start) for start in starts]
+    return any(expression is None or "<<<" in expression[0] for expression in expressions)
 
 
 _EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}

@@ -26,7 +26,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
         "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
-        "timeout 5 cd x", "command timeout 5 cd x", "which ls \\\\; uniq -c",
+        "timeout 5 cd x", "command timeout 5 cd x", "which ls \\\\; uniq -c", "find . \\\n -name '*.py'",
         "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx",
         "git for-each-ref --sort=-signature:grade",
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",

@@ -225,7 +225,8 @@ class _CommandChecker:
             self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
-            self._note_visited(strip_wrappers(program))
+            if "cd" in program.text or "pushd" in program.text:
+                self._note_visited(strip_wrappers(program))
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
             # The file names come from standard input.
             self.doubts = self.doubts or strip_wrappers(program).name not in PRINTING_PROGRAMS
@@ -611,7 +612,10 @@ class _CommandChecker:
     def _possible_files(self, text: str, *, expands: bool) -> list[str]:
         """Return the files that a word without variables may refer to, expanding patterns on disk."""
         paths: list[str] = []
-        for scope in {scope.cwd: scope for scope in (*self._scopes, *self._visited_scopes)}.values():
+        scopes = self._visited_scopes
+        if len(scopes) > 1:
+            scopes = tuple({scope.cwd: scope for scope in (*self._scopes, *scopes)}.values())
+        for scope in scopes:
             if not expands:
                 paths += scope.possible_paths(text)
                 continue
