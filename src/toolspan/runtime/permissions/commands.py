@@ -225,8 +225,7 @@ class _CommandChecker:
             self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
-            if "cd" in program.text or "pushd" in program.text:
-                self._note_visited(strip_wrappers(program))
+            self._note_visited(strip_wrappers(program))
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
             # The file names come from standard input.
             self.doubts = self.doubts or strip_wrappers(program).name not in PRINTING_PROGRAMS
