@@ -129,7 +129,8 @@ def test_large_partition_has_the_same_row_groups_from_one_run_and_from_two(tmp_p
     assert listed_bytes(tmp_path / "one") == listed_bytes(tmp_path / "two")
     (path,) = Dataset(tmp_path / "one").files("calls")
     file = pq.ParquetFile(path)
-    assert [file.metadata.row_group(n).num_rows for n in range(2)] == [ROW_GROUP_SIZE // 3 * 3, ROW_GROUP_SIZE // 3 * 2]
+    lengths = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert lengths == [ROW_GROUP_SIZE // 3 * 3, ROW_GROUP_SIZE // 3 * 2]
     places = file.read(["uri", "position"]).to_pylist()
     assert places == sorted(places, key=lambda row: (row["uri"], row["position"]))
 

@@ -168,6 +168,8 @@ _SED_FILE = re.compile(
     re.ASCII,
 )
 """File names that the client does not treat as sed commands if it changes files in place."""
+_MAX_SED_NAME = 200
+"""The maximum length of such a name. The pattern takes cubic time."""
 _PLAIN_FILE = re.compile(r"[\w./=@%+,:~^-]+", re.ASCII)
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
@@ -456,7 +458,11 @@ class _ArgumentReader:
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
             names = [word.text for word in self._with_role("read")]
             form = _SED_FILE if in_place else _PLAIN_FILE
-            if not (scripts[0].isascii() and scripts[0].isprintable() and all(map(form.fullmatch, names))):
+            if not (
+                scripts[0].isascii()
+                and scripts[0].isprintable()
+                and all(len(name) <= _MAX_SED_NAME and form.fullmatch(name) for name in names)
+            ):
                 return scripts[0]
             if any(re.fullmatch(r"-\w*z\w*", option) for option in options):
                 return scripts[0]

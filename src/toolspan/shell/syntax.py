@@ -30,27 +30,35 @@ RESERVED_WORDS = frozenset({
     "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
 })  # fmt: skip
-RESERVED_START = re.compile(r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)['\"\\]")
-_VALUE = r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'";])"""
-_KEYWORDS = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
+_KEYWORD = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
+RESERVED_START = re.compile(rf"{_KEYWORD}['\"\\]")
+_GROUP = r"\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\)"
+_VALUE = rf"""(?:'[^']*'|"[^"]*"|\\.|\$?{_GROUP}|[^\s'";&|(])"""
 _STRING = re.compile(
-    r"""<<-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w+)['"]?(?P<rest>[^\n]*\n)(?:[^\n]*\n)*?\t*(?P=mark)(?=\n|\Z)"""
+    r"""(?P<comment>(?<![^\s;&|])#[^\n]*)"""
+    r"""|(?<!<)<<(?!<)-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w++)['"]?(?P<rest>[^\n]*\n)"""
+    r"""(?:[^\n]*\n)*?\t*(?P=mark)(?=\n|\Z)"""
     r"""|\\.|'[^']*'|"(?:[^"\\]|\\.)*\"""",
     re.DOTALL,
 )
-"""A here-document, an escaped character or a quoted string."""
+"""A comment, a here-document, an escaped character or a quoted string."""
 _COMMENT = re.compile(r"(?<![^\s;&|()])#(?!\w+\)\))")
 _DOUBLE_PARENTHESIS = re.compile(r"(?<!\()\(\((?<!=~[ \t]\(\()(?<!=\(\()")
-_OPERAND = r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#|\$\w+|\$\{\w+\})"
+_SIGN = r"[(+\-*/%<>=!&|^~?:,\[]"
+_OPERAND = (
+    r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#|\$\w+|\$\{\w+\}"
+    rf"|(?:(?<={_SIGN})|(?<={_SIGN} ))\$(?:[#?@*$!-]|\{{[^{{}}\s]*+\}}|\([^()]*+\)))"
+)
+"""A part of an arithmetic expression. Most expansions are understood only behind a sign."""
 _ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
 KEYWORD_AFTER_VARIABLE = re.compile(
-    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORDS}(?![\w-])", re.ASCII
+    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
 )
-_REDIRECT = rf"(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+"
+_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
 _KEYWORD_AFTER_REDIRECT = re.compile(
     rf"(?:\A|[\n;&|(])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|[!{{])[ \t]+)*"
     rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
-    rf"{_KEYWORDS}(?![\w-])",
+    rf"{_KEYWORD}(?![\w-])",
     re.ASCII,
 )
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
@@ -245,8 +253,17 @@ def _ends_in_expansion(line: str) -> bool:
 
 
 def _without_strings(line: str) -> str:
-    """Return a line without the content of quotes and here-documents, or the line itself if a comment may hide one."""
-    text = _STRING.sub(lambda match: "\\" if match[0][0] == "\\" else match["rest"] or "''", line)
+    """Return a line without comments, the content of quotes and here-documents.
+
+    If a `#` may belong to arithmetic, return the line itself.
+    """
+
+    def shorten(match: re.Match[str]) -> str:
+        if match["comment"]:
+            return match[0] if "((" in line[: match.start()] else ""
+        return "\\" if match[0][0] == "\\" else match["rest"] or "''"
+
+    text = _STRING.sub(shorten, line)
     return line if _COMMENT.search(text) else text
 
 

@@ -189,8 +189,8 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
     """Return the programs in a line and the programs that they run, to any depth."""
     for program in line_programs.programs:
         argv = program.words
-        name = program_basename(argv[0].text) if argv else ""
-        if program.variables or name in _EXPANDED_PROGRAMS or "=" in name:
+        name = argv[0].text if argv else ""
+        if program.variables or program_basename(name) in _EXPANDED_PROGRAMS or "=" in name:
             break
     else:  # none of them runs another program
         return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
@@ -260,8 +260,9 @@ class _WrapperExpander:
     def add_program(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         """Add a program and the programs that it runs."""
         self.programs.append(ReachableProgram(program, wrappers))
-        if len(program.words) > 1 and _ASSIGNED_NAME.match(program.words[0].text):
-            self.add_program(_program_from(program, 1), wrappers, depth)  # some clients skip the assignment
+        while len(program.words) > 1 and _ASSIGNED_NAME.match(program.words[0].text):
+            program = _program_from(program, 1)  # some clients skip the assignment
+            self.programs.append(ReachableProgram(program, wrappers))
         name = program_basename(program.name)
         if name in _STATE_CHANGING_BUILTINS or program.variables:
             self._note_name_changes(name, program)

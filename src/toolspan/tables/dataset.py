@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
-ROW_GROUP_SIZE = 1 << 13
+ROW_GROUP_SIZE = 1 << 12
 """The most rows in a row group of several files. A worker holds one row group of a large partition at a time."""
 _SYNC_THREADS = 16
 _REPEATED_COLUMNS = frozenset({
@@ -160,6 +160,7 @@ def write_partition(folder: Path, key: PartitionKey, schema: pa.Schema, row_grou
         for group in row_groups:
             writer.write_table(group, group.num_rows)
             rows += group.num_rows
+            del group  # perf: free it before the next one is loaded
         writer.add_key_value_metadata(schema.metadata)
     data = sink.getvalue()
     digest = hashlib.sha256(memoryview(data)).hexdigest()[:16]

@@ -365,17 +365,23 @@ def _split_row_groups(files: Iterable[pa.ChunkedArray]) -> dict[str, int]:
 
 def _sort_row_groups(slices: Sequence[RowSlice], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a large partition in order, one row group at a time."""
-    import pyarrow as pa
-
     starts = list(_split_row_groups(_open_rows(part, ["uri"], {})["uri"] for part in slices))
     for first, end in zip(starts, (*starts[1:], None), strict=True):
-        copies = []
-        for n in range(0, len(slices), _OPEN_SLICES):
-            opened = [_open_rows(part, schema.names, {}) for part in slices[n : n + _OPEN_SLICES]]
-            own = [_rows_between(rows, "uri", first, end) for rows in opened]
-            copies.append(pa.concat_tables(own).combine_chunks())
-        rows = pa.concat_tables(copies).cast(schema).combine_chunks()
-        yield rows.sort_by([("uri", "ascending"), ("position", "ascending")])
+        yield _load_row_group(slices, schema, first, end)
+
+
+def _load_row_group(slices: Sequence[RowSlice], schema: pa.Schema, first: str, end: str | None) -> pa.Table:
+    """Return the rows of the files from `first` until before `end`, in order."""
+    import pyarrow as pa
+
+    copies = []
+    for n in range(0, len(slices), _OPEN_SLICES):
+        opened = [_open_rows(part, schema.names, {}) for part in slices[n : n + _OPEN_SLICES]]
+        own = [_rows_between(rows, "uri", first, end) for rows in opened]
+        copies.append(pa.concat_tables(own).combine_chunks())
+    rows = pa.concat_tables(copies).cast(schema)
+    del opened, own, copies  # each copy below needs as much memory again
+    return rows.combine_chunks().sort_by([("uri", "ascending"), ("position", "ascending")])
 
 
 def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:

@@ -149,6 +149,10 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
         ("< x > 'a b' fi", False), ("echo > x then", True), ("> x thenx", True), ("echo '\n> x then'", True),
         ("a#b $(", False), ("a#b ${c", False), ("a#b $(c)", True),
         ("((a\\b))", False), ("ls && ((ls) | cat)", False), ("if ((a'b')); then ls; fi", False), ("((a$(b)))", False),
+        ("((a $(b)))", False), ("(( $(b)$(c) ))", False), ("(( a $# ))", False), ("(( $# < 2 )) && ls", True),
+        ("echo $(( $(date +%s) - 5 ))", True), ("((${#a[@]} > 0))", True), ("# c\ngrep -E '((a|b)\\.x)' x", True),
+        ("ls # ((", True), ("cat <<<x\n((ls y) | cat)\nx", False), ("2>&1 " * 40 + "ls", True),
+        (";a=" * 3_000, True), ("(a=$(" * 9_000, False), ("2>&1 " * 40 + "then", False),
         ("(((a + b) * 2))", True), ("for ((i=0;i<3;i++)); do ls; done", True), ("rg '\\((\\w+)' x", True),
         ("python3 - <<'E'\nf((1, 'x'))\nE", True),
     ],
@@ -277,11 +281,8 @@ def test_an_old_client_knows_fewer_forms_of_quotes_redirects_and_names(
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
-        ("docker ps", True), ("docker rm x", False), ("tree", True), ("tree src", False), ("ifconfig eth0", True),
-        ("ifconfig eth0 down", False), ("node -v", True), ("node -v x", False), ("find . -printf '%p'", True),
-        ("find . -printf %p -delete", False), ("find %x", False), ("ps a.txt", True), ("ps axe", False),
-        ("git reflog expire", False), ("git config --get-all --unset x", False), ("xargs -- rm", False),
-        ("sed -n '1p;3w x' x", False), ("date 01010000", False), ("alias x=y", False),
+        ("docker ps", True), ("docker inspect x", False), ("tree", True), ("tree src", False), ("ifconfig eth0", True),
+        ("node -v", True), ("find . -printf '%p'", True), ("find %x", False), ("ps a.txt", True),
     ],
 )  # fmt: skip
 def test_an_old_client_runs_few_uses_of_these_programs(tmp_path: Path, command: str, runs: bool) -> None:

@@ -12,7 +12,7 @@ from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.modes import guard_policy
+from toolspan.runtime.permissions.modes import Mode, guard_policy
 from toolspan.runtime.permissions.paths import expand_braces
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner, new_workspace
@@ -73,6 +73,32 @@ def test_a_parent_folder_between_backslashes_leads_outside(project: Path, name: 
 def test_a_denied_file_is_found_below_every_folder_that_the_line_enters(project: Path, command: str) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=["Edit(sub/x)", "Edit(sub/deep/y)", "Edit(sub/-)"]))
     assert isinstance(on_line(permissions, command, project), Deny)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd && cat .key", "cd; cat .key", "cd -L && cat .key", "cd -- && cat .key", "cd . && cd && cat .key",
+        "command cd && cat .key", "cd ~ && env cat .key", "bash -c 'cd; cat .key'", "cd sub && env rm x",
+        "cd sub && sh -c 'rm x'", "sh -c 'cd sub && rm x'", "cd .; " * 70 + "cd sub; rm x",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_denied_file_is_found_after_a_change_to_the_home_folder_and_in_wrappers(
+    project: Path, command: str, mode: Mode
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Read(~/.key)", "Edit(sub/x)"]), mode)
+
+    assert isinstance(on_line(permissions, command, project), Deny)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("folder", ["cd -", "pushd", "popd", 'cd "$X"', "".join(f"cd d{n}; " for n in range(9))])
+def test_a_name_of_a_denied_file_in_an_unknown_folder_is_asked_about(project: Path, folder: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Read(~/.key)"]))
+
+    assert isinstance(on_line(permissions, f"{folder}; cat .key", project), Ask)
 
 
 @requirement("permission.traversal")

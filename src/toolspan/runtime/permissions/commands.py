@@ -86,6 +86,8 @@ class ForbiddenFiles(Struct, frozen=True):
 
     pattern: re.Pattern[str]
     """A pattern that matches all paths that rules deny reading or changing."""
+    names: re.Pattern[str]
+    """A pattern that matches the names of these files, without their folders."""
     find_rule: Callable[[PathScope, str, bool], Rule | None]
     """A function that returns the rule that denies reading (False) or changing (True) a file."""
     denies_reading: bool = True
@@ -132,9 +134,11 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
         roles = [f"{name} variable" for name in program.variables]
         roles += (f"{word.text} wrapper" for word in program.words[: len(program.words) - len(inner.words)])
         roles += (f"{word.text} program" for word in inner.words[:1])
-        named = [argument.word for argument in arguments.arguments]
-        other = "subcommand" if arguments.unknown is None else "unknown"
-        roles += (f"{word.text} {other}" for word in inner.words[1:] if word not in named)
+        rest = list(inner.words[1:])
+        for argument in arguments.arguments:
+            if argument.word in rest:
+                rest.remove(argument.word)
+        roles += (f"{word.text} {'subcommand' if arguments.unknown is None else 'unknown'}" for word in rest)
         roles += (f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
         roles += (f"{item.operator}{item.target.text} redirect" for item in program.redirects)
         yield program.text, ", ".join(roles), arguments.unknown if inner.words else None
@@ -198,6 +202,8 @@ class _CommandChecker:
         """A scope for each possible current folder, because `cd` may fail; empty if the folder is unknown."""
         self._visited_scopes: tuple[PathScope, ...] = (scope,)
         """A scope for each folder to which any `cd` so far may lead, to find denied files."""
+        self._is_lost = False
+        """True after a `cd` to an unknown folder."""
         self._has_moved = False
         """True after a `cd`, even one that stays in the same folder."""
         self._values: dict[str, str | None] = {}
@@ -319,7 +325,7 @@ class _CommandChecker:
                 self._require_approval(program.text)
             if inner.name == "git":
                 self._repository_commands.append(program.text)
-            if entry.wrappers == ("env",):
+            if entry.wrappers:
                 self._check_granted_files(program, inner)
 
     def _check_granted_files(self, program: Program, inner: Program) -> None:
@@ -590,6 +596,8 @@ class _CommandChecker:
                 if may_deny and arguments.spec is not None and not word.text.startswith(("<(", ">(")):
                     self.doubts = True
                 continue
+            if self._is_lost and text[:1] not in ("/", "~") and forbidden_files.names.match(text.rpartition("/")[2]):
+                self.doubts = True
             for path in self._possible_files(text, expands=word.has_expansion):
                 if self.forbidden_by is None and self._start_scope.matches_any_name(path, forbidden_files.pattern):
                     self.forbidden_by = forbidden_files.find_rule(self._start_scope, path, changes)
@@ -600,21 +608,26 @@ class _CommandChecker:
 
     def _note_visited(self, program: Program) -> None:
         """Record the folders to which `cd` may lead, from the first folder and from all folders visited before."""
-        if program.name not in ("cd", "pushd") or len(self._visited_scopes) > _MAX_VISITED:
+        if program.name not in ("cd", "pushd", "popd"):
             return
-        for word in program.words[1:]:
-            text = self._substitute_variables(word)
-            if text is not None and text[:1] != "-":
-                visited = [replace(scope, cwd=scope.absolute_path(text)) for scope in self._visited_scopes]
-                self._visited_scopes = (*self._visited_scopes, *visited)
+        folders = [self._substitute_variables(word) for word in program.words[1:]]
+        operands = [folder for folder in folders if folder is None or folder[:1] != "-" or folder == "-"]
+        if program.name == "cd" and not operands:
+            operands = ["~"]
+        scopes = {scope.cwd: scope for scope in self._visited_scopes}
+        for folder in operands:
+            if folder not in (None, "-") and len(scopes) <= _MAX_VISITED:
+                visited = [replace(scope, cwd=scope.absolute_path(folder)) for scope in scopes.values()]
+                scopes |= {scope.cwd: scope for scope in visited}
+            else:
+                self._is_lost = True
+        self._is_lost = self._is_lost or not operands
+        self._visited_scopes = tuple(scopes.values())
 
     def _possible_files(self, text: str, *, expands: bool) -> list[str]:
         """Return the files that a word without variables may refer to, expanding patterns on disk."""
         paths: list[str] = []
-        scopes = self._visited_scopes
-        if len(scopes) > 1:
-            scopes = tuple({scope.cwd: scope for scope in (*self._scopes, *scopes)}.values())
-        for scope in scopes:
+        for scope in {scope.cwd: scope for scope in (*self._scopes, *self._visited_scopes)}.values():
             if not expands:
                 paths += scope.possible_paths(text)
                 continue

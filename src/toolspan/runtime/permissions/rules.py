@@ -8,6 +8,7 @@ denied if any of its commands is, and allowed only if all are. Start at `Rules._
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -105,6 +106,12 @@ def _reject_strings(**rule_lists: Iterable[str]) -> None:
     for name, texts in rule_lists.items():
         if isinstance(texts, str):
             raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
+
+
+def _file_names(rules: Iterable[Rule]) -> re.Pattern[str]:
+    """Return a pattern for the last parts of the paths in rules."""
+    names = {(rule.content or "*").rstrip("/").rpartition("/")[2] for rule in rules}
+    return re.compile("|".join(fnmatch.translate(name) for name in sorted(names)), re.IGNORECASE)
 
 
 class Rules:
@@ -229,7 +236,7 @@ class Rules:
                 can_write=partial(self._allows_path, _EDIT_RULES),
                 can_read=partial(self._allows_path, _READ_RULES),
                 forbidden_files=ForbiddenFiles(
-                    combined_pattern(files, scope), self._denial_for_path, self._denies_reading
+                    combined_pattern(files, scope), _file_names(files), self._denial_for_path, self._denies_reading
                 )
                 if files
                 else None,
@@ -277,14 +284,14 @@ class Rules:
 
     def _find_file_denial(self, request: PermissionRequest, shell: str) -> Rule | None:
         """Return the rule that denies a file accessed by a command line, or None."""
-        inner = [entry.program for entry in expand_command_line(shell).programs if entry.wrappers]
-        if inner:
+        expanded = expand_command_line(shell).programs
+        if any(entry.wrappers for entry in expanded):
             scope = request.path_scope()
             actions = self.allowed_actions(scope, edits=False, redirects=False)
-            for program in inner:
-                check = check_command(LinePrograms(program.text, (program,)), scope, actions)
-                if check.forbidden_by is not None:
-                    return check.forbidden_by
+            programs = tuple(entry.program for entry in expanded)
+            check = check_command(LinePrograms(shell, programs), scope, actions)
+            if check.forbidden_by is not None:
+                return check.forbidden_by
         return self.check_line(shell, request, edits=False, redirects=False).forbidden_by
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
