@@ -237,11 +237,13 @@ def measure_all(
     local = tables("tables, local, 1 process", archive, "local", "--jobs", "1")
     part = next(iter(sorted(archive.glob("part-*"))), new)
     both = tables("tables, local, 2 processes", archive, "local2", "--jobs", "2")
-    small = tables("tables of one part, 2 processes", part, "small", "--jobs", "2", of=megabytes(part))
+    small = tables("tables of one part, local, 2 processes", part, "small", "--jobs", "2", of=megabytes(part))
     digests = {digest(scratch / "local"), digest(scratch / "local2")}
     if with_ray:
         tables("tables, Ray, 1 worker", archive, "ray", "--engine", "ray", "--jobs", "1")
-        tables("tables, Ray, 2 workers", archive, "ray2", "--engine", "ray", "--jobs", "2")
+        both = tables("tables, Ray, 2 workers", archive, "ray2", "--engine", "ray", "--jobs", "2")
+        words = ("--engine", "ray", "--jobs", "2")
+        small = tables("tables of one part, Ray, 2 workers", part, "small", *words, of=megabytes(part))
         digests |= {digest(scratch / "ray"), digest(scratch / "ray2")}
     written = scratch / "local"
     table_size = sum(path.stat().st_size for path in written.rglob("*.parquet")) / 1e6

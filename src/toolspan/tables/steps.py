@@ -332,12 +332,12 @@ def _write_partitions(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array
     lengths = counts.field("counts").to_pylist()
     slices = map(rows.drop_columns(_NUMBER).slice, accumulate(lengths, initial=0), lengths)
     if all(task.old is None for task in small):
-        return [*written, *map(write, keys, repeat(schema), map(_cut, slices))]
+        return [*written, *map(write, keys, repeat(schema), map(_divide_rows, slices))]
     with ThreadPoolExecutor(_UPDATE_THREADS) as pool:
-        return [*written, *pool.map(write, keys, repeat(schema), map(_cut, slices))]
+        return [*written, *pool.map(write, keys, repeat(schema), map(_divide_rows, slices))]
 
 
-def _cut(rows: pa.Table) -> list[pa.Table]:
+def _divide_rows(rows: pa.Table) -> list[pa.Table]:
     """Divide the sorted rows of a partition into row groups."""
     if rows.num_rows <= ROW_GROUP_SIZE:
         return [rows]

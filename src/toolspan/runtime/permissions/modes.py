@@ -46,7 +46,7 @@ _ODD_AFTER_REDIRECT = re.compile(r"[~<({$*?\[]")
 _GIT_OPTION = re.compile(r"\s(?:-c|--exec-path|--config-env)[\s=]")
 """Options with which git runs programs. Old clients ask about them in any command whose text contains `git`."""
 _CHECKED_OPTIONS = frozenset({"egrep", "fgrep", "git", "grep", "rg", "sort", "uniq"})
-"""Programs of which old clients know all options."""
+"""Programs whose options are all checked by old clients."""
 _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'-])|"(?![^\w"-]))""")
 _VARIABLE_TARGET = re.compile(r">[>&|]?\s*[^\s>]*[$%]")
 """Text that looks like a redirect to a file with a variable. Old clients ask about it, even in quotes."""
@@ -63,7 +63,7 @@ _REMOVAL = re.compile(r"r[\"'\\]*m")
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
 _WRITERS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
-"""Programs that old clients take for ones that change files, even without operands or with `sed -n`."""
+"""Programs that change files for old clients, even without operands or with `sed -n`."""
 _FILE_REDIRECT = re.compile(r">(?!&\d)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
@@ -248,7 +248,7 @@ class _ModeDecider:
             return True
         if not self.refusals.plain_lines:
             return False
-        if _is_oddly_used(program, inner):
+        if _asks_about_form(program, inner):
             return True
         if re.match(self.refusals.asks_about_text, f"{inner.name} {inner.text.partition(' ')[2]}"):
             return True
@@ -269,8 +269,8 @@ class _ModeDecider:
         return not is_free_text and re.search(r"[;|&<>(){}$`\n]", arguments) is not None
 
 
-def _is_oddly_used(program: Program, inner: Program) -> bool:
-    """Return whether old clients ask about a command because of its variables, redirects or a text that recalls git."""
+def _asks_about_form(program: Program, inner: Program) -> bool:
+    """Return whether old clients ask about the variables, redirects or git options of a command."""
     if program.variables or any(word.has_expansion and not _HOME_PATH.fullmatch(word.text) for word in program.words):
         return True
     if any(item.operator[:1] in "3456789" for item in program.redirects):

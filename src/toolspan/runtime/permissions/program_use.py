@@ -40,6 +40,8 @@ _PLAIN_FILE = re.compile(r"[\w./~=]")
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
 _PLAIN_ASSIGNMENT = re.compile(r"\w+=[\w./:-]+", re.ASCII)
+_WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
+"""A word of a command as it is written."""
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _JQ_COMMAND = re.compile(r"""jq(?: (?:--?[A-Za-z][\w-]*|'[^'`]*'|"[^"\\`]*"|[^\s'"-]\S*))*""")
 """A call of `jq` in which no word continues after a quote."""
@@ -154,10 +156,6 @@ def is_plainly_spelled(program: Program, inner: Program) -> bool:
     if inner.name in ("hostname", "uniq") and (program.stdin_text is not None or _QUOTED_WORD.search(text)):
         return False
     return text.startswith(inner.name)
-
-
-_WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
-"""A word of a command as it is written."""
 
 
 def has_inner_quote(program: Program) -> bool:
