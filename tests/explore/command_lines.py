@@ -197,5 +197,8 @@ class Lines:
             f"{one} |& {other}", f"{one} >/dev/null | {other}", f"if {one}\nthen {other}\nfi",
             f"{one}\n# it's\n{other}", f"cd src && cd .. && {one}", f"cd secret; cd ..; {one}",
             f"cd /tmp && cd src && {one}",
+            f"cd && {one}", f"cd; {one}", f"cd - && {one}", f"popd; {one}", f"cd secret && env {one}",
+            f"sh -c 'cd src && {bare}'", f"cd secret && bash -c '{bare}'", f"/usr/bin/nice {one}", f"2>&1 2>&1 {one}",
+            f"(( $# < 2 )) && {one}", f"((a $({bare})))", f"echo $(( $({bare}) - 5 ))", f"{one} # ((",
             f"pushd src && {one}", f"(({one}))", f"(({one}) | cat)", f"{one}\\\\; {other}",
         ))  # fmt: skip
