@@ -9,6 +9,7 @@ import pytest
 
 from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 
@@ -94,6 +95,17 @@ def test_a_rule_covers_only_plain_assignments_and_no_starter_in_a_wrapper(
 )  # fmt: skip
 def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, command: str, rule: str) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=[rule]))
+    assert isinstance(on_line(permissions, command, tmp_path), Deny)
+
+
+@pytest.mark.parametrize("rule", ["Bash(l*)", "Bash(ls:*)", "Bash(ls *)", "Bash(ls)"])
+@pytest.mark.parametrize("command", ["awk x > #x | ls", "awk x >& #x; ls", "awk x &> # && ls"])
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_denied_command_is_found_in_a_line_that_cannot_be_parsed(
+    tmp_path: Path, command: str, rule: str, mode: Mode
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=[rule]), mode)
+
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
 
 

@@ -128,18 +128,20 @@ class _FixedPrefix(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
-    head = pattern.partition("*")[0].removesuffix(":").split() or max(pattern.split("*"), key=len).split()
+    start = pattern.partition("*")[0]
+    head = start.removesuffix(":").split() or max(pattern.split("*"), key=len).split()
     if not head:
         return None
+    end = "" if pattern != start and start[-1:].strip(": ") else r"(?![\w-])"  # `l*` also matches `ls`
     signs = any("$" in word or _SEPARATORS.search(word) for word in head)
-    loose_pattern = None if signs else _sequence_pattern(head, rf"(?:\s|{_SEPARATOR})+")
-    return _FixedPrefix(head[0], _sequence_pattern(head, r"\s+"), loose_pattern)
+    loose_pattern = None if signs else _sequence_pattern(head, rf"(?:\s|{_SEPARATOR})+", end)
+    return _FixedPrefix(head[0], _sequence_pattern(head, r"\s+", end), loose_pattern)
 
 
-def _sequence_pattern(tokens: list[str], between: str) -> re.Pattern[str]:
+def _sequence_pattern(tokens: list[str], between: str, end: str) -> re.Pattern[str]:
     first, *rest = map(re.escape, tokens)
     # perf: the lookbehind follows the first word, so that the regex engine searches for the word
-    return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + r"(?![\w-])")
+    return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + end)
 
 
 @lru_cache(maxsize=16)
