@@ -324,6 +324,8 @@ def _has_ambiguous_name(request: PermissionRequest, refusals: Refusals) -> bool:
     if is_search and refusals.plain_lines:
         name = request.input.get("path")
         return request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
+    if refusals.plain_lines and tool_kind(request.tool) == "read":
+        return any(re.search(refusals.suspicious_path, path, re.IGNORECASE) for path in paths_of(request))
     # A search below a folder that does not exist fails before the client asks.
     return any(is_ambiguous(path.rstrip()) and (not is_search or os.path.lexists(path)) for path in paths_of(request))
 
