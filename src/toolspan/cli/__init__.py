@@ -21,7 +21,7 @@ def main() -> None:
         record_hook_input()
         sys.exit(0)
     exit_codes: list[int] = []
-    atexit.register(_exit_at_once, exit_codes)  # the first handler runs last
+    atexit.register(_exit_at_once, exit_codes)  # registered first, so it runs last
     gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
     if sys.stdout is None:  # started with standard output closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -36,13 +36,13 @@ def main() -> None:
 def _exit_at_once(codes: list[int]) -> None:
     """Exit without freeing memory, if the command has ended.
 
-    perf: freeing the records of a large archive takes 2 % of `usage`, which is measured beside another program.
+    perf: freeing the records of a large archive takes 2 % of the run time of `usage`.
     """
     if codes and sys.gettrace() is None:
         from contextlib import suppress
 
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):  # reported before, or closed
+            with suppress(OSError, ValueError, AttributeError):  # already reported, or the stream is closed
                 stream.flush()
         os._exit(codes[0])
 

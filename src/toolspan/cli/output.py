@@ -216,7 +216,7 @@ class TargetCell:
         yield Text(text, no_wrap=True, overflow="ellipsis").append(self._note, style="dim")
 
     def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
-        """Return the smallest and the largest width."""
+        """Return the minimum and maximum width."""
         from rich.measure import Measurement
 
         length = len(self._text) + len(self._note)

@@ -403,7 +403,7 @@ class Batch:
             report_progress(pending, kind, data, self.context.clock(), self.context.emit)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """Return the policies' decision on a further call, without asking an approver."""
+        """Return the policies' decision on another call, without asking an approver."""
         enabled_tool = self.context.tools.find_enabled(tool)
         if enabled_tool is None:
             return Deny(f"No such tool available: {tool}")

@@ -167,9 +167,9 @@ _SED_FILE = re.compile(
     r"|s(.).*\1.*\1.*[eEwW]|y.|(?=.*[eEwW]).*y.)[\w./=@%+,:~^-]+",
     re.ASCII,
 )
-"""File names that the client does not treat as sed commands if it changes files in place."""
+"""File names that the client does not mistake for sed commands after `sed -i`."""
 _MAX_SED_NAME = 200
-"""The maximum length of such a name. The pattern takes cubic time."""
+"""The maximum length of a file name, because `_SED_FILE` takes cubic time."""
 _PLAIN_FILE = re.compile(r"[\w./=@%+,:~^-]+", re.ASCII)
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {

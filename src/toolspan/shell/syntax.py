@@ -49,7 +49,7 @@ _OPERAND = (
     r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#|\$\w+|\$\{\w+\}"
     rf"|(?:(?<={_SIGN})|(?<={_SIGN} ))\$(?:[#?@*$!-]|\{{[^{{}}\s]*+\}}|\([^()]*+\)))"
 )
-"""A part of an arithmetic expression. Most expansions are understood only behind a sign."""
+"""A part of an arithmetic expression. Most expansions are accepted only after an operator."""
 _ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
 KEYWORD_AFTER_VARIABLE = re.compile(
     rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
@@ -130,7 +130,7 @@ UNCLEAR_TEXT = (
     ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("An escaped pattern beside an escaped line break", "\\\n", re.compile(r"\s\\[*?\[]")),
     (
-        "A pattern of find beside an escaped line break",
+        "A find pattern in a command with an escaped line break",
         "\\\n",
         re.compile(r"""\bfind\b(?=[^|;&]*\\\n)[^|;&]*['"][^'"]*[*?\[]"""),
     ),
@@ -229,7 +229,7 @@ def first_expansion(node: Node) -> str | None:
 
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword in the place of a program behind a variable or a redirect.
+    has a keyword as the program name after an assignment or a redirect, or has `((` that is not plain arithmetic.
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
@@ -247,15 +247,15 @@ def may_be_misread(line: str) -> bool:
 
 
 def _ends_in_expansion(line: str) -> bool:
-    """Return whether the last `$(` or `${` is not closed. A `#` in a word hides it from the tree."""
+    """Return whether the last `$(` or `${` is not closed. The tree does not show this if a word contains `#`."""
     start = max(line.rfind("$("), line.rfind("${"))
     return (")" if line[start + 1] == "(" else "}") not in line[start:]
 
 
 def _without_strings(line: str) -> str:
-    """Return a line without comments, the content of quotes and here-documents.
+    """Return a line without comments, quoted text and here-documents.
 
-    If a `#` may belong to arithmetic, return the line itself.
+    Return the line unchanged if a `#` may belong to arithmetic.
     """
 
     def shorten(match: re.Match[str]) -> str:

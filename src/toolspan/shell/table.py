@@ -14,8 +14,8 @@ Fields of an entry:
   options after which all operands are texts
 - `unfinished`: options without a value that may not be the last argument, because the client expects a value
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
-- `rejects`: a pattern for texts that are not understood; `starts`: the same for texts that make the program start
-  another one, which a rule for the program covers
+- `rejects`: a pattern for texts that are not understood; `starts`: the same for texts
+  that make the program start another program; a rule for the first program also allows this
 - `globs`: no option is dangerous, so that file names and options that are not listed are understood
 - `closed`: despite `globs`, options that are not listed and joined values other than numbers are not understood
 - `no_dash`: `-` and `--` are not understood; `leading`: options after an operand are not understood

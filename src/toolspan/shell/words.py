@@ -324,7 +324,7 @@ _VALUE_FORMS = (
 
 
 def is_harmless_variable(name: str, value: ShellWord | None = None) -> bool:
-    """Return whether a variable, with this value, needs no approval before a program that needs none."""
+    """Return whether a variable, with this value, can be set before a program without requiring approval."""
     if name not in _HARMLESS_VARIABLES or value is None:
         return name in _HARMLESS_VARIABLES
     form = next(form for names, form in _VALUE_FORMS if names.fullmatch(name))

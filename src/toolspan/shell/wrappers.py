@@ -19,7 +19,7 @@ from toolspan.shell.words import ShellWord, join_words
 _MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _ASSIGNED_NAME = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
-"""The name of a program that looks like an assignment, because a wrapper or a quote precedes it."""
+"""A program name that looks like an assignment but is not one, because it follows a wrapper or is quoted."""
 
 
 class ReachableProgram(Struct, frozen=True):

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 STATE_FOLDER = "_state"
 ROW_GROUP_SIZE = 1 << 12
-"""The most rows in a row group of several files. A worker holds one row group of a large partition at a time."""
+"""The maximum number of rows in a row group, unless a single file has more.
+
+A worker holds one row group of a large partition at a time.
+"""
 _SYNC_THREADS = 16
 _REPEATED_COLUMNS = frozenset({
     "agent", "batch", "branch", "client", "code", "error_group", "error_kind", "error_program", "kind", "mcp_server",
@@ -139,7 +142,7 @@ def load_manifest(folder: Path) -> Manifest | None:
 
 
 def write_partition(folder: Path, key: PartitionKey, schema: pa.Schema, row_groups: Iterable[pa.Table]) -> Partition:
-    """Write the sorted rows of a partition. Equal row groups give an equal file with an equal name."""
+    """Write the sorted rows of a partition. Identical row groups produce an identical file with the same name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -230,7 +230,7 @@ def share_keys(table: pa.Table, other: pa.Table) -> pa.ChunkedArray:
 
 
 def _rows_between(table: pa.Table, column: str, low: T, end: T | None) -> pa.Table:
-    """Return the rows of a table, sorted by a column, from a value until before another one."""
+    """Return the rows with `low <= value < end` of a table sorted by this column; None means no limit."""
     values = table[column]
     start, stop = (
         len(values) if bound is None else bisect_left(range(len(values)), bound, key=lambda n: values[n].as_py())
@@ -346,9 +346,9 @@ def _divide_rows(rows: pa.Table) -> list[pa.Table]:
 
 
 def _split_row_groups(files: Iterable[pa.ChunkedArray]) -> dict[str, int]:
-    """Return the number of rows in each row group of a partition, by the first file.
+    """Return the number of rows in each row group of a partition, keyed by the URI of its first file.
 
-    The rows of a file stay together. The order of `files`, the names for all rows, has no influence.
+    All rows of a file are in the same group. `files` contains the URI of each row, in any order.
     """
     counts: Counter[str] = Counter()
     for names in files:
@@ -371,7 +371,7 @@ def _sort_row_groups(slices: Sequence[RowSlice], schema: pa.Schema) -> Iterator[
 
 
 def _load_row_group(slices: Sequence[RowSlice], schema: pa.Schema, first: str, end: str | None) -> pa.Table:
-    """Return the rows of the files from `first` until before `end`, in order."""
+    """Return the rows of the files from `first` up to but excluding `end`, sorted."""
     import pyarrow as pa
 
     copies = []

@@ -52,7 +52,7 @@ _EVALUATING_BUILTINS = _KEYWORDS | {
     "zregexparse", "zselect", "zsocket", "zstat", "zstyle", "ztcp",
 }  # fmt: skip
 """Builtins of bash and zsh that run their arguments, set variables or change the meaning of later commands, and
-keywords in the place of a program. They need approval even if a rule allows them.
+keywords used as a program name. They need approval even if a rule allows them.
 """
 _SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test", "type"})
 """Builtins that `timeout` cannot run."""
@@ -77,7 +77,7 @@ _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: 
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
 _MAX_VISITED = 64
-"""The number of folders after which further `cd` commands are ignored when denied files are searched."""
+"""The number of possible folders above which a further `cd` counts as one to an unknown folder."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
@@ -201,8 +201,8 @@ class _CommandChecker:
         self._scopes: tuple[PathScope, ...] = (scope,)
         """A scope for each possible current folder, because `cd` may fail; empty if the folder is unknown."""
         self._visited_scopes: tuple[PathScope, ...] = (scope,)
-        """A scope for each folder to which any `cd` so far may lead, to find denied files."""
-        self._is_lost = False
+        """A scope for each folder that a `cd` may have entered so far, used to find denied files."""
+        self._is_folder_unknown = False
         """True after a `cd` to an unknown folder."""
         self._has_moved = False
         """True after a `cd`, even one that stays in the same folder."""
@@ -309,9 +309,9 @@ class _CommandChecker:
         self._check_granted_files(program, inner)
 
     def _check_granted_wrapper(self, program: Program, wrapper: Program) -> None:
-        """Check the program that `env`, or another wrapper with a path, runs.
+        """Check the program run by `env` or by a wrapper given by path, such as `/usr/bin/nice`.
 
-        A rule for the wrapper covers the program, but no files outside the session's folders.
+        A rule for the wrapper covers the program, but not files outside the session's folders.
         """
         expanded = expand_wrappers(LinePrograms(wrapper.text, (wrapper,)))
         for entry in expanded.programs:
@@ -596,8 +596,8 @@ class _CommandChecker:
                 if may_deny and arguments.spec is not None and not word.text.startswith(("<(", ">(")):
                     self.doubts = True
                 continue
-            if self._is_lost and text[:1] not in ("/", "~") and forbidden_files.names.match(text.rpartition("/")[2]):
-                self.doubts = True
+            if self._is_folder_unknown and text[:1] not in ("/", "~"):
+                self.doubts = self.doubts or forbidden_files.names.match(text.rpartition("/")[2]) is not None
             for path in self._possible_files(text, expands=word.has_expansion):
                 if self.forbidden_by is None and self._start_scope.matches_any_name(path, forbidden_files.pattern):
                     self.forbidden_by = forbidden_files.find_rule(self._start_scope, path, changes)
@@ -607,7 +607,7 @@ class _CommandChecker:
                     self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
 
     def _note_visited(self, program: Program) -> None:
-        """Record the folders to which `cd` may lead, from the first folder and from all folders visited before."""
+        """Record the folders that a `cd` may enter from each folder recorded so far."""
         if program.name not in ("cd", "pushd", "popd"):
             return
         folders = [self._substitute_variables(word) for word in program.words[1:]]
@@ -620,8 +620,8 @@ class _CommandChecker:
                 visited = [replace(scope, cwd=scope.absolute_path(folder)) for scope in scopes.values()]
                 scopes |= {scope.cwd: scope for scope in visited}
             else:
-                self._is_lost = True
-        self._is_lost = self._is_lost or not operands
+                self._is_folder_unknown = True
+        self._is_folder_unknown = self._is_folder_unknown or not operands
         self._visited_scopes = tuple(scopes.values())
 
     def _possible_files(self, text: str, *, expands: bool) -> list[str]:

@@ -42,11 +42,11 @@ _ODD_TEXT = re.compile(r"(?<!\\)(?:\\\\)*#|\\[<>`\n]|&>|\|&|(?:\A|[;\n])[ \t]*\n
 """Text outside quotes that old clients ask about even if a rule allows the line."""
 _ODD_TARGET = re.compile(r"[~%:<(\]]")
 _ODD_AFTER_REDIRECT = re.compile(r"[~<({$*?\[]")
-"""Characters, even in quotes, for which old clients ask about a command that begins with a redirect."""
+"""Characters that, even in quotes, make old clients ask about a command that begins with a redirect."""
 _GIT_OPTION = re.compile(r"\s(?:-c|--exec-path|--config-env)[\s=]")
 """Options with which git runs programs. Old clients ask about them in any command whose text contains `git`."""
 _CHECKED_OPTIONS = frozenset({"egrep", "fgrep", "git", "grep", "rg", "sort", "uniq"})
-"""Programs whose options are all checked by old clients."""
+"""Programs for which old clients check every option."""
 _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'-])|"(?![^\w"-]))""")
 _VARIABLE_TARGET = re.compile(r">[>&|]?\s*[^\s>]*[$%]")
 """Text that looks like a redirect to a file with a variable. Old clients ask about it, even in quotes."""
@@ -63,7 +63,7 @@ _REMOVAL = re.compile(r"r[\"'\\]*m")
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
 _WRITERS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
-"""Programs that change files for old clients, even without operands or with `sed -n`."""
+"""Programs that old clients treat as changing files, even without operands or with `sed -n`."""
 _FILE_REDIRECT = re.compile(r">(?!&\d)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
@@ -286,7 +286,7 @@ def _is_plain_line(command: str) -> bool:
 
 
 def _joins_lines(command: str, programs: Sequence[Program]) -> bool:
-    """Return whether old clients may read two lines as one: before a pipe after a redirect, or after `| cd`."""
+    """Return whether old clients may join lines: a line break and a redirect before a pipe, or `cd` after one."""
     if "\n" in command and any(program.name == "cd" and program.has_stdin for program in programs):
         return True
     return any("\n" in part and _FILE_REDIRECT.search(part) for part in _PIPE.split(command)[:-1])
@@ -301,7 +301,7 @@ def _changes_folder_and_writes(programs: Sequence[Program], cwd: str) -> bool:
 
 
 def _has_unplain_paths(programs: Sequence[Program]) -> bool:
-    """Return whether an argument that old clients treat as a path contains the sign of a variable, even in quotes."""
+    """Return whether an argument that old clients treat as a path contains `$`, `%` or, if changed, `:` or `]`."""
     for program in programs:
         arguments = program.arguments
         taken = [item for item in arguments.arguments if item.role in ("read", "stat", "value")]

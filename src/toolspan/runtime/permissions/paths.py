@@ -45,10 +45,10 @@ _AMBIGUOUS_NAME = re.compile(
 )
 """Names that some file systems shorten or treat as another name."""
 _PARENT_AFTER_BACKSLASH = re.compile(r"[/\\]\.\.\\|\\\.\.(?:/|\Z)")
-"""A parent folder for file systems on which a backslash separates folders."""
+"""`..` beside a backslash: a parent folder on file systems that use backslashes as separators."""
 _IGNORED_CHARACTERS = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 _FOLDED_CHARACTERS = {**_IGNORED_CHARACTERS, 0x131: "i"}
-"""Characters that some file systems ignore in names, and the dotless i, which is the same letter as `i` in capitals."""
+"""Characters that some file systems ignore in names, and the dotless i (`ı`), whose capital letter is `I`."""
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"

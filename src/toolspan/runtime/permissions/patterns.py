@@ -57,7 +57,7 @@ def _command_forms(line: str) -> tuple[str, ...]:
 
 
 def _assigned_forms(program: Program, texts: tuple[str, str]) -> Iterator[str]:
-    """Yield a command after its assignments, with and without their quotes."""
+    """Yield the command with its assignments in front, as written and without their quotes."""
     assignments = " ".join(program.assignments)
     for text in texts:
         yield f"{assignments} {text}"
@@ -182,7 +182,7 @@ def matches_program(program: Program, pattern: str) -> bool:
     # After `xargs`, the client supports only prefixes and no further wrapper.
     is_prefix = "*" in pattern and "*" not in pattern[:-1]
     behind_xargs = inner.text.removeprefix("xargs ")
-    is_written = inner.name == "xargs" and program.text.endswith(inner.text)  # without quotes
+    is_written = inner.name == "xargs" and program.text.endswith(inner.text)  # a quoted xargs command does not match
     if is_written and is_prefix and matches_command(behind_xargs, pattern, granting=True):
         return True
     return inner is not program and matches_command(inner.text, pattern, granting=True)

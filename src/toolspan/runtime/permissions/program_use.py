@@ -135,7 +135,7 @@ def has_harmless_variables(program: Program) -> bool:
 
 
 def has_plain_assignments(program: Program) -> bool:
-    """Return whether a rule for a program covers it after these assignments: their values are plain and not quoted."""
+    """Return whether all assignments before a program have plain, unquoted values, so that a rule for it applies."""
     return all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
 
 

@@ -41,7 +41,7 @@ Raises:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDefinition:
-    """A kind of subagent."""
+    """The definition of a subagent: its prompt, tools, model and limits."""
 
     name: str
     description: str
