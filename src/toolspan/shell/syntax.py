@@ -227,6 +227,12 @@ def first_expansion(node: Node) -> str | None:
     return next((kind for kind in found if kind is not None), None)
 
 
+_UNUSUAL_PARAMETER = re.compile(
+    r"""\$\{(?:[@*?$-]\w|\d+[A-Za-z_]|(?:[^{}'\\$]|\\.|'[^']*'|\$(?:\{[^{}]*+\})?)*+\{)""", re.ASCII
+)
+"""An expansion such as `${@Q}` and `${a:-{b}}`: text after a special parameter, or a brace inside."""
+
+
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
     has a keyword as the program name after an assignment or a redirect, or has `((` that is not plain arithmetic.
@@ -242,6 +248,8 @@ def may_be_misread(line: str) -> bool:
         return False
     if "$$(" in line or "$${" in line:
         return True
+    if "${" in line and _UNUSUAL_PARAMETER.search(_without_strings(line, keeps_double_quotes=True)):
+        return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
 
@@ -252,8 +260,8 @@ def _ends_in_expansion(line: str) -> bool:
     return (")" if line[start + 1] == "(" else "}") not in line[start:]
 
 
-def _without_strings(line: str) -> str:
-    """Return a line without comments, quoted text and here-documents.
+def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
+    """Return a line without comments, quoted text and here-documents. Text in double quotes may be kept.
 
     Return the line unchanged if a `#` may belong to arithmetic.
     """
@@ -261,7 +269,10 @@ def _without_strings(line: str) -> str:
     def shorten(match: re.Match[str]) -> str:
         if match["comment"]:
             return match[0] if "((" in line[: match.start()] else ""
-        return "\\" if match[0][0] == "\\" else match["rest"] or "''"
+        first = match[0][0]
+        if keeps_double_quotes and (first == '"' or (first == "<" and not match["quote"])):
+            return match[0]
+        return "\\" if first == "\\" else match["rest"] or "''"
 
     text = _STRING.sub(shorten, line)
     return line if _COMMENT.search(text) else text

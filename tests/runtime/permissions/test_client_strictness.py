@@ -109,6 +109,24 @@ def test_a_denied_command_is_found_in_a_line_that_cannot_be_parsed(
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
 
 
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ('cd "$HOME/x" && git log', True), ('cd "$HOME/x" && git log | head', False),
+        ('git log | head; cd "$HOME/x"', False), ('cd "$HOME/x" && cat a | head', True),
+        ("cd . && git log | head", True),
+    ],
+)  # fmt: skip
+def test_git_in_a_pipeline_after_a_variable_folder_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, runs: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    project = tmp_path / "x"
+    (project / ".git").mkdir(parents=True)
+
+    assert isinstance(on_line(Permissions(), command, project), Allow) is runs
+
+
 def test_a_quoted_program_after_xargs_in_a_wrapper_is_not_covered_by_its_rule(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["Bash(make *)"]))
 
@@ -165,6 +183,8 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
         ("echo $(( $(date +%s) - 5 ))", True), ("((${#a[@]} > 0))", True), ("# c\ngrep -E '((a|b)\\.x)' x", True),
         ("ls # ((", True), ("cat <<<x\n((ls y) | cat)\nx", False), ("2>&1 " * 40 + "ls", True),
         (";a=" * 3_000, True), ("(a=$(" * 9_000, False), ("2>&1 " * 40 + "then", False),
+        ("echo ${@Q}", False), ("echo ${1x}", False), ("echo ${a:-{b}}", False), ('echo "${a//{/x}"', False),
+        ("echo ${a:-${b}}", True), ("echo '${a{b}}'", True), ("cat <<'E'\n${a{b}}\nE", True), ("echo ${@%x}", True),
         ("(((a + b) * 2))", True), ("for ((i=0;i<3;i++)); do ls; done", True), ("rg '\\((\\w+)' x", True),
         ("python3 - <<'E'\nf((1, 'x'))\nE", True),
     ],

@@ -102,6 +102,17 @@ def test_a_name_of_a_denied_file_in_an_unknown_folder_is_asked_about(project: Pa
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [("wc -l/.. a", True), ("wc a -l/.. b", False), ("diff - -t/../x a", False), ("tail a -n/x", True)],
+)
+def test_an_option_with_a_parent_folder_after_a_file_is_asked_about(project: Path, command: str, runs: bool) -> None:
+    assert isinstance(on_line(Permissions(), command, project), Allow) is runs
+    granted = Permissions(Rules(allow=["Bash(wc:*)", "Bash(diff *)", "Bash(tail:*)"]))
+    assert isinstance(on_line(granted, command, project), Allow) is runs
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize("name", ["a\\b", ".\\x", "x.y\\z"])
 def test_a_backslash_in_a_name_is_an_ordinary_character(project: Path, name: str) -> None:
     request = make_request("Write", project, file_path=f"{project}/{name}", content="")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -159,6 +159,12 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
     return None
 
 
+def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
+    """Return whether an option after an operand, which the client treats as a path, contains a parent folder."""
+    options = itertools.dropwhile(lambda word: word.text[:1] == "-" != word.text, words)
+    return any(word.text[:1] == "-" and _PARENT_AFTER_SEGMENT.search(word.text) for word in options)
+
+
 def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
     """Return whether the file that a command would change is uncertain."""
     if text[:2] == "//" or is_ambiguous(path) or not scope.is_unambiguous(text):
@@ -213,6 +219,9 @@ class _CommandChecker:
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
+        self._has_expanded_cd = False
+        """True after a `cd` whose folder contains a variable."""
+        self._has_pipe = False
         self._has_moved_by_name = True
         """True unless a `cd` names the current folder in another way than by its path."""
         self._writes: list[str] = []
@@ -227,6 +236,7 @@ class _CommandChecker:
         """The commands whose input is a file with a relative path."""
 
     def check_program(self, program: Program) -> None:
+        self._has_pipe = self._has_pipe or program.ended_by in ("|", "|&")
         if program.variables:
             self._record_variables(program)
         if self._allowed.forbidden_files is not None:
@@ -266,7 +276,7 @@ class _CommandChecker:
             return
         is_elsewhere = len(self._scopes) != 1
         is_uncertain = not self._allowed.parents and not _CHAIN_AFTER_CD.fullmatch(line)
-        if is_elsewhere:
+        if is_elsewhere or (self._has_expanded_cd and self._has_pipe):
             self.parts.extend(self._repository_commands)
         if is_elsewhere or is_uncertain:
             self.parts.extend(self._relative_inputs)
@@ -343,7 +353,8 @@ class _CommandChecker:
         if changed or (arguments.unknown is not None and arguments.spec.edits):
             self._writes.append(program.text)
         files = find_granted_files(inner, arguments, arguments.spec)
-        if files is None:
+        has_parent = not self._allowed.parents and _has_parent_after_operand(inner.words[1:])
+        if files is None or (has_parent and arguments.read):
             self._require_approval(program.text)
             return
         self._note_relative_reads(program, files)
@@ -379,6 +390,8 @@ class _CommandChecker:
     def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
         """Check the files of a program whose arguments are understood. Return False if it needs approval as a whole."""
         if spec.bare and (program.variables or program.redirected_first or not is_plainly_spelled(program, inner)):
+            return False
+        if not self._allowed.parents and _has_parent_after_operand(inner.words[1:]):
             return False
         name = inner.name
         if name in _REPOSITORY_PROGRAMS:
@@ -462,6 +475,7 @@ class _CommandChecker:
         is_second, self._has_moved = self._has_moved, True
         is_piped = program.has_stdin or program.ended_by in ("|", "|&")
         self._has_moved_by_name = program.text == f"cd {self._start_scope.cwd}" and not is_piped
+        self._has_expanded_cd = self._has_expanded_cd or "$" in program.text
         if len(program.words) == 2 and target.text == "-" and not is_second:
             self._scopes = ()
             return True
