@@ -263,12 +263,13 @@ def _ends_in_expansion(line: str) -> bool:
 def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
     """Return a line without comments, quoted text and here-documents. Text in double quotes may be kept.
 
-    Return the line unchanged if a `#` may belong to arithmetic.
+    Return the line unchanged if a `#` may belong to arithmetic, or a comment with `((` follows a redirect.
     """
 
     def shorten(match: re.Match[str]) -> str:
         if match["comment"]:
-            return match[0] if "((" in line[: match.start()] else ""
+            is_clear = "((" not in match[0] or not re.search("[<>]", line[: match.start()])
+            return "" if is_clear and "((" not in line[: match.start()] else match[0]
         first = match[0][0]
         if keeps_double_quotes and (first == '"' or (first == "<" and not match["quote"])):
             return match[0]

@@ -113,6 +113,18 @@ def test_an_option_with_a_parent_folder_after_a_file_is_asked_about(project: Pat
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    ["env touch .git/config", ">x env rm .bashrc", "env -i A=1 cp a ~/.profile", "/usr/bin/env mkdir $HOME/.profile"],
+)
+def test_a_protected_file_is_found_inside_env(project: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash"]), refusals=profile("2.1.325").refusals)
+
+    assert isinstance(on_line(permissions, command, project), Ask)
+    assert isinstance(on_line(permissions, "env touch x", project), Allow)
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize("name", ["a\\b", ".\\x", "x.y\\z"])
 def test_a_backslash_in_a_name_is_an_ordinary_character(project: Path, name: str) -> None:
     request = make_request("Write", project, file_path=f"{project}/{name}", content="")

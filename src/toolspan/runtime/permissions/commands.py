@@ -76,6 +76,8 @@ _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: 
 """The options and variables of `env` up to the name of a program."""
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
+_SEEN_THROUGH = frozenset({"env", *TRANSPARENT_WRAPPERS})
+"""Wrappers inside which the client looks for protected files, even if a rule allows all commands."""
 _MAX_VISITED = 64
 """The number of possible folders above which a further `cd` counts as one to an unknown folder."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
@@ -146,7 +148,10 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
 
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
-    for program in map(strip_wrappers, parsed_line.programs):
+    for entry in expand_wrappers(parsed_line).programs:
+        if not _SEEN_THROUGH.issuperset(entry.wrappers):
+            continue
+        program = strip_wrappers(entry.program)
         changed = find_changed(program, program.arguments)
         if not changed and not program.redirects:
             continue
