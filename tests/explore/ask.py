@@ -3,8 +3,8 @@
     python -m tests.explore.ask FILE [--version 2.1.325] [--verbose]
 
 Each line of FILE is a JSON object: `lines` (commands) or `calls` ([name, input] pairs), and optionally `mode`,
-`permissions` (allow, deny, ask), `settings`, `tools`, `files` and `home_files`, as in a generated case. Prints the calls
-that only one side runs; with --verbose, the answers to all calls.
+`permissions` (allow, deny, ask), `settings`, `tools`, `files` and `home_files`, as in a generated case. Prints the
+calls that only one side runs; with --verbose, the answers to all calls.
 """
 
 from __future__ import annotations
