@@ -349,6 +349,8 @@ class CommandReader(ABC):
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self.uncertainties.append("a here-document is not understood")
+        if builder.redirected_first and builder.stdin_text is not None:
+            self.unclear.append("A here-string")
         builder.has_stdin = True
         literal = syntax.QUOTE_OR_ESCAPE.search(mark_source) is not None
         is_sed = bool(builder.words) and builder.words[0].text == "sed"  # the client searches its line for a backslash

@@ -33,7 +33,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
         "timeout \u0663 ls", "git log -n \u0663", "git log -\u00b2", "xargs -n \u00b2", "test \u0663 -eq \u0663",
         "LC_MESSAGES=C ls", "LC_COLLATE=C date", "NODE_ENV=/x ls", "CI=a/../b ls",
-        "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
+        "<<< x ls <<'EOF'\ny\nEOF", "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -345,6 +345,22 @@ def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder
     assert isinstance(on_line(permissions, "cd . && sed -n 1p", tmp_path), Ask)
     assert isinstance(on_line(permissions, f"cd {tmp_path}/ && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, "touch x", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["cd . || mkdir", "cd src && rm", "cd src; touch", "cd src && cp", "cd . ; mv"])
+def test_an_edit_without_files_is_asked_about_after_a_change_of_folder(tmp_path: Path, command: str) -> None:
+    rules = Rules(allow=[f"Bash({name}:*)" for name in ("mkdir", "rm", "touch", "cp", "mv")])
+
+    assert isinstance(on_line(Permissions(rules), command, tmp_path), Ask)
+    assert isinstance(on_line(Permissions(rules), "mkdir", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["echo x > y", "cat /etc/passwd", "eval ls", "X=1", "cd .. && ls"])
+def test_a_pattern_of_two_stars_does_not_allow_the_whole_tool(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash(**)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Ask)
+    assert isinstance(on_line(permissions, "make x", tmp_path), Allow)
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,13 @@ def test_a_parent_folder_between_backslashes_leads_outside(project: Path, name: 
     [
         "cd sub && cd .. && touch x", "cd /tmp && cd sub && touch x", "cd sub && cd deep && touch y", "pushd sub; rm x",
         "cd sub; cd ..; echo > x", "builtin cd sub && cd - && tee x", "cd sub; cp -",
+        "cd sub && sed -i s/a/b/ -x", "cd sub; cd ..; sed -n p -x",
     ],
 )  # fmt: skip
 def test_a_denied_file_is_found_below_every_folder_that_the_line_enters(project: Path, command: str) -> None:
-    permissions = Permissions(Rules(allow=["Bash"], deny=["Edit(sub/x)", "Edit(sub/deep/y)", "Edit(sub/-)"]))
+    permissions = Permissions(
+        Rules(allow=["Bash"], deny=["Edit(sub/x)", "Edit(sub/deep/y)", "Edit(sub/-)", "Edit(sub/-x)"])
+    )
     assert isinstance(on_line(permissions, command, project), Deny)
 
 

@@ -355,7 +355,7 @@ class _CommandChecker:
         values = values_taken_for_files(inner, arguments)
         self._note_relative_reads(program, values)
         changed = find_changed(inner, arguments)
-        if changed or (arguments.unknown is not None and arguments.spec.edits):
+        if changed or (arguments.spec.edits and (arguments.unknown is not None or not arguments.read)):
             self._writes.append(program.text)
         files = find_granted_files(inner, arguments, arguments.spec)
         has_parent = not self._allowed.parents and _has_parent_after_operand(inner.words[1:])

@@ -226,6 +226,10 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
     candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
     candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
     candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
+    if name == "sed" and not any(_SCRIPT_OPTION.match(word.text) for word in inner.words[1:]):
+        # The client treats options after the script as files.
+        late = itertools.dropwhile(lambda word: word.text[:1] == "-", inner.words[1:])
+        candidates += [(word, True) for word in late if word.text[:1] == "-"]
     return candidates
 
 

@@ -60,9 +60,10 @@ class Rule(Struct, frozen=True, cache_hash=True):
         is_malformed = text != f"{tool}({content.strip()})"
         content = content.strip().replace("\\(", "(").replace("\\)", ")")
         only_session_folders = content == "*" and tool in _FILE_TOOLS
-        if content in _EMPTY_CONTENTS or (content == "**" and tool != "Bash" and tool not in _PATH_TOOLS):
+        is_pattern = content == "**" and (tool == "Bash" or tool in _PATH_TOOLS)
+        if content in _EMPTY_CONTENTS or (content == "**" and not is_pattern):
             is_malformed = True
-        if content in _WHOLE_TOOL_CONTENTS and (content != "**" or tool not in _PATH_TOOLS):
+        if content in _WHOLE_TOOL_CONTENTS and not is_pattern:
             content = None
         return cls(text.strip(), tool, content, origin, folder, is_malformed, only_session_folders)
 
