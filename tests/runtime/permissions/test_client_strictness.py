@@ -33,7 +33,8 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
         "timeout \u0663 ls", "git log -n \u0663", "git log -\u00b2", "xargs -n \u00b2", "test \u0663 -eq \u0663",
         "LC_MESSAGES=C ls", "LC_COLLATE=C date", "NODE_ENV=/x ls", "CI=a/../b ls",
-        "<<< x ls <<'EOF'\ny\nEOF", "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
+        "<<< x ls <<'EOF'\ny\nEOF",
+        "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:

@@ -1,12 +1,11 @@
 """Check the commands in a line: those that need approval, and the files that they access.
 
-`check_command` follows the programs in a line in order and collects the parts that need approval. `patterns.py` matches
-the patterns of rules.
+`check_command` follows the programs in a line in order and collects the parts that need approval. `line_state.py`
+tracks the current folder and the variables; `patterns.py` matches the patterns of rules.
 """
 
 from __future__ import annotations
 
-import glob
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces, expand_glob, is_ambiguous
+from toolspan.runtime.permissions.line_state import PARENT_AFTER_SEGMENT, LineState
+from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
 from toolspan.runtime.permissions.program_use import (
     PRINTING_PROGRAMS,
     PROGRAM_STARTERS,
@@ -63,24 +63,14 @@ _REPOSITORY_PARTS = frozenset({"head", "hooks", "objects", "refs"})
 """Names of files that make git treat a folder as a repository and run the hooks in it."""
 _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
-_EXPANSION_SIGN = re.compile(r"[$`]")
-_GLOB = re.compile(r"[*?\[]")
-_UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
-"""Characters in the names of files to change that some shell or system expands, even in quotes."""
 _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 """Names of programs for which allow rules are ignored, because some shells expand them or treat them as options."""
-_PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
-"""Relative paths that every shell and file system reads in the same way."""
-_PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
 _SEEN_THROUGH = frozenset({"env", *TRANSPARENT_WRAPPERS})
 """Wrappers inside which the client looks for protected files, even if a rule allows all commands."""
-_MAX_VISITED = 64
-"""The number of possible folders above which a further `cd` counts as one to an unknown folder."""
-_VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
 class ForbiddenFiles(Struct, frozen=True):
@@ -167,7 +157,7 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
     """Return whether an option after an operand, which the client treats as a path, contains a parent folder."""
     options = itertools.dropwhile(lambda word: word.text[:1] == "-" != word.text, words)
-    return any(word.text[:1] == "-" and _PARENT_AFTER_SEGMENT.search(word.text) for word in options)
+    return any(word.text[:1] == "-" and PARENT_AFTER_SEGMENT.search(word.text) for word in options)
 
 
 def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
@@ -209,15 +199,9 @@ class _CommandChecker:
         self._start_scope, self._allowed = scope, allowed
         self._sets_variables = sets_variables
         """True if the line sets variables for its commands, so that only a rule can allow them."""
-        self._scopes: tuple[PathScope, ...] = (scope,)
-        """A scope for each possible current folder, because `cd` may fail; empty if the folder is unknown."""
-        self._visited_scopes: tuple[PathScope, ...] = (scope,)
-        """A scope for each folder that a `cd` may have entered so far, used to find denied files."""
-        self._is_folder_unknown = False
-        """True after a `cd` to an unknown folder."""
+        self._state = LineState(scope, allows_parents=allowed.parents)
         self._has_moved = False
         """True after a `cd`, even one that stays in the same folder."""
-        self._values: dict[str, str | None] = {}
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: AccessedPath | None = None
@@ -243,10 +227,10 @@ class _CommandChecker:
     def check_program(self, program: Program) -> None:
         self._has_pipe = self._has_pipe or program.ended_by in ("|", "|&")
         if program.variables:
-            self._record_variables(program)
+            self._state.record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
-            self._note_visited(strip_wrappers(program))
+            self._state.record_folders(strip_wrappers(program))
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
             # The file names come from standard input.
             self.doubts = self.doubts or strip_wrappers(program).name not in PRINTING_PROGRAMS
@@ -279,7 +263,7 @@ class _CommandChecker:
             self.parts.extend(self._repository_writes)
         if not self._has_moved:
             return
-        is_elsewhere = len(self._scopes) != 1
+        is_elsewhere = len(self._state.scopes) != 1
         is_uncertain = not self._allowed.parents and not _CHAIN_AFTER_CD.fullmatch(line)
         if is_elsewhere or (self._has_expanded_cd and self._has_pipe):
             self.parts.extend(self._repository_commands)
@@ -292,12 +276,6 @@ class _CommandChecker:
     def _require_approval(self, text: str, reach: AccessedPath | None = None) -> None:
         self.parts.append(text)
         self.reach = self.reach or reach
-
-    def _record_variables(self, program: Program) -> None:
-        if not program.words or program.name in ("declare", "export", "local", "readonly", "typeset"):
-            for name, value in zip(program.variables, program.values, strict=False):
-                text = None if value.has_substitution else self._substitute_variables(value)
-                self._values[name] = None if name in self._values else text
 
     # Programs
 
@@ -439,7 +417,7 @@ class _CommandChecker:
 
     def _is_in_own_repository(self) -> bool:
         """Return whether the current folder certainly belongs to the repository in which the session started."""
-        return len(self._scopes) == 1 and self._start_scope.is_own_repository()
+        return len(self._state.scopes) == 1 and self._start_scope.is_own_repository()
 
     def _is_outer_path(self, word: ShellWord) -> bool:
         """Return whether an argument of git may be a path outside the repository instead of a revision."""
@@ -449,7 +427,7 @@ class _CommandChecker:
 
     def _check_read(self, program: Program, name: str, word: ShellWord) -> bool:
         """Check a file that a program reads. If it needs approval, record that and return False."""
-        paths = self._resolve_paths(word)
+        paths = self._state.resolve_paths(word)
         if paths is None:
             self._require_approval(program.text)
             return False
@@ -461,7 +439,7 @@ class _CommandChecker:
 
     def _check_change(self, program: Program, name: str, word: ShellWord, *, free: bool = True) -> bool:
         """Check a file that a program changes. If it needs approval, record that and return False."""
-        paths = self._resolve_target(word)
+        paths = self._state.resolve_target(word)
         if paths is None:
             self._require_approval(program.text)
             return False
@@ -482,75 +460,21 @@ class _CommandChecker:
         self._has_moved_by_name = program.text == f"cd {self._start_scope.cwd}" and not is_piped
         self._has_expanded_cd = self._has_expanded_cd or "$" in program.text
         if len(program.words) == 2 and target.text == "-" and not is_second:
-            self._scopes = ()
+            self._state.scopes = ()
             return True
-        paths = self._resolve_paths(target) if arguments.unknown is None else None
+        paths = self._state.resolve_paths(target) if arguments.unknown is None else None
         if paths is None or is_second:  # a second `cd` starts at an uncertain folder
-            self._scopes = ()
+            self._state.scopes = ()
             return False
         # The client compares spellings: the same folder in another spelling is another folder.
         is_other_spelling = target.text[:1] in ("", "~") or target.text[:2] == ".." or target.may_split
         if paths != [self._start_scope.cwd] or is_other_spelling or not is_bare:
-            self._scopes = (self._start_scope, *(replace(self._start_scope, cwd=path) for path in paths))
+            self._state.scopes = (self._start_scope, *(replace(self._start_scope, cwd=path) for path in paths))
         outside = next((path for path in paths if not self._is_readable(path)), None)
         if outside is not None:
             self.leaves_scope = True
             self._require_approval(program.text, AccessedPath("cd", outside, inside=False))
         return True
-
-    # Paths
-
-    def _resolve_paths(self, word: ShellWord) -> list[str] | None:
-        """Return the files to which a word refers in each possible folder, or None if they are unknown."""
-        if not word.has_expansion and _PLAIN_PATH.fullmatch(word.text):
-            return [scope.absolute_path(word.text) for scope in self._scopes] or None
-        text = self._substitute_variables(word)
-        if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//" or text[:1] == "=":
-            return None
-        if not word.has_expansion and _EXPANSION_SIGN.search(text):  # a variable for the client, even in quotes
-            return None
-        if not self._allowed.parents and _PARENT_AFTER_SEGMENT.search(text):
-            return None
-        paths: list[str] = []
-        for scope in self._scopes or ((self._start_scope,) if text[:1] in ("/", "~") else ()):
-            found = expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else [text]
-            if found is None or any(".." in name and not scope.is_unambiguous(name) for name in found):
-                return None
-            paths += map(scope.absolute_path, found)
-        return paths or None
-
-    def _resolve_target(self, word: ShellWord) -> list[str] | None:
-        """Return the paths of a file to change, or None if they are unknown or may pass through a parent folder."""
-        if _UNSAFE_TARGET.search(word.text):
-            return None
-        if not self._allowed.parents and _PARENT_AFTER_SEGMENT.search(word.text):
-            return None
-        paths = self._resolve_paths(word)
-        return None if paths is None or any(map(is_ambiguous, paths)) else paths
-
-    def _substitute_variables(self, word: ShellWord) -> str | None:
-        """Return a word as a string with its variables replaced, or None if a value is unknown."""
-        if not word.has_expansion:
-            return word.text if word.text[:1] != "~" else None  # the home folder for the client, even in quotes
-        if word.has_substitution:
-            return None
-        missing = False
-
-        def replace_variable(match: re.Match[str]) -> str:
-            nonlocal missing
-            value = self._variable_value(match[1] or match[2])
-            missing = missing or value is None
-            return value or ""
-
-        text = _VARIABLE_REFERENCE.sub(replace_variable, word.text)
-        return None if missing or "$" in text or "`" in text else text
-
-    def _variable_value(self, name: str) -> str | None:
-        if name in self._values:
-            return self._values[name]
-        if name == "PWD" and len(self._scopes) == 1:
-            return self._start_scope.cwd
-        return self._start_scope.home if name == "HOME" else None
 
     def _is_readable(self, path: str) -> bool:
         scope = self._start_scope
@@ -570,7 +494,7 @@ class _CommandChecker:
                 self._require_approval(text)
             if target.text[:1] not in ("/", "~", "$"):
                 self._relative_inputs.append(text)
-            paths = None if re.search(r"[*?\[{}$`]", target.text) else self._resolve_paths(target)
+            paths = None if re.search(r"[*?\[{}$`]", target.text) else self._state.resolve_paths(target)
             if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
                 self._require_approval(text)
             for path in paths or ():
@@ -583,7 +507,7 @@ class _CommandChecker:
         scope, target = self._start_scope, redirect.target
         text = f"{program.text} {redirect.operator} {target.text}".strip()
         is_plain = bool(target.text) and not target.has_expansion and not re.search(r"[*?\[$`]", target.text)
-        paths = self._resolve_target(target) if is_plain else None
+        paths = self._state.resolve_target(target) if is_plain else None
         self._writes.append(text)
         self._note_repository_parts(program, (target,))
         if paths is None:
@@ -609,50 +533,18 @@ class _CommandChecker:
             if key in seen:
                 continue
             seen.add(key)
-            text = self._substitute_variables(word)
+            text = self._state.substitute_variables(word)
             if text is None:
                 may_deny = changes or forbidden_files.denies_reading
                 if may_deny and arguments.spec is not None and not word.text.startswith(("<(", ">(")):
                     self.doubts = True
                 continue
-            if self._is_folder_unknown and text[:1] not in ("/", "~"):
+            if self._state.is_folder_unknown and text[:1] not in ("/", "~"):
                 self.doubts = self.doubts or forbidden_files.names.match(text.rpartition("/")[2]) is not None
-            for path in self._possible_files(text, expands=word.has_expansion):
+            for path in self._state.possible_files(text, expands=word.has_expansion):
                 if self.forbidden_by is None and self._start_scope.matches_any_name(path, forbidden_files.pattern):
                     self.forbidden_by = forbidden_files.find_rule(self._start_scope, path, changes)
         if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner, arguments):
             for name in {word.text for word in arguments.read if word.text[:1] != "~"}:
-                for path in self._possible_files(name, expands=False):
+                for path in self._state.possible_files(name, expands=False):
                     self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
-
-    def _note_visited(self, program: Program) -> None:
-        """Record the folders that a `cd` may enter from each folder recorded so far."""
-        if program.name not in ("cd", "pushd", "popd"):
-            return
-        folders = [self._substitute_variables(word) for word in program.words[1:]]
-        operands = [folder for folder in folders if folder is None or folder[:1] != "-" or folder == "-"]
-        if program.name == "cd" and not operands:
-            operands = ["~"]
-        scopes = {scope.cwd: scope for scope in self._visited_scopes}
-        for folder in operands:
-            if folder not in (None, "-") and len(scopes) <= _MAX_VISITED:
-                visited = [replace(scope, cwd=scope.absolute_path(folder)) for scope in scopes.values()]
-                scopes |= {scope.cwd: scope for scope in visited}
-            else:
-                self._is_folder_unknown = True
-        self._is_folder_unknown = self._is_folder_unknown or not operands
-        self._visited_scopes = tuple(scopes.values())
-
-    def _possible_files(self, text: str, *, expands: bool) -> list[str]:
-        """Return the files that a word without variables may refer to, expanding patterns on disk."""
-        paths: list[str] = []
-        for scope in {scope.cwd: scope for scope in (*self._scopes, *self._visited_scopes)}.values():
-            if not expands:
-                paths += scope.possible_paths(text)
-                continue
-            for alternative in itertools.islice(expand_braces(text), MAX_GLOB_FILES):
-                paths += scope.possible_paths(alternative)
-                if _GLOB.search(alternative):
-                    matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
-                    paths += itertools.islice(matches, MAX_GLOB_FILES)
-        return paths
