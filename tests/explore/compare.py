@@ -188,6 +188,8 @@ class Purpose:
     """A pattern for the call's input; empty for all."""
     allow: str = ""
     """An allow rule of the case; empty for all cases."""
+    restriction: str = ""
+    """A pattern for a deny or ask rule of the case; empty for all cases."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
@@ -204,15 +206,19 @@ class Purpose:
             mode=row.get("mode", ""),
             input=row.get("input", ""),
             allow=row.get("allow", ""),
+            restriction=row.get("restriction", ""),
         )
 
     def explains(self, case: Json, call: Json, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
         texts = [json.dumps(side.get(self.where), ensure_ascii=False) for side in (want, got)]
+        rules = case.get("settings", {}).get("permissions", {})
+        restrictions = [*rules.get("deny", ()), *rules.get("ask", ())]
         return (
             case["version"] in self.versions
             and self.mode in ("", case.get("permission_mode"))
-            and (not self.allow or self.allow in case["settings"].get("permissions", {}).get("allow", ()))
+            and (not self.allow or self.allow in rules.get("allow", ()))
+            and (not self.restriction or any(re.fullmatch(self.restriction, rule) for rule in restrictions))
             and self.fields.issuperset(fields)
             and re.fullmatch(self.tool, tool_name(call)) is not None
             and re.search(self.input, json.dumps(call["input"])) is not None
