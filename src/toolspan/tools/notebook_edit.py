@@ -45,7 +45,7 @@ _CELL_INDEX = re.compile(r"cell-(\d{1,9})", re.ASCII)
 _SCHEMA = object_schema(
     {
         "notebook_path": text("The notebook"),
-        "cell_id": text("The cell; a new one comes behind it, or first if this is left out"),
+        "cell_id": text("The cell; a new one is inserted after it, or first if this is left out"),
         "new_source": text("The cell's new source"),
         "cell_type": text("What the cell is; a new one needs it", enum=["code", "markdown"]),
         "edit_mode": text("What to do; replace if left out", enum=["replace", "insert", "delete"]),

@@ -328,7 +328,7 @@ def _move_results_behind_calls(state: _RepairState) -> None:
         record.update(parentUuid=call.uuid)
         if "sourceToolAssistantUUID" in record.fields:
             record.update(sourceToolAssistantUUID=call.uuid)
-        state.add_change("misplaced_result", record, f"the result of {names[0]} was moved behind its call")
+        state.add_change("misplaced_result", record, f"the result of {names[0]} was moved after its call")
 
 
 def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> None:

@@ -356,7 +356,7 @@ class _CommandChecker:
         if inner is not program:
             inner = strip_wrappers(program, through_xargs=False)
         if program.redirected_first and (inner is not program or program.variables):
-            return False  # the client does not look for a program behind these
+            return False  # the client does not look for a program after these
         if inner is not program:
             if not is_understood_wrapper(program, inner):
                 return False

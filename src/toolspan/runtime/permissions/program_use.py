@@ -24,7 +24,7 @@ _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 _PLAIN_WRAPPERS = re.compile(
     r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout [0-9]+(?:\.[0-9]+)?[smhd]? )*"
 )
-"""Wrappers in the order in which every shell runs the program behind them."""
+"""Wrappers in the order in which every shell runs the program after them."""
 PROGRAM_STARTERS = frozenset({
     "caffeinate", "chpst", "chrt", "cpulimit", "daemonize", "dbus-run-session", "eval", "fakeroot", "faketime",
     "firejail", "flock", "gtimeout", "ionice", "linux32", "linux64", "ltrace", "nsenter", "numactl", "pkexec",
