@@ -92,6 +92,15 @@ def test_a_word_that_touches_the_mark_of_a_document_belongs_to_the_mark(behind: 
 
 
 @requirement("shell.nothing-unseen")
+@pytest.mark.parametrize(
+    "line",
+    ["0<x rm y", "rm 0<x y", "rm y 0< x", "rm y 0<<<x", "A=1 0<x 0<z rm y", "2>&- rm y", "rm 2>&- y", "rm {n}<x y"],
+)
+def test_the_number_of_a_stream_is_no_word_and_a_word_after_a_closed_stream_is_one(line: str) -> None:
+    assert [program.text for program in find_programs(line).programs] == ["rm y"]
+
+
+@requirement("shell.nothing-unseen")
 def test_a_document_behind_a_pipe_is_read_by_its_last_command() -> None:
     expanded = expand_wrappers(find_programs("ls | bash <<'EOF'\nrm x\nEOF\n"))
 

@@ -200,6 +200,14 @@ class ProgramBuilder:
             spelling=program.spelling,
         )
 
+    def remove_last_word(self, text: str) -> None:
+        """Remove the last word if it is `text`, as written."""
+        if self.words and self.words[-1].text == text and self.sources[-1].endswith(text):
+            self.words.pop()
+            self.sources[-1] = self.sources[-1].removesuffix(text).rstrip()
+            self.sources = [source for source in self.sources if source]
+            self.spelling = self.spelling.removesuffix(text).rstrip()
+
     def build(self, *, has_stdin: bool, nested: bool) -> Program:
         """Return the finished program."""
         return Program(

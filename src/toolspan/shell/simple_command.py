@@ -271,19 +271,25 @@ class CommandReader(ABC):
         self._finish_command(builder)
 
     def _add_redirect(self, node: Node, builder: ProgramBuilder) -> None:
+        start = self._start(node)
+        before = self._text[:start]
+        stream = syntax.DIGITS_AT_END.search(before) if before[-1:].isdigit() else None
+        if stream is not None:
+            self.unclear.append("Digits before a redirect")
+            builder.remove_last_word(stream[0])
+        if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
+            self.unclear.append("A redirect of a named stream")
+            if before[-1] == "}":
+                builder.remove_last_word(before[before.rindex("{") :])
         builder.redirected_first = builder.redirected_first or not builder.words
         if node.type != "file_redirect" and not self._nested:
             self.has_compounds = True
-        start = self._start(node)
-        before = self._text[:start]
-        if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
-            self.unclear.append("A redirect of a named stream")
         if node.type == "heredoc_redirect":
             self._add_here_document(node, builder)
             return
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
-        if len(operator) - len(kind) > 1 or (before[-1:].isdigit() and syntax.DIGITS_AT_END.search(before)):
+        if len(operator) - len(kind) > 1:
             self.unclear.append("Digits before a redirect")
         if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")
@@ -321,7 +327,7 @@ class CommandReader(ABC):
                 if targets and at == self._start(child):
                     self.uncertainties.append("there is no blank between two words")
                 targets.append(self._parse_word(child))
-                if len(targets) > 1:
+                if len(targets) > 1 or operator[-1:] == "-":  # such as 2>&-, which has no target
                     self.unclear.append("A redirect before other words")
                     builder.words.append(targets[-1])
                     builder.sources.append(self._source_text(child))
