@@ -271,16 +271,7 @@ class CommandReader(ABC):
         self._finish_command(builder)
 
     def _add_redirect(self, node: Node, builder: ProgramBuilder) -> None:
-        start = self._start(node)
-        before = self._text[:start]
-        stream = syntax.DIGITS_AT_END.search(before) if before[-1:].isdigit() else None
-        if stream is not None:
-            self.unclear.append("Digits before a redirect")
-            builder.remove_last_word(stream[0])
-        if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
-            self.unclear.append("A redirect of a named stream")
-            if before[-1] == "}":
-                builder.remove_last_word(before[before.rindex("{") :])
+        self._take_stream(self._start(node), builder)
         builder.redirected_first = builder.redirected_first or not builder.words
         if node.type != "file_redirect" and not self._nested:
             self.has_compounds = True
@@ -308,6 +299,18 @@ class CommandReader(ABC):
                 self.unclear.append("A redirect before a command")
             builder.redirects.append(Redirect(operator, targets[0]))
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
+
+    def _take_stream(self, start: int, builder: ProgramBuilder) -> None:
+        """Remove the last word if it is the number or the name of the stream that a redirect is for."""
+        before = self._text[:start]
+        number = syntax.DIGITS_AT_END.search(before) if before[-1:].isdigit() else None
+        if number is not None:
+            self.unclear.append("Digits before a redirect")
+            builder.remove_last_word(number[0])
+        if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
+            self.unclear.append("A redirect of a named stream")
+            if before[-1] == "}":
+                builder.remove_last_word(before[before.rindex("{") :])
 
     def _check_stream(self, target: ShellWord, end: int) -> None:
         """Check a redirect to another stream, which may be the name of a file that the shell expands again."""
