@@ -7,7 +7,7 @@ and `group_usage` sums them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
@@ -115,32 +115,82 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
 
     Input excludes cached tokens. With `as_recorded`, the counts of clients that include them are kept.
     """
-    files = list(files)
-    agent_types = _started_types(files)
-    # A request belongs to the original session, whatever session ids its copies in forks and resumes have.
-    sessions = sorted(group_sessions(files), key=lambda session: rank_file(session.file.file, session.file.info))
-    owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
-    conversations: dict[str, _Conversation] = {}
-    requests: dict[str, UsageRequest] = {}
-    copies: dict[str, list[UsageRequest]] = {}
+    joiner, files = RequestJoiner(as_recorded=as_recorded), list(files)
     for file in files:
-        conversation = _make_conversation(file, agent_types)
-        if file.file in owners:
-            conversation = conversation._replace(session=owners[file.file][1])
-        conversations[file.file] = conversation
-        for request in _make_requests(conversation, file.requests, as_recorded=as_recorded):
-            name = request.id
-            key = name if name[:1] != "#" else f"{file.file}{name}"
-            first = requests.setdefault(key, request)
-            if first is not request:
-                copies.setdefault(key, [first]).append(request)
-    for key, same in copies.items():
-        name = same[0].id
-        recorded = [(conversations[copy.file], conversations[copy.file].file.requests[name]) for copy in same]
-        conversation, usage = _join_copies(recorded)
-        conversation = conversation._replace(session=min(owners[copy.file] for copy in same)[1])
-        (requests[key],) = _make_requests(conversation, {name: usage}, as_recorded=as_recorded)
-    return sorted(requests.values(), key=lambda request: request.at or _LATEST)
+        joiner.add(file)
+    return joiner.join(files)
+
+
+class RequestJoiner:
+    """Joins the requests of files. A file can be added while others are still being read."""
+
+    def __init__(self, *, as_recorded: bool = False) -> None:
+        """Create a joiner without files. The argument is that of `join_requests`."""
+        self._as_recorded = as_recorded
+        self._drafts: dict[str, tuple[_Conversation, list[UsageRequest]]] = {}
+        """The requests of each file, with the facts that are known without the other files."""
+
+    def add(self, file: FileUsage) -> None:
+        """Prepare the requests of a file."""
+        conversation = _make_conversation(file, {})
+        self._drafts[file.file] = (conversation, self._make_requests(conversation, file.requests))
+
+    def join(self, files: Sequence[FileUsage]) -> list[UsageRequest]:
+        """Return each request once. All files must have been added."""
+        agent_types = _started_types(files)
+        # A request belongs to the original session, whatever session ids its copies in forks and resumes have.
+        sessions = sorted(group_sessions(files), key=lambda session: rank_file(session.file.file, session.file.info))
+        owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
+        conversations: dict[str, _Conversation] = {}
+        requests: dict[str, UsageRequest] = {}
+        copies: dict[str, list[UsageRequest]] = {}
+        for file in files:
+            conversation = _make_conversation(file, agent_types)
+            if file.file in owners:
+                conversation = conversation._replace(session=owners[file.file][1])
+            conversations[file.file] = conversation
+            draft, prepared = self._drafts[file.file]
+            if (draft.session, draft.agent) != (conversation.session, conversation.agent):
+                prepared = self._make_requests(conversation, file.requests)
+            for request in prepared:
+                name = request.id
+                key = name if name[:1] != "#" else f"{file.file}{name}"
+                first = requests.setdefault(key, request)
+                if first is not request:
+                    copies.setdefault(key, [first]).append(request)
+        for key, same in copies.items():
+            name = same[0].id
+            recorded = [(conversations[copy.file], conversations[copy.file].file.requests[name]) for copy in same]
+            conversation, usage = _join_copies(recorded)
+            conversation = conversation._replace(session=min(owners[copy.file] for copy in same)[1])
+            (requests[key],) = self._make_requests(conversation, {name: usage})
+        return sorted(requests.values(), key=lambda request: request.at or _LATEST)
+
+    def _make_requests(self, conversation: _Conversation, usages: Mapping[str, RequestUsage]) -> list[UsageRequest]:
+        file, session, project, agent, model, input_includes_cache = conversation
+        path, agent_id, dialect, inline_types = file.file, file.info.agent_id, file.info.dialect, file.inline_types
+        requests = []
+        for name, usage in usages.items():
+            tokens = usage.tokens
+            if input_includes_cache and not self._as_recorded:
+                cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
+                tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
+            request = UsageRequest(
+                id=name,
+                file=path,
+                at=parse_timestamp(usage.at),
+                model=usage.model or model,
+                tokens=tokens,
+                cache_write_1h=usage.cache_write_1h,
+                fast=usage.fast,
+                session=session,
+                project=project,
+                agent=agent or inline_types.get(name) or (UNKNOWN if usage.sidechain else MAIN_AGENT),
+                agent_id=agent_id,
+                dialect=dialect,
+            )
+            requests.append(request)
+        return requests
 
 
 def agent_types_by_id(files: Iterable[FileUsage]) -> dict[str, str]:
@@ -200,32 +250,6 @@ def _join_copies(copies: Sequence[tuple[_Conversation, RequestUsage]]) -> tuple[
     for _, other in copies:
         tokens, cache_write_1h = tokens.max_with(other.tokens), max(cache_write_1h, other.cache_write_1h)
     return conversation, replace(usage, tokens=tokens, cache_write_1h=cache_write_1h)
-
-
-def _make_requests(
-    conversation: _Conversation, usages: Mapping[str, RequestUsage], *, as_recorded: bool
-) -> Iterator[UsageRequest]:
-    file, session, project, agent, model, input_includes_cache = conversation
-    path, agent_id, dialect, inline_types = file.file, file.info.agent_id, file.info.dialect, file.inline_types
-    for name, usage in usages.items():
-        tokens = usage.tokens
-        if input_includes_cache and not as_recorded:
-            cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
-            tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
-        yield UsageRequest(
-            id=name,
-            file=path,
-            at=parse_timestamp(usage.at),
-            model=usage.model or model,
-            tokens=tokens,
-            cache_write_1h=usage.cache_write_1h,
-            fast=usage.fast,
-            session=session,
-            project=project,
-            agent=agent or inline_types.get(name) or (UNKNOWN if usage.sidechain else MAIN_AGENT),
-            agent_id=agent_id,
-            dialect=dialect,
-        )
 
 
 def filter_requests(

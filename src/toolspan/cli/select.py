@@ -330,10 +330,21 @@ def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = F
     return read_files(files, job), joined
 
 
-def read_files(files: Sequence[TranscriptFile], job: FileJob[T], stamped: StampedFiles | None = None) -> list[T]:
-    """Run a job on each file, warning about files that cannot be read. `stamped` are the same files for the cache."""
+def read_files(
+    files: Sequence[TranscriptFile],
+    job: FileJob[T],
+    stamped: StampedFiles | None = None,
+    process: Callable[[T], None] = lambda _: None,
+) -> list[T]:
+    """Run a job on each file, warning about files that cannot be read.
+
+    `stamped` are the same files for the cache. `process` is called with each result while the next files are read.
+    """
+    results = []
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        results = list(map_files([file.path for file in files], job, advance, stamped))
+        for result in map_files([file.path for file in files], job, advance, stamped):
+            process(result)
+            results.append(result)
     if len(results) == 1 and results[0].problem:
         raise ToolspanError(results[0].problem)
     unread = [file for file, result in zip(files, results, strict=True) if result.problem]

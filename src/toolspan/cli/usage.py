@@ -22,6 +22,7 @@ from toolspan.analysis.usage import (
     PERIODS,
     USAGE_JOB,
     Grouping,
+    RequestJoiner,
     UsageRequest,
     UsageRow,
     filter_requests,
@@ -166,8 +167,9 @@ def _all_usage(
     rows: list[UsageRow] = []
 
     def compute(stamped: StampedFiles | None = None) -> list[UsageRow] | None:
-        usages = read_files(files, USAGE_JOB, stamped)
-        rows[:] = group_usage(join_requests(usages), by, prices=prices, zone=zone)
+        joiner = RequestJoiner()
+        usages = read_files(files, USAGE_JOB, stamped, joiner.add)
+        rows[:] = group_usage(joiner.join(usages), by, prices=prices, zone=zone)
         return None if any(usage.problem for usage in usages) else rows
 
     folder = default_folder()
