@@ -33,7 +33,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
         "timeout \u0663 ls", "git log -n \u0663", "git log -\u00b2", "xargs -n \u00b2", "test \u0663 -eq \u0663",
         "LC_MESSAGES=C ls", "LC_COLLATE=C date", "NODE_ENV=/x ls", "CI=a/../b ls",
-        "<<< x ls <<'EOF'\ny\nEOF",
+        "<<< x ls <<'EOF'\ny\nEOF", "hostname -ss", "hostname -fs",
         "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
     ],
 )  # fmt: skip
@@ -346,6 +346,11 @@ def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder
     assert isinstance(on_line(permissions, "cd . && sed -n 1p", tmp_path), Ask)
     assert isinstance(on_line(permissions, f"cd {tmp_path}/ && touch x", tmp_path), Ask)
     assert isinstance(on_line(permissions, "touch x", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["sed<<<x -i s/a/b/ f", "rm<<<x f", "touch f <<< x"])
+def test_an_edit_with_a_here_string_is_asked_about(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(mode="acceptEdits"), command, tmp_path), Ask)
 
 
 @pytest.mark.parametrize("command", ["cd . || mkdir", "cd src && rm", "cd src; touch", "cd src && cp", "cd . ; mv"])

@@ -202,7 +202,7 @@ def test_writes_outside_the_project_are_asked_about_in_accept_edits_mode(project
 
 COSTLY = (
     "..", "../project", ".", "./", "sub/..", "@P/", "@P//", "//", "//home", "/../home", "/./home/",
-    "~/", "up/", "up/project", "/proc/self/cwd", "here/", "/proc/self/root/home",
+    "~/", "up/", "up/project", "/proc/self/cwd", "here/", "/proc/self/root/home", r"\\", r"'\*'",
 )  # fmt: skip
 WAYS = (
     ".env", "./.env", ".//.env", ".env/", "sub/../.env", "env", "@P/.env", "@P//.env", "//@P/.env",

@@ -298,6 +298,8 @@ def is_ambiguous(path: str) -> bool:
 def is_critical(name: str, scope: PathScope) -> bool:
     """Return whether removing a path could remove a root folder, the home folder or a session folder."""
     bare = name.rstrip("/*") or "/"
+    if not bare.strip("\\"):  # a root folder on some systems
+        return True
     if "$" in bare or "`" in bare:
         return name.endswith(("/", "/*")) or bare.strip("\"'").startswith("$")
     protected = (scope.home, scope.cwd, *scope.folders)

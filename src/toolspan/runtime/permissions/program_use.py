@@ -45,6 +45,7 @@ _WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", r
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _JQ_COMMAND = re.compile(r"""jq(?: (?:--?[A-Za-z][\w-]*|'[^'`]*'|"[^"\\`]*"|[^\s'"-]\S*))*""")
 """A call of `jq` in which no word continues after a quote."""
+_CLUSTERED_OPTIONS = re.compile(r" -[^-\s]{2}")
 _QUOTED_WORD = re.compile(r"""(?<!\S)(?!--[\w-]+=)\S*["'\\]""")
 """A word with quotes, other than the value of a long option."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
@@ -155,6 +156,8 @@ def is_plainly_spelled(program: Program, inner: Program) -> bool:
         return _JQ_COMMAND.fullmatch(text) is not None
     if inner.name in ("hostname", "uniq") and (program.stdin_text is not None or _QUOTED_WORD.search(text)):
         return False
+    if inner.name == "hostname" and _CLUSTERED_OPTIONS.search(text):
+        return False
     return text.startswith(inner.name)
 
 
@@ -165,12 +168,12 @@ def has_inner_quote(program: Program) -> bool:
 
 def is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
     """Return whether a command that changes files is spelled in a way that the client recognises."""
-    if program.name != "touch":
-        return True
+    if program.name != "touch" or program.stdin_text is not None:
+        return program.stdin_text is None
     is_plain = all(
         word.text.isascii() and _PLAIN_FILE.match(word.text) and not re.search(r"\s-", word.text) for word in changed
     )
-    return is_plain and program.stdin_text is None and _TOUCH_COMMAND.match(program.text) is not None
+    return is_plain and _TOUCH_COMMAND.match(program.text) is not None
 
 
 def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
