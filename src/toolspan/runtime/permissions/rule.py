@@ -25,6 +25,7 @@ _PATH_TOOLS = frozenset({"Edit", "Read"})
 """Tools whose path rules also apply to other tools and to commands. `**` is a path."""
 _FILE_TOOLS = _PATH_TOOLS | {"Glob", "Grep", "MultiEdit", "NotebookEdit", "Write"}
 _BLANKS = re.compile(r"[ \t]+")
+_NEGATED_LETTERS = re.compile(r"\[[!^]")
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
@@ -39,7 +40,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
     """The folder to which a leading `/` in a path refers; None for the project."""
     is_malformed: bool = False
     """True if the rule allows nothing, because of an empty pattern, spaces around a part, or a pattern such as that in
-    `Write(**)`, which the tool does not have.
+    `Write(**)` or `mcp__db(*)`, which the tool does not have.
     """
     only_session_folders: bool = False
     """True if the rule allows a tool only for files in the session's folders, as `Write(*)` does."""
@@ -57,7 +58,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
         tool, content = match["tool"], match["inside"]
         if content is None:
             return cls(text.strip(), tool, None, origin, folder, is_malformed=text != tool)
-        is_malformed = text != f"{tool}({content.strip()})"
+        is_malformed = text != f"{tool}({content.strip()})" or tool.startswith("mcp__")
         content = content.strip().replace("\\(", "(").replace("\\)", ")")
         only_session_folders = content == "*" and tool in _FILE_TOOLS
         if content in _EMPTY_CONTENTS or (content == "**" and tool != "Bash" and tool not in _PATH_TOOLS):
@@ -206,6 +207,8 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
     """Compile a rule's path pattern for each folder at which it may start."""
     pattern = rule.content or "**"
     project = anchors.folders[0]
+    if granting and _NEGATED_LETTERS.search(pattern):
+        return []  # in the client, such a pattern matches nothing
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
         if pattern.startswith(start):
             return _patterns_below([folder], pattern.removeprefix(start), deep=False, granting=granting)
