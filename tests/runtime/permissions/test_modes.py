@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,19 @@ def test_additional_folders_belong_to_the_session(tmp_path: Path) -> None:
     ):
         assert isinstance(decide_request(wide, request), Allow)
         assert isinstance(decide_request(Permissions(mode="acceptEdits"), request), Ask)
+
+
+@requirement("permission.plan")
+@pytest.mark.parametrize(("version", "runs"), [("2.1.325", False), ("2.0.65", True)])
+def test_no_rule_allows_subagents_and_changing_mcp_tools_in_plan_mode(tmp_path: Path, version: str, runs: bool) -> None:
+    rules = Rules(allow=["Agent", "mcp__db"])
+    permissions = Permissions(rules, "plan", refusals=profile(version).refusals)
+    agent = make_request("Agent", tmp_path, subagent_type="Explore")
+    change = make_request("mcp__db__change", tmp_path)
+
+    assert isinstance(decide_request(permissions, agent), Allow) is runs
+    assert isinstance(decide_request(permissions, change), Allow) is runs
+    assert isinstance(decide_request(permissions, replace(change, read_only=True)), Allow)
 
 
 @requirement("permission.plan")

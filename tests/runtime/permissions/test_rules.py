@@ -43,7 +43,7 @@ def on_file(rules: Rules, tool: str, path: str, folder: Path) -> Decision | None
         ("**/keys/*", "a/b/keys/k", True),
         ("a?c", "abc", True),
         ("a[bx]c", "axc", True),
-        ("a[!b]c", "abc", False),
+        ("a[!b]c", "axc", True),
         ("a[z-b]c", "a[z-b]c", True),
         ("../other/x", "../other/x", True),
         ("a\\*b", "a*b", True),
@@ -465,6 +465,21 @@ def test_a_path_rule_allows_only_what_it_covers_exactly(
     decision = on_file(Rules(allow=[rule]), tool, path, tmp_path / "project")
 
     assert isinstance(decision, Allow) is allows
+
+
+@requirement("permission.paths")
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("s[!r]c/**", "src/x"), ("s[^r]c/**", "src/x"), ("s[!r]c/**", "sxc/x"), ("src//x", "src/x"),
+        ("./src//x", "src/x"), (".//src/**", "src/x"), ("src/[**", "src/x"), ("~//other/**", "~/other/x"),
+        ("//etc//x", "/etc/x"), ("///etc/**", "/etc/x"),
+    ],
+)  # fmt: skip
+def test_a_denied_path_may_be_spelled_oddly(tmp_path: Path, pattern: str, path: str) -> None:
+    rules = Rules(allow=["Read"], deny=[f"Read({pattern})"])
+
+    assert isinstance(on_file(rules, "Read", path, tmp_path / "project"), Deny)
 
 
 @requirement("permission.old-rules")

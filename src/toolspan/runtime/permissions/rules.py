@@ -65,6 +65,7 @@ _SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_SCOPES = 64
+_GLOB_LETTER = re.compile(r"\[[^]]*\]|\\.", re.DOTALL)
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
@@ -111,7 +112,7 @@ def _reject_strings(**rule_lists: Iterable[str]) -> None:
 
 def _file_names(rules: Iterable[Rule]) -> re.Pattern[str]:
     """Return a pattern for the last parts of the paths in rules."""
-    names = {(rule.content or "*").rstrip("/").rpartition("/")[2] for rule in rules}
+    names = {_GLOB_LETTER.sub("?", (rule.content or "*").rstrip("/").rpartition("/")[2]) for rule in rules}
     return re.compile("|".join(fnmatch.translate(name) for name in sorted(names)), re.IGNORECASE)
 
 
