@@ -10,7 +10,7 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.modes import suggest_updates
+from toolspan.runtime.permissions.modes import guard_policy, suggest_updates
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermissions
 
@@ -107,6 +107,14 @@ def test_no_rule_allows_subagents_and_changing_mcp_tools_in_plan_mode(tmp_path: 
     assert isinstance(decide_request(permissions, agent), Allow) is runs
     assert isinstance(decide_request(permissions, change), Allow) is runs
     assert isinstance(decide_request(permissions, replace(change, read_only=True)), Allow)
+
+
+@requirement("permission.plan")
+def test_only_a_rule_allows_a_skill_in_plan_mode(tmp_path: Path) -> None:
+    refusals, skill = profile("2.1.325").refusals, make_request("Skill", tmp_path, skill="deploy")
+    guards = [guard_policy("plan", refusals, Rules(allow=rules)) for rules in ([], ["Skill(deploy)"])]
+
+    assert [guard(skill) for guard in guards] == [Ask(basis="plan"), None]
 
 
 @requirement("permission.plan")

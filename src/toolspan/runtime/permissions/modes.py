@@ -368,7 +368,7 @@ def guard_policy(
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
-        if (request.mode or mode) == "plan" and (refusal := _check_plan(request, planner)):
+        if (request.mode or mode) == "plan" and (refusal := _check_plan(request, planner, rules)):
             return refusal
         if command is not None:
             if critical := _check_critical(command, request, planner.refusals):
@@ -396,13 +396,15 @@ def guard_policy(
     return check_request
 
 
-def _check_plan(request: PermissionRequest, planner: _ModeDecider) -> Decision | None:
-    """Return the decision on a call that no rule allows in plan mode, or None."""
+def _check_plan(request: PermissionRequest, planner: _ModeDecider, rules: Rules | None) -> Decision | None:
+    """Return the decision on a call that rules or hooks do not allow in plan mode, or None."""
     kind = tool_kind(request.tool)
     if command_of(request) is not None or kind in _EDIT_KINDS:
         decision = planner.decide(request, "plan")
         return None if isinstance(decision, Allow) else decision
     may_change = kind == "agent" or (kind == "mcp" and not request.read_only)
+    if request.tool == "Skill":  # only a rule allows it
+        may_change = rules is None or not isinstance(rules(request), Allow)
     return Ask(None, "config", basis="plan") if may_change and planner.refusals.plan_shell else None
 
 
