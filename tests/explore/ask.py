@@ -3,8 +3,9 @@
     python -m tests.explore.ask FILE [--version 2.1.325] [--verbose]
 
 Each line of FILE is a JSON object: `lines` (commands) or `calls` ([name, input] pairs), and optionally `mode`,
-`permissions` (allow, deny, ask), `settings`, `tools`, `files` and `home_files`, as in a generated case. Prints the
-calls that only one side runs; with --verbose, the answers to all calls.
+`permissions` (allow, deny, ask), `settings`, `tools`, `env`, `mcp_servers`, `files` and `home_files`, as in a generated
+case. An empty `mode` leaves it to the settings. Prints the calls that only one side runs; with --verbose, the answers
+to all calls.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.explore.run import Machine
 
 Json = dict[str, Any]
 _CALLS_PER_TURN = {"plan": 4}
+_CASE_KEYS = ("tools", "env", "mcp_servers", "allowed_tools", "disallowed_tools")
 
 
 @click.command()
@@ -54,9 +56,9 @@ def make_case(batch: Json, version: str, number: int) -> Json:
     case = generate_permission_case(77, version, 1)
     mode = batch.get("mode", "default")
     calls = [("Bash", {"command": line}) for line in batch.get("lines", ())] + list(batch.get("calls", ()))
-    case |= {"id": f"ask{number}", "permission_mode": mode}
+    case |= {"id": f"ask{number}", "permission_mode": mode or None}
     case["settings"] = {"permissions": batch.get("permissions", {}), **batch.get("settings", {})}
-    case |= {key: batch[key] for key in ("tools", "env") if key in batch}
+    case |= {key: batch[key] for key in _CASE_KEYS if key in batch}
     for key in ("files", "home_files"):
         case[key] |= batch.get(key, {})
     asked = [
@@ -69,20 +71,23 @@ def make_case(batch: Json, version: str, number: int) -> Json:
 
 
 def _print_answers(case: Json, client: Json, ours: Json, *, verbose: bool) -> None:
-    counts = {"": 0, "laxer": 0, "stricter": 0, "unanswered": 0}
+    counts = {"": 0, "laxer": 0, "stricter": 0, "differs": 0, "unanswered": 0}
     for call in (call for turn in case["turns"] for call in turn):
         want, got = client.get(call["id"], {}), ours.get(call["id"], {})
         kind = compare_decisions(call["name"], want, got) if want else "unanswered"
+        acted = [has_acted(call["name"], answer) for answer in (want, got)]
+        if want and not kind and acted[0] is not acted[1]:
+            kind = "differs"  # one side fails for another reason, for example because the tool is missing
         counts[kind] += 1
         if kind or verbose:
-            both = " ".join("runs" if has_acted(call["name"], answer) else "stops" for answer in (want, got))
+            both = " ".join("runs" if runs else "stops" for runs in acted)
             shown = call["input"].get("command") or json.dumps(call["input"], ensure_ascii=False)
             click.echo(f"  {kind.upper() or 'equal'} (client, ours: {both}) {call['name']} {shown!r}")
-        if verbose:
+        if verbose or kind == "differs":
             for answer in (want, got):
                 click.echo(f"      {json.dumps(answer.get('content'), ensure_ascii=False)[:200]}")
     click.echo(f"  {counts['']} equal, {counts['laxer']} laxer, {counts['stricter']} stricter, "
-               f"{counts['unanswered']} unanswered")  # fmt: skip
+               f"{counts['differs']} differ, {counts['unanswered']} unanswered")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -156,7 +156,9 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     settings.write_text(json.dumps(case["settings"], indent=1))
     for command in case.get("setup") or []:
         subprocess.run(["bash", "-c", command], cwd=cwd, check=True, stdout=subprocess.DEVNULL)
-    arguments = ["--settings", str(settings), "--permission-mode", case.get("permission_mode") or "default"]
+    arguments = ["--settings", str(settings)]
+    if case.get("permission_mode"):
+        arguments += ["--permission-mode", case["permission_mode"]]
     arguments += ["--profile", nearest_profile(case["version"])]
     arguments += [word for key, (_, flag) in _FLAGS.items() if case.get(key) for word in (flag, case[key])]
     if case.get("mcp_servers"):

@@ -37,7 +37,8 @@ _ODD_RULES = (
     "Read(/)", "Read(~/)", "Read(~)", "Read(../other/**)", "Read(~/other/)", "Read(//etc/)", "Read( ~/** )",
     "Edit()", "Edit(*)", "Edit(:*)", "Edit( src/** )", "Edit(src/)", "Edit(new.txt/)", "Edit(../**)",
     "Edit(.)", "Edit(./)", "Write(*)", "Write(**)", "Write()", "Write(src/**)", "Grep(*)", "Grep(~/**)",
-    "Glob()", "Glob(*)", "NotebookEdit(*)",
+    "Glob()", "Glob(*)", "NotebookEdit(*)", "Read(s[!x]c/**)", "Edit(s[^x]c/**)", "Read(src//b.py)", "Read(secret/[**)",
+    "Edit(src//*)", "Read(.//secret/**)", "Read({src,secret}/**)", "Read(SRC/**)", "Edit([a-z]*.txt)", "Read(!src/**)",
 )  # fmt: skip
 """Rules with an empty pattern, spaces around it or a pattern that looks like the whole tool."""
 _PATHS = (

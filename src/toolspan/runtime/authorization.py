@@ -404,7 +404,8 @@ def _build_request(
         input=valid.recorded,
         cwd=cwd,
         project=context.workspace.project,
-        read_only=tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value)),
+        # The tools of MCP servers may overlap if the server declares them read-only.
+        read_only=tool.read_only or (_overlaps_if_reading(tool) and tool.may_overlap(valid.value)),
         mode=context.permission_mode,
         known_as=tool.name,
         searched_folder=_searched_folder(tool, valid, context),
@@ -415,6 +416,10 @@ def _build_request(
     if sandbox is None or not sandbox.is_on or tool.name != "Bash":
         return request
     return replace(request, leaves_sandbox=not sandbox.runs_inside(request))
+
+
+def _overlaps_if_reading(tool: Tool) -> bool:
+    return tool.name == "Bash" or tool_kind(tool.name) == "mcp"
 
 
 _GLOB_START = re.compile(r"[*?\[{]")

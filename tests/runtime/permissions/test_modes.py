@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.modes import suggest_updates
+from toolspan.runtime.permissions.modes import guard_policy, suggest_updates
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermissions
 
@@ -93,6 +94,27 @@ def test_additional_folders_belong_to_the_session(tmp_path: Path) -> None:
     ):
         assert isinstance(decide_request(wide, request), Allow)
         assert isinstance(decide_request(Permissions(mode="acceptEdits"), request), Ask)
+
+
+@requirement("permission.plan")
+@pytest.mark.parametrize(("version", "runs"), [("2.1.325", False), ("2.0.65", True)])
+def test_no_rule_allows_subagents_and_changing_mcp_tools_in_plan_mode(tmp_path: Path, version: str, runs: bool) -> None:
+    rules = Rules(allow=["Agent", "mcp__db"])
+    permissions = Permissions(rules, "plan", refusals=profile(version).refusals)
+    agent = make_request("Agent", tmp_path, subagent_type="Explore")
+    change = make_request("mcp__db__change", tmp_path)
+
+    assert isinstance(decide_request(permissions, agent), Allow) is runs
+    assert isinstance(decide_request(permissions, change), Allow) is runs
+    assert isinstance(decide_request(permissions, replace(change, read_only=True)), Allow)
+
+
+@requirement("permission.plan")
+def test_only_a_rule_allows_a_skill_in_plan_mode(tmp_path: Path) -> None:
+    refusals, skill = profile("2.1.325").refusals, make_request("Skill", tmp_path, skill="deploy")
+    guards = [guard_policy("plan", refusals, Rules(allow=rules)) for rules in ([], ["Skill(deploy)"])]
+
+    assert [guard(skill) for guard in guards] == [Ask(basis="plan"), None]
 
 
 @requirement("permission.plan")

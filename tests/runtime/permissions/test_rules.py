@@ -43,7 +43,7 @@ def on_file(rules: Rules, tool: str, path: str, folder: Path) -> Decision | None
         ("**/keys/*", "a/b/keys/k", True),
         ("a?c", "abc", True),
         ("a[bx]c", "axc", True),
-        ("a[!b]c", "abc", False),
+        ("a[!b]c", "axc", True),
         ("a[z-b]c", "a[z-b]c", True),
         ("../other/x", "../other/x", True),
         ("a\\*b", "a*b", True),
@@ -177,7 +177,19 @@ def test_an_edit_deny_rule_applies_to_redirects_and_commands(tmp_path: Path) -> 
     ("pattern", "url", "fits"),
     [
         ("example.com", "https://example.com/x", True),
-        ("example.com", "https://EXAMPLE.com./x", True),
+        ("example.com", "https://EXAMPLE.com/x", True),
+        ("example.com", "https://example.com./x", False),
+        (" example.com", "https://example.com/", False),
+        ("example.com.", "https://example.com/", True),
+        ("*.*", "https://a.b.example.com/", True),
+        ("*.*", "https://localhost/", False),
+        ("*.*", "https://a..b/", False),
+        ("*.ex*.com", "https://a.b.example.com/", True),
+        ("*.", "https://example.com/", False),
+        ("[*", "https://[::1]/", False),
+        ("[::1]", "https://[0:0::1]/", True),
+        ("xn--exmple-cua.com", "https://exämple.com/", True),
+        ("example.com", "https://example.com\\@evil.com/", False),
         ("example.com", "https://a.example.com/", False),
         ("example.com", "https://example.com@evil.com/", False),
         ("example.com", "https://evil.com#example.com", False),
@@ -196,6 +208,66 @@ def test_domain_rules_compare_normalized_hosts(tmp_path: Path, pattern: str, url
     rules = Rules(allow=[f"WebFetch(domain:{pattern})"])
 
     assert isinstance(rules(make_request("WebFetch", tmp_path, url=url)), Allow) is fits
+
+
+@requirement("permission.hosts")
+@pytest.mark.parametrize(
+    ("pattern", "url"),
+    [
+        ("example.com", "http:example.com"), ("example.com", "http:\\\\example.com\\x"),
+        ("example.com", "http://example.com\\@evil.org/"), ("evil.org", "http://example.com\\@evil.org/"),
+        ("example.com", "http://ex%61mple.com/"), ("example.com", "http://\uff45xample.com/"),
+        ("127.0.0.1", "http://0x7f.1:9/"), ("127.0.0.1", "http://2130706433/"), ("[::1]", "http://[::1]:9/"),
+        ("xn--exmple-cua.com", "http://ex\u00e4mple.com/"), ("ex\u00e4mple.com", "http://ex\u00e4mple.com/"),
+        ("*.*", "http://example.com/"), ("*", "http:example.com"), (" example.com", "http://example.com/"),
+    ],
+)  # fmt: skip
+def test_a_denied_host_is_found_under_every_reading_of_a_url(tmp_path: Path, pattern: str, url: str) -> None:
+    rules = Rules(allow=["WebFetch"], deny=[f"WebFetch(domain:{pattern})"])
+
+    assert isinstance(rules(make_request("WebFetch", tmp_path, url=url)), Deny)
+
+
+@requirement("permission.names")
+@pytest.mark.parametrize(
+    ("pattern", "skill", "allows", "denies"),
+    [
+        ("deploy", "deploy", True, True), ("deploy", "/deploy", False, True), ("/deploy", "deploy", True, True),
+        ("deploy:*", "deploy2", True, True), ("dep *", "deploy", True, True), ("dep*", "deploy", False, True),
+        ("*ploy", "deploy", False, True), ("Deploy", "deploy", False, False), ("skill:deploy", "/deploy", False, True),
+    ],
+)  # fmt: skip
+def test_a_star_after_a_skill_matches_names_with_the_same_beginning(
+    tmp_path: Path, pattern: str, skill: str, allows: bool, denies: bool
+) -> None:
+    request = make_request("Skill", tmp_path, skill=skill)
+
+    assert isinstance(Rules(allow=[f"Skill({pattern})"])(request), Allow) is allows
+    assert isinstance(Rules(deny=[f"Skill({pattern})"])(request), Deny) is denies
+
+
+@requirement("permission.old-rules")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "WebFetch(domain:*.x.org)", "WebFetch(domain:X.org)", "WebFetch(domain:x.org.)", "Skill(/deploy)",
+        "Skill(deploy *)",
+    ],
+)  # fmt: skip
+def test_old_clients_allow_only_exact_hosts_and_skills(rule: str) -> None:
+    old = rules_from_settings(Block(allow=(rule,)), "x", None, profile("2.0.65").refusals)
+    new = rules_from_settings(Block(allow=(rule,)), "x", None, profile("2.1.325").refusals)
+
+    assert (len(old.allow), len(new.allow)) == (0, 1)
+
+
+@requirement("permission.names")
+def test_a_pattern_after_an_mcp_tool_allows_nothing(tmp_path: Path) -> None:
+    request = make_request("mcp__db__query", tmp_path)
+
+    for rule in ("mcp__db(*)", "mcp__db__query(*)", "mcp__db__query(x)", "mcp__db__*(**)"):
+        assert Rules(allow=[rule])(request) is None
+    assert isinstance(Rules(deny=["mcp__db(*)"])(request), Deny)
 
 
 @requirement("permission.names")
@@ -383,6 +455,8 @@ def test_several_spaces_in_a_restriction_count_as_one(tmp_path: Path) -> None:
         ("Read(~/other/)", "Read", "~/other/x", True), ("Read(~/other/)", "Read", "~/other", False),
         ("Edit(x.txt/)", "Write", "x.txt", False), ("Edit(src/)", "Write", "src/x", True),
         ("Edit( src/** )", "Write", "src/x", False), ("Edit(:*)", "Edit", "x", False),
+        ("Edit(s[!x]c/**)", "Write", "src/x", False), ("Edit(s[^x]c/**)", "Write", "src/x", False),
+        ("Edit(s[a-z]c/**)", "Write", "src/x", True),
     ],
 )  # fmt: skip
 def test_a_path_rule_allows_only_what_it_covers_exactly(
@@ -391,6 +465,21 @@ def test_a_path_rule_allows_only_what_it_covers_exactly(
     decision = on_file(Rules(allow=[rule]), tool, path, tmp_path / "project")
 
     assert isinstance(decision, Allow) is allows
+
+
+@requirement("permission.paths")
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("s[!r]c/**", "src/x"), ("s[^r]c/**", "src/x"), ("s[!r]c/**", "sxc/x"), ("src//x", "src/x"),
+        ("./src//x", "src/x"), (".//src/**", "src/x"), ("src/[**", "src/x"), ("~//other/**", "~/other/x"),
+        ("//etc//x", "/etc/x"), ("///etc/**", "/etc/x"),
+    ],
+)  # fmt: skip
+def test_a_denied_path_may_be_spelled_oddly(tmp_path: Path, pattern: str, path: str) -> None:
+    rules = Rules(allow=["Read"], deny=[f"Read({pattern})"])
+
+    assert isinstance(on_file(rules, "Read", path, tmp_path / "project"), Deny)
 
 
 @requirement("permission.old-rules")

@@ -19,7 +19,7 @@ from toolspan.runtime.settings import (
     load_settings,
     merge_settings,
 )
-from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec
+from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec, parse_settings
 
 
 def make_paths(tmp_path: Path) -> SettingsPaths:
@@ -73,6 +73,39 @@ def test_single_values_come_from_the_strongest_file_and_rules_are_joined(tmp_pat
     assert merged.permissions.default_mode == "plan"
     assert merged.env == {"X": "managed", "Y": "l", "Z": "user"}
     assert [layer.scope for layer in merged.layers] == ["managed", "local", "project", "user"]
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize("scope", ["project", "local", "user", "named"])
+def test_a_project_cannot_make_bypass_permissions_the_default(tmp_path: Path, scope: str) -> None:
+    name = "project" if scope == "named" else scope
+    paths = write_scopes(tmp_path, **{name: {"permissions": {"defaultMode": "bypassPermissions"}}})
+    named = paths.project / ".claude/settings.json" if scope == "named" else None
+
+    merged = merge_settings(load_layers(paths, named=named), trusted=True)
+
+    assert merged.permissions.default_mode == ("bypassPermissions" if scope == "user" else None)
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize("mode", ["", None, 5, "Default", "delegate"])
+def test_an_unknown_default_mode_is_an_error(mode: object) -> None:
+    with pytest.raises(SettingsError, match=r"x: `permissions\.defaultMode` must be one of default, a"):
+        parse_settings({"permissions": {"defaultMode": mode}}, "x")
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model", 5, "`model` must be a string, not a number"), ("verbose", "x", "`verbose` must be a boolean"),
+        ("cleanupPeriodDays", True, "`cleanupPeriodDays` must be a number, not a boolean"),
+        ("statusLine", "x", "`statusLine` must be an object"), ("availableModels", "x", "must be a list, not a string"),
+    ],
+)  # fmt: skip
+def test_a_key_of_the_client_with_another_type_is_an_error(key: str, value: object, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse_settings({"permissions": {"allow": ["Bash"]}, key: value}, "x")
 
 
 @requirement("settings.scopes")

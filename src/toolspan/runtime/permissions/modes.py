@@ -358,7 +358,8 @@ def guard_policy(
 ) -> Callable[[PermissionRequest], Decision | None]:
     """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
 
-    In plan mode, it applies the mode to commands and edits, because rules do not allow them there.
+    In plan mode, it applies the mode to commands and edits, because rules do not allow them there. New clients also ask
+    about subagents and about MCP tools that may change something.
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
     old_decider = _ModeDecider(rules or Rules(), planner.refusals)
@@ -367,10 +368,8 @@ def guard_policy(
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
-        if (request.mode or mode) == "plan" and (command is not None or tool_kind(request.tool) in _EDIT_KINDS):
-            decision = planner.decide(request, "plan")
-            if not isinstance(decision, Allow):
-                return decision
+        if (request.mode or mode) == "plan" and (refusal := _check_plan(request, planner, rules)):
+            return refusal
         if command is not None:
             if critical := _check_critical(command, request, planner.refusals):
                 return critical
@@ -395,6 +394,18 @@ def guard_policy(
         return None
 
     return check_request
+
+
+def _check_plan(request: PermissionRequest, planner: _ModeDecider, rules: Rules | None) -> Decision | None:
+    """Return the decision on a call that rules or hooks do not allow in plan mode, or None."""
+    kind = tool_kind(request.tool)
+    if command_of(request) is not None or kind in _EDIT_KINDS:
+        decision = planner.decide(request, "plan")
+        return None if isinstance(decision, Allow) else decision
+    may_change = kind == "agent" or (kind == "mcp" and not request.read_only)
+    if request.tool == "Skill":  # only a rule allows it
+        may_change = rules is None or not isinstance(rules(request), Allow)
+    return Ask(None, "config", basis="plan") if may_change and planner.refusals.plan_shell else None
 
 
 def _check_line_guards(

@@ -25,6 +25,10 @@ _PATH_TOOLS = frozenset({"Edit", "Read"})
 """Tools whose path rules also apply to other tools and to commands. `**` is a path."""
 _FILE_TOOLS = _PATH_TOOLS | {"Glob", "Grep", "MultiEdit", "NotebookEdit", "Write"}
 _BLANKS = re.compile(r"[ \t]+")
+_SLASHES = re.compile(r"/{2,}")
+_IGNORED_BRACKET = re.compile(r"\[(?=\*\*[^]]*\Z)")
+"""An open bracket before `**`, which does not count in the client."""
+_NEGATED_LETTERS = re.compile(r"\[[!^]")
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
@@ -39,7 +43,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
     """The folder to which a leading `/` in a path refers; None for the project."""
     is_malformed: bool = False
     """True if the rule allows nothing, because of an empty pattern, spaces around a part, or a pattern such as that in
-    `Write(**)`, which the tool does not have.
+    `Write(**)` or `mcp__db(*)`, which the tool does not have.
     """
     only_session_folders: bool = False
     """True if the rule allows a tool only for files in the session's folders, as `Write(*)` does."""
@@ -57,7 +61,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
         tool, content = match["tool"], match["inside"]
         if content is None:
             return cls(text.strip(), tool, None, origin, folder, is_malformed=text != tool)
-        is_malformed = text != f"{tool}({content.strip()})"
+        is_malformed = text != f"{tool}({content.strip()})" or tool.startswith("mcp__")
         content = content.strip().replace("\\(", "(").replace("\\)", ")")
         only_session_folders = content == "*" and tool in _FILE_TOOLS
         is_pattern = content == "**" and (tool == "Bash" or tool in _PATH_TOOLS)
@@ -207,6 +211,8 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
     """Compile a rule's path pattern for each folder at which it may start."""
     pattern = rule.content or "**"
     project = anchors.folders[0]
+    if granting and _NEGATED_LETTERS.search(pattern):
+        return []  # in the client, the letters are not negated
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
         if pattern.startswith(start):
             return _patterns_below([folder], pattern.removeprefix(start), deep=False, granting=granting)
@@ -222,6 +228,8 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
 
 
 def _patterns_below(folders: list[str], pattern: str, *, deep: bool, granting: bool = False) -> list[re.Pattern[str]]:
+    if not granting:
+        pattern = _IGNORED_BRACKET.sub("", _SLASHES.sub("/", pattern).lstrip("/"))
     links = LinkResolver()
     both = dict.fromkeys(path for folder in folders for path in (folder, links.resolve(folder)))
     # A pattern that allows `folder/` allows the files in the folder, but neither the folder itself nor a file.
@@ -263,6 +271,8 @@ def _translate_character(pattern: str, at: int) -> tuple[str, int]:
     if pattern[at] != "[" or end < 0:
         return re.escape(pattern[at]), at + 1
     letters = pattern[at + 1 : end]
-    negated = letters[:1] in ("!", "^")
-    inner = re.escape(letters[negated:]).replace("\\-", "-")
-    return f"[{'^' if negated else ''}{inner}]", end + 1
+    if letters[:1] in ("!", "^"):
+        # The client matches the letters themselves, and ignore files match all others. Only rules that deny come here.
+        return "[^/]", end + 1
+    inner = re.escape(letters).replace("\\-", "-")
+    return f"[{inner}]", end + 1

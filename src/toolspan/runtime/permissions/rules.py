@@ -12,6 +12,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,6 +65,7 @@ _SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_SCOPES = 64
+_GLOB_LETTER = re.compile(r"\[[^]]*\]|\\.", re.DOTALL)
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
@@ -110,7 +112,7 @@ def _reject_strings(**rule_lists: Iterable[str]) -> None:
 
 def _file_names(rules: Iterable[Rule]) -> re.Pattern[str]:
     """Return a pattern for the last parts of the paths in rules."""
-    names = {(rule.content or "*").rstrip("/").rpartition("/")[2] for rule in rules}
+    names = {_GLOB_LETTER.sub("?", (rule.content or "*").rstrip("/").rpartition("/")[2]) for rule in rules}
     return re.compile("|".join(fnmatch.translate(name) for name in sorted(names)), re.IGNORECASE)
 
 
@@ -454,29 +456,77 @@ def _matches_main_input(rule: Rule, request: PermissionRequest, *, granting: boo
         case "read" | "search" | "edit" | "write":
             return _matches_paths(rule, request, granting=granting)
         case "web":
-            return _matches_host(content, request.input.get("url"))
+            return _matches_host(content, request.input.get("url"), granting=granting)
         case "agent":
             return matches_wildcard(str(request.input.get("subagent_type", "")), content)
+        case _ if request.tool == "Skill":
+            return _matches_skill(content, request.input.get("skill"), granting=granting)
         case _:
-            values = (request.input.get(key) for key in ("skill", "command", "query", "pattern"))
+            values = (request.input.get(key) for key in ("command", "query", "pattern"))
             texts = [value for value in values if isinstance(value, str)]
             return any(matches_wildcard(text, content) for text in texts)
 
 
-def _matches_host(content: str, url: object) -> bool:
-    pattern = content.removeprefix("domain:").strip().lower().rstrip(".")
+def _matches_skill(content: str, skill: object, *, granting: bool) -> bool:
+    """Return whether a pattern matches the name of a skill. A slash before a denied name is ignored.
+
+    In a rule that allows, `*` may only be the end of a pattern such as `review:*` or `review *`. It matches all skills
+    whose names begin with `review`.
+    """
+    if not isinstance(skill, str):
+        return False
+    name = skill if granting else skill.strip().removeprefix("/")  # old clients do not allow /name
+    pattern = content.removeprefix("/")
+    if pattern.endswith((":*", " *")):
+        return name.startswith(pattern[:-2])
+    return name == pattern or (not granting and matches_wildcard(name, pattern))
+
+
+def _matches_host(content: str, url: object, *, granting: bool) -> bool:
+    """Return whether a rule `domain:pattern` matches the host of a URL.
+
+    A rule that allows must match the host under all readings of the URL, and a rule that denies only one of them.
+    """
     if not isinstance(url, str) or not content.startswith("domain:"):
         return False
-    try:
-        host = (urlsplit(url.strip()).hostname or "").rstrip(".")
-    except ValueError:
-        return False
+    pattern = content.removeprefix("domain:").lower()
+    hosts = [standardized_host(url)]
+    with suppress(ValueError):
+        simple_host = urlsplit(url.strip()).hostname or ""
+        bracketed_host = f"[{simple_host}]" if ":" in simple_host else simple_host
+        hosts.append(standardized_host(f"http://{bracketed_host}/") if granting else simple_host)
+    if granting:
+        return all(_grants_host(host, pattern) for host in hosts)
+    return any(_matches_host_pattern(host.rstrip("."), pattern.strip().rstrip(".")) for host in hosts)
+
+
+def _grants_host(host: str, pattern: str) -> bool:
+    if "*" in pattern and pattern != "*" and (pattern[-1] == "." or host[:1] == "[" or "" in host.split(".")):
+        return False  # the client matches only ordinary names with a star
+    return _matches_host_pattern(host, pattern.rstrip("."))
+
+
+def _matches_host_pattern(host: str, pattern: str) -> bool:
     if pattern in ("*", host):
         return bool(host)
-    if pattern.startswith("*."):
-        return host.endswith(pattern[1:]) and host != pattern[2:]
     parts, pattern_parts = host.split("."), pattern.split(".")
+    if pattern_parts[0] == "*":  # a first `*` matches one or more parts
+        del pattern_parts[0]
+        parts = parts[-len(pattern_parts) :] if len(parts) > len(pattern_parts) else []
     return len(parts) == len(pattern_parts) and all(map(matches_wildcard, parts, pattern_parts))
+
+
+def standardized_host(url: str) -> str:
+    r"""Return the host that browsers and the client find in a URL, or an empty string if there is none.
+
+    In `http:\\x.org`, `http://%78.org` and `http://x.org\@y.org`, it is `x.org`; in `http://2130706433`, an address.
+    """
+    from pydantic_core import Url, ValidationError
+
+    try:
+        return Url(url).host or ""
+    except ValidationError:
+        return ""
 
 
 def _matches_parameter(content: str, request: PermissionRequest) -> bool:
@@ -487,6 +537,8 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
     value = request.input[match[1]]
     if isinstance(value, bool):
         return matches_wildcard(str(value).lower(), match[2])
+    if match[1] == "skill" and request.tool == "Skill" and matches_wildcard(str(value).removeprefix("/"), match[2]):
+        return True
     return isinstance(value, str | int | float) and matches_wildcard(str(value), match[2])
 
 
@@ -513,7 +565,9 @@ _INVALID_RULE = re.compile(
 )
 
 
-_USELESS_RULE = re.compile(r"\w+\(~/\*\*\)|(?!Bash|Edit|Read)\w+\(\*\)")
+_USELESS_RULE = re.compile(
+    r"\w+\(~/\*\*\)|(?!Bash|Edit|Read)\w+\(\*\)|Skill\((?:/.*|.* \*)\)|WebFetch\(.*(?:[*A-Z].*|\.)\)", re.DOTALL
+)
 """A valid rule with which an old client allows nothing."""
 
 

@@ -25,6 +25,26 @@ from toolspan.errors import SourceError, ToolspanError
 from toolspan.runtime.settings.sandbox import SandboxSettings
 
 _T = TypeVar("_T")
+_DEFAULT_MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual")
+"""The values of `defaultMode` that the client accepts. Commands of toolspan support only the first five."""
+_CLIENT_KEYS: Mapping[str, Sequence[str]] = {
+    "a string": (
+        "$schema", "apiKeyHelper", "autoUpdatesChannel", "awsAuthRefresh", "awsCredentialExport", "defaultShell",
+        "language", "model", "otelHeadersHelper", "outputStyle", "plansDirectory",
+    ),
+    "a boolean": (
+        "alwaysThinkingEnabled", "autoMemoryEnabled", "fastMode", "includeCoAuthoredBy", "prefersReducedMotion",
+        "respectGitignore", "showTurnDuration", "skipDangerousModePermissionPrompt", "spinnerTipsEnabled",
+        "terminalProgressBarEnabled", "verbose",
+    ),
+    "a number": ("cleanupPeriodDays", "feedbackSurveyRate"),
+    "a list": ("availableModels", "claudeMdExcludes", "companyAnnouncements"),
+    "an object": (
+        "attribution", "autoMode", "enabledPlugins", "fileSuggestion", "modelOverrides", "spinnerVerbs", "statusLine",
+        "worktree",
+    ),
+}  # fmt: skip
+"""Keys of the client, by type. If one has another type, the client ignores the whole file, with its allow rules."""
 
 
 class SettingsError(ToolspanError):
@@ -164,13 +184,21 @@ def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
     Raises:
         SettingsError: a key has an invalid value.
     """
+    permissions = raw.get("permissions", {})
+    if isinstance(permissions, Mapping) and permissions.get("defaultMode", "default") not in _DEFAULT_MODES:
+        # The client then ignores what the file allows.
+        raise SettingsError(f"{where}: `permissions.defaultMode` must be one of {', '.join(_DEFAULT_MODES)}")
+    for expected_type, keys in _CLIENT_KEYS.items():
+        for key in raw.keys() & keys:
+            if json_type_name(raw[key]) != expected_type:
+                raise SettingsError(f"{where}: `{key}` must be {expected_type}, not {json_type_name(raw[key])}")
     env = _convert(raw.get("env", {}), dict, where, "env")
     for key, value in env.items():
         if isinstance(value, bool | int | float):  # recorded as JSON shows it
             env[key] = str(value).lower() if isinstance(value, bool) else str(value)
     switches = {item.encode_name: item for item in msgspec.structs.fields(Switches)}
     return Settings(
-        permissions=_convert(raw.get("permissions", {}), PermissionSettings, where, "permissions"),
+        permissions=_convert(permissions, PermissionSettings, where, "permissions"),
         hooks=parse_hooks(raw.get("hooks", {}), where),
         env=_convert(env, dict[str, str], where, "env"),
         sandbox=_convert(raw.get("sandbox", {}), SandboxSettings, where, "sandbox"),

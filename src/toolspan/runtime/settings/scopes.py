@@ -31,6 +31,8 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 PROJECT_SCOPES: frozenset[Scope] = frozenset({"project", "local"})
 """Scopes whose files come with a project folder and therefore need trust."""
 
+_PERSONAL_MODES = frozenset({"auto", "bypassPermissions"})
+"""Default modes that the client ignores in the files of a project."""
 _MANAGED_FOLDER = Path("/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code")
 
 
@@ -42,6 +44,8 @@ class SettingsLayer:
     path: Path
     settings: Settings
     raw: Mapping[str, object]  # the decoded content, including unknown keys
+    is_project_file: bool = False
+    """True if the file belongs to the project, even if it was also named on the command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +129,8 @@ def load_layers(
     for scope, path in files:
         if scope == "command_line" or scope in scopes:
             raw = load_json(path)
-            layers.append(SettingsLayer(scope, path, parse_settings(raw, str(path)), raw))
+            is_project_file = scope in PROJECT_SCOPES or paths.is_project_file(path)
+            layers.append(SettingsLayer(scope, path, parse_settings(raw, str(path)), raw, is_project_file))
     return tuple(layers)
 
 
@@ -216,12 +221,18 @@ def _merge_permissions(layers: Sequence[SettingsLayer], switches: Switches) -> P
         ask=tuple(rule for block in rules for rule in block.ask),
         deny=tuple(rule for block in rules for rule in block.deny),
         additional_directories=tuple(d for block in blocks for d in block.additional_directories),
-        default_mode=next(filter(None, (block.default_mode for block in blocks)), None),
+        default_mode=next(filter(None, map(_layer_mode, layers)), None),
         disable_bypass_permissions_mode=next(
             filter(None, (block.disable_bypass_permissions_mode for block in blocks)), None
         ),
         disable_auto_mode=next(filter(None, (block.disable_auto_mode for block in blocks)), None),
     )
+
+
+def _layer_mode(layer: SettingsLayer) -> str | None:
+    """Return the default mode in a layer. A project must not decide that no one is asked."""
+    mode = layer.settings.permissions.default_mode
+    return None if layer.is_project_file and mode in _PERSONAL_MODES else mode
 
 
 def _merge_switches(layers: Sequence[SettingsLayer]) -> Switches:
