@@ -356,6 +356,67 @@ def test_an_edit_without_files_is_asked_about_after_a_change_of_folder(tmp_path:
     assert isinstance(on_line(Permissions(rules), "mkdir", tmp_path), Allow)
 
 
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("cd @; mkdir y", True), ("cd @\nmkdir y", True), ("cd @ && mkdir y | cat", True), ("cd  @ && mkdir y", True),
+        ("cd @ && ls | cat; mkdir y", True), ("ls && cd @ && mkdir y", True),
+        ("cd  @; mkdir y", False), ("cd\t@; echo > y", False), ("cd  @ && mkdir y | cat", False),
+        ("cd @; mkdir y | cat", False), ("cd @; ls |& cat; mkdir y", False), ("ls | cat && cd @ && mkdir y", False),
+        ("mkdir y | cat && cd @", False), ("cd @ || mkdir y | cat", False),
+    ],
+)  # fmt: skip
+def test_a_change_to_the_current_folder_is_ignored_only_in_its_plain_form(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    permissions = Permissions(mode="acceptEdits")
+
+    assert isinstance(on_line(permissions, command.replace("@", str(tmp_path)), tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize("wrapper", ["", "command ", "timeout 5 ", "nohup nice -n 5 ", "timeout 5 xargs "])
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("npm run test", True), ("npm run test 'a b'", True), ("npm run test '' <<< x", True), ("foo <<< x y", True),
+        ("npm 'run' test", False), ("npm run'' test", False), ("npm run te\\st", False), ("npm 'run test'", False),
+        ("npm <<< x run test", False), ("npm run <<<'x y' test", False), ("foo x <<\n'E'\ny\nE", False),
+    ],
+)  # fmt: skip
+def test_a_rule_matches_the_words_of_a_program_as_they_are_written(
+    tmp_path: Path, wrapper: str, command: str, runs: bool
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash(npm run test:*)", "Bash(foo *)"]))
+
+    assert isinstance(on_line(permissions, wrapper + command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("time a+b x", True), ("nohup ./a~ x", True), ("timeout 5 a,b x", True), ("time a,b x", False),
+        ("nohup a:b x", False), ("time \u00fc x", False), ("time : x", False), ("nohup @a x", False),
+        ("LANG=C foo x", True), ("TZ=UTC export X", True), ("LANG=C export X", False), ("LC_ALL=C : x", False),
+        ("TZ=UTC LANG=C set -x", False), ("awk -v x=f y", True), ("awk -Ff x", True),
+        ("awk -nf x", False), ("awk x -bE y", False), ("awk --fil=x y", False), ("awk --so x", False),
+        ("grep -f a x", True), ("grep -fa x", True), ("grep -f/etc/passwd x", False), ("rg x -f../x", False),
+        ("rg --file=/etc/passwd x", False), ("git grep -f/etc/passwd x", False),
+    ],
+)  # fmt: skip
+def test_a_rule_does_not_cover_odd_names_kept_variables_and_joined_files(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash(*x*)", "Bash(* X)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize("command", ["man -k -", "man --whatis - ls", "cat <<\n'E'\nx\nE", "ls << \n 'E'\nx\nE"])
+def test_a_dash_of_man_and_a_here_document_without_a_delimiter_are_asked_about(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(), command, tmp_path), Ask)
+    assert isinstance(on_line(Permissions(), "man -k ls", tmp_path), Allow)
+
+
 @pytest.mark.parametrize("command", ["echo x > y", "cat /etc/passwd", "eval ls", "X=1", "cd .. && ls"])
 def test_a_pattern_of_two_stars_does_not_allow_the_whole_tool(tmp_path: Path, command: str) -> None:
     permissions = Permissions(Rules(allow=["Bash(**)"]))

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS
+from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS, WORD_SOURCE
 from toolspan.runtime.permissions.rule import matches_command
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs
@@ -179,13 +179,23 @@ def matches_program(program: Program, pattern: str) -> bool:
         return True
     if inner is not program and not is_plainly_wrapped(program, inner):
         return False
+    text = _text_inside_wrappers(program, inner)
     # After `xargs`, the client supports only prefixes and no further wrapper.
     is_prefix = "*" in pattern and "*" not in pattern[:-1]
-    behind_xargs = inner.text.removeprefix("xargs ")
-    is_written = inner.name == "xargs" and program.text.endswith(inner.text)  # a quoted xargs command does not match
-    if is_written and is_prefix and matches_command(behind_xargs, pattern, granting=True):
+    behind_xargs = text.removeprefix("xargs ")
+    if inner.name == "xargs" and is_prefix and matches_command(behind_xargs, pattern, granting=True):
         return True
-    return inner is not program and matches_command(inner.text, pattern, granting=True)
+    return inner is not program and matches_command(text, pattern, granting=True)
+
+
+def _text_inside_wrappers(program: Program, inner: Program) -> str:
+    """Return the text of the program inside plain wrappers as it is written, but without quotes around its name."""
+    if inner is program:
+        return program.text
+    wrappers = program.words[: len(program.words) - len(inner.words)]
+    text = program.text[len(" ".join(word.text for word in wrappers)) + 1 :]
+    name = WORD_SOURCE.match(text)
+    return text if name is None else inner.words[0].text + text[name.end() :]
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
