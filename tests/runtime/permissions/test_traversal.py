@@ -121,7 +121,7 @@ def test_an_option_after_a_file_to_change_is_such_a_file(project: Path, command:
 
 
 @requirement("permission.traversal")
-@pytest.mark.parametrize("command", ["rm ../a -f", "touch ../a -c", "mkdir ../y -p", "tee ../a -a", "cp ../a ../y -v"])
+@pytest.mark.parametrize("command", ["rm ../a -f", "touch -- -c", "mkdir ../y -p", "tee ../a -a", "cp -tx", "mv -- -x"])
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_an_option_after_a_file_to_change_may_be_a_denied_file(project: Path, command: str, mode: Mode) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=["Edit(sub/**)"]), mode)

@@ -72,6 +72,7 @@ _ODD_TIMED_NAME = re.compile(r"[^\w./+~-]", re.ASCII)
 """Names of programs behind `_TIMING_WRAPPERS` for which allow rules are ignored."""
 _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
+_PLAIN_CD = re.compile(r"""cd(?: (?:[^'"\\$`]*|'[^']*'|"[^"\\$`]*"))?""")
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
 _SEEN_THROUGH = frozenset({"env", *TRANSPARENT_WRAPPERS})
@@ -213,8 +214,8 @@ class _CommandChecker:
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
-        self._has_expanded_cd = False
-        """True after a `cd` whose folder contains a variable."""
+        self._has_odd_cd = False
+        """True after a `cd` that contains a variable, an escape or a quote inside a word."""
         self._has_pipe = False
         self._has_moved_by_name = True
         """True unless a `cd` names the current folder in another way than by its path, or has other blanks."""
@@ -277,7 +278,7 @@ class _CommandChecker:
         is_ignored = self._has_moved_by_name and (
             not self._has_pipe or line.startswith(f"cd {self._start_scope.cwd} && ")
         )
-        if is_elsewhere or (self._has_expanded_cd and self._has_pipe):
+        if is_elsewhere or (self._has_odd_cd and self._has_pipe):
             self.parts.extend(self._repository_commands)
         if is_elsewhere or is_uncertain:
             self.parts.extend(self._relative_inputs)
@@ -301,6 +302,8 @@ class _CommandChecker:
         if strip_wrappers(program, through_xargs=False).name == "xargs":
             if inner.name in _XARGS_SCRIPTS:
                 self._require_approval(program.text)
+            if ShellWord("git") in program.words:
+                self._repository_commands.append(program.text)
             if program.name == "xargs" and pattern.startswith("xargs"):
                 return
         if inner.name == "git":
@@ -330,6 +333,8 @@ class _CommandChecker:
                 self._require_approval(program.text)
             if inner.name == "git":
                 self._repository_commands.append(program.text)
+            if inner.name == "sed":
+                self._writes.append(program.text)  # the client does not read the script inside these wrappers
             if entry.wrappers:
                 self._check_granted_files(program, inner)
 
@@ -473,7 +478,7 @@ class _CommandChecker:
         is_piped = program.has_stdin or program.ended_by in ("|", "|&")
         written = program.spelling or program.text
         self._has_moved_by_name = written == f"cd {self._start_scope.cwd}" and not is_piped
-        self._has_expanded_cd = self._has_expanded_cd or "$" in program.text
+        self._has_odd_cd = self._has_odd_cd or not _PLAIN_CD.fullmatch(program.text)
         if len(program.words) == 2 and target.text == "-" and not is_second:
             self._state.scopes = ()
             return True

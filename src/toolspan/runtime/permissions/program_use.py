@@ -118,8 +118,8 @@ def find_late_options(program: Program, spec: ProgramSpec) -> list[ShellWord]:
     takes_files = name in TARGET_EDITORS or name == "uniq" or spec.roles[-1:] == ("read*",)
     if not takes_files or spec.grammar in ("find", "test") or name in ("git", "jq"):
         return []
-    late = itertools.dropwhile(lambda word: word.text[:1] == "-" != word.text, program.words[1:])
-    return [word for word in late if word.text[:1] == "-" != word.text and not word.has_expansion]
+    late = itertools.dropwhile(lambda word: word.text[:1] == "-" and word.text not in ("-", "--"), program.words[1:])
+    return [word for word in late if word.text[:1] == "-" and len(word.text) > 1 and not word.has_expansion]
 
 
 def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
@@ -255,7 +255,8 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
         if arguments.spec.operands == "text*" and name not in PRINTING_PROGRAMS:
             words += arguments.files("text")
     candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
-    candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
+    may_change = bool(changed) or name in ("cp", "mv")  # the target may be joined to an option
+    candidates += [(part, may_change) for word in words for part in _inner_values(word)]
     candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
     if name == "sed" and not any(_SCRIPT_OPTION.match(word.text) for word in inner.words[1:]):
         # The client treats options after the script as files.
