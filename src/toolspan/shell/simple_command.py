@@ -83,6 +83,7 @@ class CommandReader(ABC):
         at = self._start(node)
         before: Node | None = None
         spelling: list[str] = []
+        inputs: list[str] = []  # here-strings after the name, which are part of the text if words follow
         for child in node.children:
             start, end = self._start(child), self._end(child)
             gap = text[at:start]
@@ -96,7 +97,11 @@ class CommandReader(ABC):
             else:
                 self._add_part(child, builder)
             if len(sources) == count + 1:
-                spelling += (gap.replace("\\\n", "") if count else "", sources[-1])
+                spelling += (gap.replace("\\\n", "") if count else "", *inputs, sources[-1])
+                sources[count:count] = inputs
+                inputs = []
+            elif child.type == "herestring_redirect" and sources:
+                inputs.append(text[start:end])
             before, at = child, end
         written = "".join(spelling)
         builder.spelling = "" if written == " ".join(sources) else written
@@ -354,7 +359,9 @@ class CommandReader(ABC):
         stop = syntax.find_closing_line(self._text, begin, mark.text, tabs="<<-" in parts)
         rest = self._text[mark_end : max(begin - 1, 0)]
         last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
+        operator_end = max(self._end(part) for kind, part in parts.items() if kind in ("<<", "<<-"))
         on_line = last < begin and rest[:1] in syntax.MARK_TERMINATORS
+        on_line = on_line and "\n" not in self._text[operator_end : self._start(start)]
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self.uncertainties.append("a here-document is not understood")

@@ -61,6 +61,12 @@ _KEYWORD_AFTER_REDIRECT = re.compile(
     rf"{_KEYWORD}(?![\w-])",
     re.ASCII,
 )
+_FUNCTION_START = re.compile(r"[\w.:-][ \t]*\([ \t]*\)", re.ASCII)
+_FUNCTION_AFTER_PREFIX = re.compile(
+    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+[ \t]+|{_REDIRECT})++"
+    r"[\w.:-]++[ \t]*+\([ \t]*+\)",
+    re.ASCII,
+)
 REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
 PLAIN_STREAM = re.compile(r"[\w./][\w./-]*", re.ASCII)
@@ -235,9 +241,11 @@ _UNUSUAL_PARAMETER = re.compile(
 
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword as the program name after an assignment or a redirect, or has `((` that is not plain arithmetic.
+    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic.
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
+        return True
+    if _FUNCTION_START.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
         return True
     has_parentheses = "((" in line
     if has_parentheses or ">" in line or "<" in line:

@@ -99,6 +99,27 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git\npush", "'git  push'", "env 'git\tpush' x", "git\\  push", "' rm' x", "timeout 5 ' \\\nrm'", "'\u2003rm'",
+        "ls | '\t' rm x", "strace 'nice rm' x", "'timeout 5 rm x'", "nice 'A=1 rm x'", "nice 'xargs rm' x",
+        "0< a rm", "ls; 0<&1 rm x", "0<<< x rm y", "foo bar 0< a", "foo --force ''", "foo --force {fd}>&1",
+        "foo bar > x y", "foo bar <<'E' y\nx\nE", "foo b <<< x | cat", "foo <<< --force; ls", "foo bar $f",
+        "for f in a; do foo --force $f; done", "A=1\nfoo", "LANG=C  A=1 foo", "'\u00a0A=1' foo",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_denied_command_is_found_between_other_blanks_quotes_and_redirects(
+    tmp_path: Path, command: str, mode: Mode
+) -> None:
+    denied = ["Bash(rm:*)", "Bash(git push:*)", "Bash(foo bar)", "Bash(* --force)", "Bash(A=1 foo)", "Bash(foo * x)"]
+    permissions = Permissions(Rules(allow=["Bash"], deny=denied), mode)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Deny)
+    assert isinstance(on_line(permissions, 'echo "rm  it"; foo "$f" baz', tmp_path), Allow)
+
+
 @pytest.mark.parametrize("rule", ["Bash(l*)", "Bash(ls:*)", "Bash(ls *)", "Bash(ls)"])
 @pytest.mark.parametrize("command", ["awk x > #x | ls", "awk x >& #x; ls", "awk x &> # && ls"])
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -115,7 +136,8 @@ def test_a_denied_command_is_found_in_a_line_that_cannot_be_parsed(
     [
         ('cd "$HOME/x" && git log', True), ('cd "$HOME/x" && git log | head', False),
         ('git log | head; cd "$HOME/x"', False), ('cd "$HOME/x" && cat a | head', True),
-        ("cd . && git log | head", True),
+        ("cd . && git log | head", True), ("cd '.' && git log | head", True), ("cd \\. && git log | head", False),
+        ("cd ''.; git log | head", False), ("c''d . | git log", False),
     ],
 )  # fmt: skip
 def test_git_in_a_pipeline_after_a_variable_folder_is_asked_about(
@@ -188,7 +210,8 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
         ("echo ${@Q}", False), ("echo ${1x}", False), ("echo ${a:-{b}}", False), ('echo "${a//{/x}"', False),
         ("echo ${a:-${b}}", True), ("echo '${a{b}}'", True), ("cat <<'E'\n${a{b}}\nE", True), ("echo ${@%x}", True),
         ("(((a + b) * 2))", True), ("for ((i=0;i<3;i++)); do ls; done", True), ("rg '\\((\\w+)' x", True),
-        ("python3 - <<'E'\nf((1, 'x'))\nE", True),
+        ("python3 - <<'E'\nf((1, 'x'))\nE", True), ("A=1 f() { ls; }; f", False), ("ls; > x f() { ls; }", False),
+        ("A[0]=1 2>&1 f () { ls; }", False), ("f() { A=1 ls; }", True), ("python3 -c 'a=1 f()'", True),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
@@ -359,6 +382,75 @@ def test_an_edit_without_files_is_asked_about_after_a_change_of_folder(tmp_path:
 
     assert isinstance(on_line(Permissions(rules), command, tmp_path), Ask)
     assert isinstance(on_line(Permissions(rules), "mkdir", tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("cd @; mkdir y", True), ("cd @\nmkdir y", True), ("cd @ && mkdir y | cat", True), ("cd  @ && mkdir y", True),
+        ("cd @ && ls | cat; mkdir y", True), ("ls && cd @ && mkdir y", True),
+        ("cd  @; mkdir y", False), ("cd\t@; echo > y", False), ("cd  @ && mkdir y | cat", False),
+        ("cd @; mkdir y | cat", False), ("cd @; ls |& cat; mkdir y", False), ("ls | cat && cd @ && mkdir y", False),
+        ("mkdir y | cat && cd @", False), ("cd @ || mkdir y | cat", False),
+    ],
+)  # fmt: skip
+def test_a_change_to_the_current_folder_is_ignored_only_in_its_plain_form(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    permissions = Permissions(mode="acceptEdits")
+
+    assert isinstance(on_line(permissions, command.replace("@", str(tmp_path)), tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize("wrapper", ["", "command ", "timeout 5 ", "nohup nice -n 5 ", "timeout 5 xargs "])
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("npm run test", True), ("npm run test 'a b'", True), ("npm run test '' <<< x", True), ("foo <<< x y", True),
+        ("npm 'run' test", False), ("npm run'' test", False), ("npm run te\\st", False), ("npm 'run test'", False),
+        ("npm <<< x run test", False), ("npm run <<<'x y' test", False), ("foo x <<\n'E'\ny\nE", False),
+    ],
+)  # fmt: skip
+def test_a_rule_matches_the_words_of_a_program_as_they_are_written(
+    tmp_path: Path, wrapper: str, command: str, runs: bool
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash(npm run test:*)", "Bash(foo *)"]))
+
+    assert isinstance(on_line(permissions, wrapper + command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("time a+b x", True), ("nohup ./a~ x", True), ("timeout 5 a,b x", True), ("time a,b x", False),
+        ("nohup a:b x", False), ("time \u00fc x", False), ("time : x", False), ("nohup @a x", False),
+        ("LANG=C foo x", True), ("TZ=UTC export X", True), ("LANG=C export X", False), ("LC_ALL=C : x", False),
+        ("TZ=UTC LANG=C set -x", False), ("awk -v x=f y", True), ("awk -Ff x", True),
+        ("awk -nf x", False), ("awk x -bE y", False), ("awk --fil=x y", False), ("awk --so x", False),
+        ("grep -f a x", True), ("grep -fa x", True), ("grep -f/etc/passwd x", False), ("rg x -f../x", False),
+        ("rg --file=/etc/passwd x", False), ("git grep -f/etc/passwd x", False),
+    ],
+)  # fmt: skip
+def test_a_rule_does_not_cover_odd_names_kept_variables_and_joined_files(
+    tmp_path: Path, command: str, runs: bool
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash(*x*)", "Bash(* X)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize("command", ["man -k -", "man --whatis - ls", "cat <<\n'E'\nx\nE", "ls << \n 'E'\nx\nE"])
+def test_a_dash_of_man_and_a_here_document_without_a_delimiter_are_asked_about(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(), command, tmp_path), Ask)
+    assert isinstance(on_line(Permissions(), "man -k ls", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["xargs -n1 git status", "/usr/bin/nice sed -n 1p a", "env sed -n 1p a"])
+def test_git_and_sed_in_wrappers_are_asked_about_after_a_change_of_folder(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash(* *)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow)
+    assert isinstance(on_line(permissions, f"cd src && {command}", tmp_path), Ask)
 
 
 @pytest.mark.parametrize("command", ["echo x > y", "cat /etc/passwd", "eval ls", "X=1", "cd .. && ls"])

@@ -106,6 +106,31 @@ def test_a_name_of_a_denied_file_in_an_unknown_folder_is_asked_about(project: Pa
 
 @requirement("permission.traversal")
 @pytest.mark.parametrize(
+    ("option", "runs"),
+    [
+        ("-x", True), ("--x=/etc/passwd", True), ("-.git", True), ("-x..y", True), ("-x/../y", False), ("-x..", False),
+        ("--x=../y", False), ("-x.", False), ("'-x*'", False), ("'-x$X'", False), ("-x/.git/config", False),
+        ("-x~1", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["rm a", "tee -a a", "sed -n p", "touch a", "mkdir a"])
+def test_an_option_after_a_file_to_change_is_such_a_file(project: Path, command: str, option: str, runs: bool) -> None:
+    permissions = Permissions(Rules(allow=[f"Bash({name}:*)" for name in ("rm", "tee", "sed", "touch", "mkdir")]))
+
+    assert isinstance(on_line(permissions, f"{command} {option}", project), Allow) is runs
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("command", ["rm ../a -f", "touch -- -c", "mkdir ../y -p", "tee ../a -a", "cp -tx", "mv -- -x"])
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_an_option_after_a_file_to_change_may_be_a_denied_file(project: Path, command: str, mode: Mode) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Edit(sub/**)"]), mode)
+
+    assert isinstance(on_line(permissions, f"cd sub && {command}", project), Deny)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
     ("command", "runs"),
     [("wc -l/.. a", True), ("wc a -l/.. b", False), ("diff - -t/../x a", False), ("tail a -n/x", True)],
 )

@@ -18,10 +18,12 @@ from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
 from toolspan.runtime.permissions.program_use import (
     PRINTING_PROGRAMS,
     PROGRAM_STARTERS,
+    TARGET_EDITORS,
     exceeds_rule,
     find_candidates,
     find_changed,
     find_granted_files,
+    find_late_options,
     has_harmless_variables,
     is_descriptor,
     is_free_variable,
@@ -65,8 +67,12 @@ _XARGS_SCRIPTS = frozenset({"find", "jq"})
 """Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 """Names of programs for which allow rules are ignored, because some shells expand them or treat them as options."""
+_TIMING_WRAPPERS = frozenset({"nohup", "time"})
+_ODD_TIMED_NAME = re.compile(r"[^\w./+~-]", re.ASCII)
+"""Names of programs behind `_TIMING_WRAPPERS` for which allow rules are ignored."""
 _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
+_PLAIN_CD = re.compile(r"""cd(?: (?:[^'"\\$`]*|'[^']*'|"[^"\\$`]*"))?""")
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
 _SEEN_THROUGH = frozenset({"env", *TRANSPARENT_WRAPPERS})
@@ -208,11 +214,11 @@ class _CommandChecker:
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
-        self._has_expanded_cd = False
-        """True after a `cd` whose folder contains a variable."""
+        self._has_odd_cd = False
+        """True after a `cd` that contains a variable, an escape or a quote inside a word."""
         self._has_pipe = False
         self._has_moved_by_name = True
-        """True unless a `cd` names the current folder in another way than by its path."""
+        """True unless a `cd` names the current folder in another way than by its path, or has other blanks."""
         self._writes: list[str] = []
         """The commands that change files. They need approval if the line also changes the current folder."""
         self._repository_commands: list[str] = []
@@ -247,7 +253,10 @@ class _CommandChecker:
         name = inner.name
         if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
-        if not name or name in _EVALUATING_BUILTINS or (name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)):
+        wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
+        is_oddly_timed = not _TIMING_WRAPPERS.isdisjoint(wrappers) and _ODD_TIMED_NAME.search(name) is not None
+        is_unclear = is_oddly_timed or (name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner))
+        if not name or name in _EVALUATING_BUILTINS or is_unclear:
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(name):
             self.rules.append(rule)
@@ -265,11 +274,15 @@ class _CommandChecker:
             return
         is_elsewhere = len(self._state.scopes) != 1
         is_uncertain = not self._allowed.parents and not _CHAIN_AFTER_CD.fullmatch(line)
-        if is_elsewhere or (self._has_expanded_cd and self._has_pipe):
+        # In a line with pipes, the client ignores a `cd` to the current folder only at the beginning.
+        is_ignored = self._has_moved_by_name and (
+            not self._has_pipe or line.startswith(f"cd {self._start_scope.cwd} && ")
+        )
+        if is_elsewhere or (self._has_odd_cd and self._has_pipe):
             self.parts.extend(self._repository_commands)
         if is_elsewhere or is_uncertain:
             self.parts.extend(self._relative_inputs)
-        if is_elsewhere or (is_uncertain and not self._has_moved_by_name):
+        if is_elsewhere or (is_uncertain and not is_ignored):
             asks = self._allowed.denies_reading and not self._allowed.parents
             self.parts.extend((*self._writes, *(self._relative_reads if asks else ())))
 
@@ -289,6 +302,8 @@ class _CommandChecker:
         if strip_wrappers(program, through_xargs=False).name == "xargs":
             if inner.name in _XARGS_SCRIPTS:
                 self._require_approval(program.text)
+            if ShellWord("git") in program.words:
+                self._repository_commands.append(program.text)
             if program.name == "xargs" and pattern.startswith("xargs"):
                 return
         if inner.name == "git":
@@ -318,6 +333,8 @@ class _CommandChecker:
                 self._require_approval(program.text)
             if inner.name == "git":
                 self._repository_commands.append(program.text)
+            if inner.name == "sed":
+                self._writes.append(program.text)  # the client does not read the script inside these wrappers
             if entry.wrappers:
                 self._check_granted_files(program, inner)
 
@@ -336,13 +353,15 @@ class _CommandChecker:
         if changed or (arguments.spec.edits and (arguments.unknown is not None or not arguments.read)):
             self._writes.append(program.text)
         files = find_granted_files(inner, arguments, arguments.spec)
-        has_parent = not self._allowed.parents and _has_parent_after_operand(inner.words[1:])
-        if files is None or (has_parent and arguments.read):
+        if files is None:
             self._require_approval(program.text)
             return
         self._note_relative_reads(program, files)
-        for word in (*files, *values):
-            check = self._check_change if word in changed else self._check_read
+        late = () if self._allowed.parents else find_late_options(inner, arguments.spec)
+        changes_late = inner.name in TARGET_EDITORS or inner.name == "sed"
+        for word in (*files, *values, *late):
+            is_target = word in changed or (changes_late and word in late)
+            check = self._check_change if is_target else self._check_read
             if not check(program, inner.name, word):
                 return
 
@@ -457,8 +476,9 @@ class _CommandChecker:
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
         is_second, self._has_moved = self._has_moved, True
         is_piped = program.has_stdin or program.ended_by in ("|", "|&")
-        self._has_moved_by_name = program.text == f"cd {self._start_scope.cwd}" and not is_piped
-        self._has_expanded_cd = self._has_expanded_cd or "$" in program.text
+        written = program.spelling or program.text
+        self._has_moved_by_name = written == f"cd {self._start_scope.cwd}" and not is_piped
+        self._has_odd_cd = self._has_odd_cd or not _PLAIN_CD.fullmatch(program.text)
         if len(program.words) == 2 and target.text == "-" and not is_second:
             self._state.scopes = ()
             return True

@@ -18,6 +18,7 @@ _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
 _PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
 """Relative paths that every shell and file system reads in the same way."""
+_UNKNOWN_CD_OPTION = re.compile(r"-(?![LPe@]+\Z|-?\Z)")
 _MAX_VISITED = 64
 """The number of possible folders above which a further `cd` counts as one to an unknown folder."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
@@ -61,7 +62,8 @@ class LineState:
                 scopes |= {scope.cwd: scope for scope in visited}
             else:
                 self.is_folder_unknown = True
-        self.is_folder_unknown = self.is_folder_unknown or not operands
+        has_unknown_option = any(_UNKNOWN_CD_OPTION.match(word.text) for word in program.words[1:])
+        self.is_folder_unknown = self.is_folder_unknown or not operands or has_unknown_option
         self._visited_scopes = tuple(scopes.values())
 
     def resolve_paths(self, word: ShellWord) -> list[str] | None:

@@ -13,11 +13,12 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS
+from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS, WORD_SOURCE
 from toolspan.runtime.permissions.rule import matches_command
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.syntax import VALUE_UNCERTAINTIES
+from toolspan.shell.words import ShellWord
 from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, is_plainly_wrapped, strip_wrappers
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
@@ -25,6 +26,14 @@ _SEPARATORS = re.compile(_SEPARATOR)
 _HIDING = re.compile(r"[$`*?{]|\[\S")
 """Characters with which the shell can build the name of a command. Quotes and backslashes do not prevent a match."""
 _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
+_MAX_ASSIGNMENTS = 50
+_BLANK = re.compile(r"\s")
+_UNUSUAL_BLANKS = re.compile(r"\A\s|\s\s|[^\S ]|\s\Z")
+_MISPLACED_WORDS = frozenset({
+    "A redirect before other words", "A redirect of a named stream", "Digits before a redirect",
+    "Text after the start of a here-document",
+})  # fmt: skip
+"""Unclear constructs after which the client may not treat all words as parts of the command."""
 
 
 @lru_cache(maxsize=256)
@@ -35,33 +44,47 @@ def expand_command_line(line: str) -> ExpandedLine:
 
 @lru_cache(maxsize=256)
 def _command_forms(line: str) -> tuple[str, ...]:
-    """Return the commands in a line, in all forms that a rule may match."""
+    """Return the commands in a line, in all forms that a rule may match, also with single blanks between the words."""
     forms = [line.strip()]
     if _QUOTE_CHARACTERS.search(line):
         forms.append(_strip_quotes(forms[0]))
     for entry in expand_command_line(line).programs:
-        tokens = entry.program.words
+        program = entry.program
+        tokens = program.words
         if tokens:
-            text, name = entry.program.text, tokens[0].text
+            text, name = program.text, tokens[0].text
             forms.append(text)
             unquoted = " ".join([word.text for word in tokens])
             if unquoted != text:
                 forms.append(unquoted)
-            if entry.program.assignments:
-                forms += _assigned_forms(entry.program, (text, unquoted))
+            if program.assignments:
+                forms += _assigned_forms(program, (text, unquoted))
+            if program.stdin_text is not None:
+                forms.append(f"{text} <<< {program.stdin_text}")
+            if any(map(_may_vanish, tokens)):
+                forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
             if "/" in name:
                 forms.append(program_basename(name) + unquoted[len(name) :])
             if name in ("[", "[["):
                 forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
-    return tuple(forms)
+            if _BLANK.search(name) and len(unquoted) < len(line):  # a whole command in quotes
+                forms += _command_forms(unquoted.strip())
+    forms += [" ".join(form.split()) for form in forms if _UNUSUAL_BLANKS.search(form)]
+    return tuple(dict.fromkeys(forms))
+
+
+def _may_vanish(word: ShellWord) -> bool:
+    """Return whether a word is an expansion that may be empty, so that the command has one word less."""
+    return word.may_split and word.text[:1] in ("$", "`")
 
 
 def _assigned_forms(program: Program, texts: tuple[str, str]) -> Iterator[str]:
-    """Yield the command with its assignments in front, as written and without their quotes."""
-    assignments = " ".join(program.assignments)
-    for text in texts:
-        yield f"{assignments} {text}"
-        yield f"{_strip_quotes(assignments)} {text}"
+    """Yield the command with its last assignments in front, as written and without their quotes."""
+    for start in range(min(len(program.assignments), _MAX_ASSIGNMENTS)):
+        assignments = " ".join(program.assignments[start:])
+        for text in texts:
+            yield f"{assignments} {text}"
+            yield f"{_strip_quotes(assignments)} {text}"
 
 
 def cannot_match_prefixes(line: str, prefixes: tuple[str, ...], tokens: tuple[str, ...]) -> bool:
@@ -69,7 +92,7 @@ def cannot_match_prefixes(line: str, prefixes: tuple[str, ...], tokens: tuple[st
 
     `tokens` are their first tokens, as returned by `first_tokens`.
     """
-    if expand_command_line(line).uncertainties:
+    if _is_uncertain(line):
         return False
     if "$'" not in line and "\\\n" not in line and not _contains_any(tokens, line):
         return True
@@ -96,7 +119,12 @@ def matches_any_command(line: str, pattern: str) -> bool:
     for form in _command_forms(line):
         if matches_command(form, pattern):
             return True
-    return bool(expand_command_line(line).uncertainties) and matches_text(line, pattern)
+    return _is_uncertain(line) and matches_text(line, pattern)
+
+
+def _is_uncertain(line: str) -> bool:
+    """Return whether a line may contain other commands than those that are found in it."""
+    return bool(expand_command_line(line).uncertainties) or not _MISPLACED_WORDS.isdisjoint(find_programs(line).unclear)
 
 
 def matches_text(text: str, pattern: str) -> bool:
@@ -179,13 +207,23 @@ def matches_program(program: Program, pattern: str) -> bool:
         return True
     if inner is not program and not is_plainly_wrapped(program, inner):
         return False
+    text = _text_inside_wrappers(program, inner)
     # After `xargs`, the client supports only prefixes and no further wrapper.
     is_prefix = "*" in pattern and "*" not in pattern[:-1]
-    behind_xargs = inner.text.removeprefix("xargs ")
-    is_written = inner.name == "xargs" and program.text.endswith(inner.text)  # a quoted xargs command does not match
-    if is_written and is_prefix and matches_command(behind_xargs, pattern, granting=True):
+    behind_xargs = text.removeprefix("xargs ")
+    if inner.name == "xargs" and is_prefix and matches_command(behind_xargs, pattern, granting=True):
         return True
-    return inner is not program and matches_command(inner.text, pattern, granting=True)
+    return inner is not program and matches_command(text, pattern, granting=True)
+
+
+def _text_inside_wrappers(program: Program, inner: Program) -> str:
+    """Return the text of the program inside plain wrappers as it is written, but without quotes around its name."""
+    if inner is program:
+        return program.text
+    wrappers = program.words[: len(program.words) - len(inner.words)]
+    text = program.text[len(" ".join(word.text for word in wrappers)) + 1 :]
+    name = WORD_SOURCE.match(text)
+    return text if name is None else inner.words[0].text + text[name.end() :]
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from toolspan.shell.arguments import Arguments
 from toolspan.shell.program import LinePrograms, Program
+from toolspan.shell.readonly import DECLARATIONS
 from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
 from toolspan.shell.wrappers import is_plainly_wrapped
@@ -21,6 +22,11 @@ _SCRIPTED_PROGRAMS = frozenset({"awk", "egrep", "fgrep", "gawk", "grep", "jq", "
 """Programs whose first operand is a script or a pattern."""
 _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 """Options of `_SCRIPTED_PROGRAMS` whose value is the script, so that the first operand is a file."""
+_PATTERN_READERS = frozenset({"egrep", "fgrep", "grep", "rg"})
+_PATTERN_FILE = re.compile(r"(?:-f|--file=)(.+)", re.DOTALL)
+"""An option of `_PATTERN_READERS` joined to the file whose lines are patterns."""
+TARGET_EDITORS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "tee", "touch"})
+"""Programs all of whose operands are files that they change."""
 _PLAIN_WRAPPERS = re.compile(
     r"(?:noglob )?(?:(?:builtin|command(?: -p| --)?) )*(?:timeout [0-9]+(?:\.[0-9]+)?[smhd]? )*"
 )
@@ -39,8 +45,9 @@ _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of the name of a file that `touch` may change without approval."""
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
+_SPECIAL_BUILTINS = DECLARATIONS | {":", "break", "continue", "exit", "return", "set", "shift", "times"}
 _PLAIN_ASSIGNMENT = re.compile(r"\w+=[\w./:-]+", re.ASCII)
-_WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
+WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
 """A word of a command as it is written."""
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _JQ_COMMAND = re.compile(r"""jq(?: (?:--?[A-Za-z][\w-]*|'[^'`]*'|"[^"\\`]*"|[^\s'"-]\S*))*""")
@@ -79,12 +86,12 @@ def find_granted_files(program: Program, arguments: Arguments, spec: ProgramSpec
         return None
     takes_files = spec.roles[-1:] in (("read*",), ("write*",)) or program.name == "uniq"
     if arguments.unknown is None or not takes_files:
-        return arguments.files("read", "write")
+        return (*arguments.files("read", "write"), *_joined_pattern_files(program))
     has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
     takes_targets = "write*" in spec.roles or spec.grammar == "sed"
     if takes_targets and (has_pattern or program.name in ("cp", "mv")):
         return None
-    files = _words_after_script(program)
+    files = (*_words_after_script(program), *_joined_pattern_files(program))
     return None if any(_EXPANSION_SIGN.search(word.text) for word in files) else files
 
 
@@ -95,6 +102,25 @@ def _words_after_script(program: Program) -> tuple[ShellWord, ...]:
         _SCRIPT_OPTION.match(word.text) for word in program.words[1:]
     )
     return words[1:] if has_script else words
+
+
+def _joined_pattern_files(program: Program) -> list[ShellWord]:
+    """Return the files joined to options such as `-f` of `grep`, which a rule for the program does not cover."""
+    is_git_grep = program.name == "git" and ShellWord("grep") in program.words[1:2]
+    if program.name not in _PATTERN_READERS and not is_git_grep:
+        return []
+    matches = [_PATTERN_FILE.match(word.text) for word in program.words[1:]]
+    return [ShellWord(match[1]) for match in matches if match is not None]
+
+
+def find_late_options(program: Program, spec: ProgramSpec) -> list[ShellWord]:
+    """Return the options after an operand, which the client treats as files."""
+    name = program.name
+    takes_files = name in TARGET_EDITORS or name == "uniq" or spec.roles[-1:] == ("read*",)
+    if not takes_files or spec.grammar in ("find", "test") or name in ("git", "jq"):
+        return []
+    late = itertools.dropwhile(lambda word: word.text[:1] == "-" and word.text not in ("-", "--"), program.words[1:])
+    return [word for word in late if word.text[:1] == "-" and len(word.text) > 1 and not word.has_expansion]
 
 
 def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
@@ -136,7 +162,12 @@ def has_harmless_variables(program: Program) -> bool:
 
 
 def has_plain_assignments(program: Program) -> bool:
-    """Return whether all assignments before a program have plain, unquoted values, so that a rule for it applies."""
+    """Return whether a rule for a program applies in spite of the assignments before it.
+
+    Their values must be plain and unquoted. Special builtins of the shell keep them, so they may not set the locale.
+    """
+    if program.name in _SPECIAL_BUILTINS and any(text.startswith(("LANG", "LC_")) for text in program.assignments):
+        return False
     return all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
 
 
@@ -163,7 +194,7 @@ def is_plainly_spelled(program: Program, inner: Program) -> bool:
 
 def has_inner_quote(program: Program) -> bool:
     """Return whether a quote begins inside a word, as in `x'y'`."""
-    return any(source[0] not in "'\"" and re.search("['\"]", source) for source in _WORD_SOURCE.findall(program.text))
+    return any(source[0] not in "'\"" and re.search("['\"]", source) for source in WORD_SOURCE.findall(program.text))
 
 
 def is_plain_edit(program: Program, changed: tuple[ShellWord, ...]) -> bool:
@@ -227,12 +258,15 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
         if arguments.spec.operands == "text*" and name not in PRINTING_PROGRAMS:
             words += arguments.files("text")
     candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
-    candidates += [(part, bool(changed)) for word in words for part in _inner_values(word)]
+    may_change = bool(changed) or name in ("cp", "mv")  # the target may be joined to an option
+    candidates += [(part, may_change) for word in words for part in _inner_values(word)]
     candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
     if name == "sed" and not any(_SCRIPT_OPTION.match(word.text) for word in inner.words[1:]):
         # The client treats options after the script as files.
         late = itertools.dropwhile(lambda word: word.text[:1] == "-", inner.words[1:])
         candidates += [(word, True) for word in late if word.text[:1] == "-"]
+    if name in TARGET_EDITORS and arguments.spec is not None:
+        candidates += [(word, True) for word in find_late_options(inner, arguments.spec)]
     return candidates
 
 
