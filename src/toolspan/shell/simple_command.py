@@ -276,6 +276,10 @@ class CommandReader(ABC):
         self._finish_command(builder)
 
     def _add_redirect(self, node: Node, builder: ProgramBuilder) -> None:
+        last = builder.sources[-1] if builder.sources else ""
+        if last.isdigit() and self._text.endswith(last, 0, self._start(node)):  # the number of a stream, not a word
+            self.unclear.append("Digits before a redirect")
+            del builder.words[-1], builder.sources[-1]
         builder.redirected_first = builder.redirected_first or not builder.words
         if node.type != "file_redirect" and not self._nested:
             self.has_compounds = True
