@@ -107,6 +107,8 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
         "0< a rm", "ls; 0<&1 rm x", "0<<< x rm y", "foo bar 0< a", "foo --force ''", "foo --force {fd}>&1",
         "foo bar > x y", "foo bar <<'E' y\nx\nE", "foo b <<< x | cat", "foo <<< --force; ls", "foo bar $f",
         "for f in a; do foo --force $f; done", "A=1\nfoo", "LANG=C  A=1 foo", "'\u00a0A=1' foo",
+        "ls | git \npush", "A=2 git\npush x", "builtin '-- nice git push'", "nice '-n 5 rm x'", "timeout '5 rm x'",
+        "stdbuf '-oL rm' x", "env -v 'A=1 rm x'", "foo --force >(cat)", "'\ufeff'rm x",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -118,6 +120,8 @@ def test_a_denied_command_is_found_between_other_blanks_quotes_and_redirects(
 
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
     assert isinstance(on_line(permissions, 'echo "rm  it"; foo "$f" baz', tmp_path), Allow)
+    assert isinstance(on_line(permissions, "cat <<'E'\nls; rm x\nE\necho 'a\nrm x'", tmp_path), Allow)
+    assert isinstance(on_line(permissions, "env A='b; rm x' ls", tmp_path), Allow)
 
 
 @pytest.mark.parametrize("rule", ["Bash(l*)", "Bash(ls:*)", "Bash(ls *)", "Bash(ls)"])

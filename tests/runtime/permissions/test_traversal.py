@@ -121,6 +121,18 @@ def test_an_option_after_a_file_to_change_is_such_a_file(project: Path, command:
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    ["diff a --sub/k.pem", "cat - -k.pem", "head a -- -k.pem", "0< a tee sub/x", "cd s* && cat x"],
+)
+def test_a_denied_file_may_be_an_option_or_in_an_unknown_folder(project: Path, command: str) -> None:
+    permissions = Permissions(Rules(deny=["Read(**/*.pem)", "Read(//etc/**)", "Edit(sub/x)"]), "bypassPermissions")
+
+    assert isinstance(on_line(permissions, command, project), (Ask, Deny))
+    assert isinstance(on_line(permissions, "cd sub && cat /usr/x", project), Allow)
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["rm ../a -f", "touch -- -c", "mkdir ../y -p", "tee ../a -a", "cp -tx", "mv -- -x"])
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_an_option_after_a_file_to_change_may_be_a_denied_file(project: Path, command: str, mode: Mode) -> None:

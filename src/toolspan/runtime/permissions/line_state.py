@@ -51,7 +51,10 @@ class LineState:
         """Record the folders that a `cd` may enter from each folder recorded so far."""
         if program.name not in ("cd", "pushd", "popd"):
             return
-        folders = [self.substitute_variables(word) for word in program.words[1:]]
+        folders = [
+            None if word.has_expansion and _GLOB.search(word.text) else self.substitute_variables(word)
+            for word in program.words[1:]
+        ]
         operands = [folder for folder in folders if folder is None or folder[:1] != "-" or folder == "-"]
         if program.name == "cd" and not operands:
             operands = ["~"]
@@ -63,7 +66,7 @@ class LineState:
             else:
                 self.is_folder_unknown = True
         has_unknown_option = any(_UNKNOWN_CD_OPTION.match(word.text) for word in program.words[1:])
-        self.is_folder_unknown = self.is_folder_unknown or not operands or has_unknown_option
+        self.is_folder_unknown = self.is_folder_unknown or len(operands) != 1 or has_unknown_option
         self._visited_scopes = tuple(scopes.values())
 
     def resolve_paths(self, word: ShellWord) -> list[str] | None:

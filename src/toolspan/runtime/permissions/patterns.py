@@ -19,7 +19,14 @@ from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.syntax import VALUE_UNCERTAINTIES
 from toolspan.shell.words import ShellWord
-from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, is_plainly_wrapped, strip_wrappers
+from toolspan.shell.wrappers import (
+    SHELLS,
+    SKIPPABLE_WRAPPERS,
+    ExpandedLine,
+    expand_wrappers,
+    is_plainly_wrapped,
+    strip_wrappers,
+)
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
 _SEPARATORS = re.compile(_SEPARATOR)
@@ -28,7 +35,12 @@ _HIDING = re.compile(r"[$`*?{]|\[\S")
 _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 _MAX_ASSIGNMENTS = 50
 _BLANK = re.compile(r"\s")
-_UNUSUAL_BLANKS = re.compile(r"\A\s|\s\s|[^\S ]|\s\Z")
+_SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
+_OPERATOR = re.compile(r"[;&|<>()$`]")
+_WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
+"""Words between a wrapper and its program."""
+_LEADING_DASHES = re.compile(r"\A(?:\s|--\s)+")
+_UNUSUAL_BLANKS = re.compile(r"\A\s|\s\s|[^\S ]|\s\Z|\ufeff")
 _MISPLACED_WORDS = frozenset({
     "A redirect before other words", "A redirect of a named stream", "Digits before a redirect",
     "Text after the start of a here-document",
@@ -67,15 +79,32 @@ def _command_forms(line: str) -> tuple[str, ...]:
                 forms.append(program_basename(name) + unquoted[len(name) :])
             if name in ("[", "[["):
                 forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
-            if _BLANK.search(name) and len(unquoted) < len(line):  # a whole command in quotes
-                forms += _command_forms(unquoted.strip())
-    forms += [" ".join(form.split()) for form in forms if _UNUSUAL_BLANKS.search(form)]
+            forms += _quoted_forms(program, len(line))
+    if "\n" in line.strip() and "<<" not in line:  # the client continues some commands on the next line
+        forms += _command_forms(" ".join(line.split("\n")))
+    forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms if _UNUSUAL_BLANKS.search(form)]
     return tuple(dict.fromkeys(forms))
+
+
+def _quoted_forms(program: Program, length: int) -> tuple[str, ...]:
+    """Return the forms of a whole command in quotes, which is the program's name or an argument of a wrapper.
+
+    The text without quotes must be shorter than `length`, the length of the line.
+    """
+    tokens = program.words
+    is_wrapper = program_basename(tokens[0].text) in _SEEN_THROUGH
+    for start, word in enumerate(tokens):
+        if _BLANK.search(word.text) and (start == 0 or not _OPERATOR.search(word.text)):
+            text = _LEADING_DASHES.sub("", " ".join([word.text for word in tokens])).strip()
+            return _command_forms(text) if len(text) < length else ()
+        if not is_wrapper or (start and not _WRAPPER_ARGUMENT.match(word.text)):
+            break
+    return ()
 
 
 def _may_vanish(word: ShellWord) -> bool:
     """Return whether a word is an expansion that may be empty, so that the command has one word less."""
-    return word.may_split and word.text[:1] in ("$", "`")
+    return (word.may_split and word.text[:1] in ("$", "`")) or word.text[:2] in ("<(", ">(")
 
 
 def _assigned_forms(program: Program, texts: tuple[str, str]) -> Iterator[str]:

@@ -265,8 +265,8 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
         # The client treats options after the script as files.
         late = itertools.dropwhile(lambda word: word.text[:1] == "-", inner.words[1:])
         candidates += [(word, True) for word in late if word.text[:1] == "-"]
-    if name in TARGET_EDITORS and arguments.spec is not None:
-        candidates += [(word, True) for word in find_late_options(inner, arguments.spec)]
+    if arguments.spec is not None:
+        candidates += [(word, name in TARGET_EDITORS) for word in find_late_options(inner, arguments.spec)]
     return candidates
 
 
