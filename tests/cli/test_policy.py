@@ -68,6 +68,22 @@ def test_answer_names_the_role_of_each_word(tmp_path: Path, command: str, roles:
 
 
 @requirement("policy.check")
+@pytest.mark.parametrize(
+    ("mode", "folder", "decision"),
+    [("bypassPermissions", "", "allow"), ("bypassPermissions", ".claude", "ask"), ("manual", "", "ask")],
+)
+def test_default_mode_counts_as_in_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, folder: str, decision: str
+) -> None:
+    settings = tmp_path / folder / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"permissions": {"defaultMode": mode}}), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    assert checked("--settings", settings, "--", "make")["decision"] == decision
+
+
+@requirement("policy.check")
 def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     block = {"permissions": {"deny": ["Read(/secret)"], "defaultMode": "acceptEdits"}}

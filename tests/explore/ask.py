@@ -61,12 +61,12 @@ def make_case(batch: Json, version: str, number: int) -> Json:
     case |= {key: batch[key] for key in _CASE_KEYS if key in batch}
     for key in ("files", "home_files"):
         case[key] |= batch.get(key, {})
-    asked = [
-        {"id": f"toolu_01ask{number:03}x{index:04}", "name": name, "input": given}
-        for index, (name, given) in enumerate(calls)
+    tool_calls = [
+        {"id": f"toolu_01ask{number:03}x{index:04}", "name": name, "input": tool_input}
+        for index, (name, tool_input) in enumerate(calls)
     ]
     size = _CALLS_PER_TURN.get(mode, 10)
-    case["turns"] = [asked[at : at + size] for at in range(0, len(asked), size)]
+    case["turns"] = [tool_calls[at : at + size] for at in range(0, len(tool_calls), size)]
     return case
 
 

@@ -86,9 +86,9 @@ def test_a_command_after_an_operator_does_not_read_from_the_pipe_before_it() -> 
 
 
 @requirement("shell.nothing-unseen")
-@pytest.mark.parametrize("behind", ["fi", "x y", "'x'", "$x", "`x`"])
-def test_a_word_that_touches_the_mark_of_a_document_belongs_to_the_mark(behind: str) -> None:
-    assert find_programs(f'bash <<"EOF"{behind}\nrm x\nEOF\nls').uncertainties
+@pytest.mark.parametrize("suffix", ["fi", "x y", "'x'", "$x", "`x`"])
+def test_a_word_that_touches_the_mark_of_a_document_belongs_to_the_mark(suffix: str) -> None:
+    assert find_programs(f'bash <<"EOF"{suffix}\nrm x\nEOF\nls').uncertainties
 
 
 @requirement("shell.nothing-unseen")
@@ -96,7 +96,7 @@ def test_a_word_that_touches_the_mark_of_a_document_belongs_to_the_mark(behind: 
     "line",
     ["0<x rm y", "rm 0<x y", "rm y 0< x", "rm y 0<<<x", "A=1 0<x 0<z rm y", "2>&- rm y", "rm 2>&- y", "rm {n}<x y"],
 )
-def test_the_number_of_a_stream_is_no_word_and_a_word_after_a_closed_stream_is_one(line: str) -> None:
+def test_the_number_of_a_stream_is_not_a_word_and_a_word_after_a_closed_stream_is_one(line: str) -> None:
     assert [program.text for program in find_programs(line).programs] == ["rm y"]
 
 

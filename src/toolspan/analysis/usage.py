@@ -150,7 +150,8 @@ class RequestJoiner:
                 conversation = conversation._replace(session=owners[file.file][1])
             conversations[file.file] = conversation
             draft, prepared = self._drafts[file.file]
-            if (draft.session, draft.agent) != (conversation.session, conversation.agent):
+            is_same = draft.file is file and (draft.session, draft.agent) == (conversation.session, conversation.agent)
+            if not is_same:
                 prepared = self._make_requests(conversation, file.requests)
             for request in prepared:
                 name = request.id

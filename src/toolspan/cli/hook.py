@@ -29,7 +29,7 @@ from toolspan.runtime.settings import SettingsPaths
 
 if TYPE_CHECKING:
     from toolspan.integrations.web_approver import AlwaysOffer
-    from toolspan.runtime.permissions.modes import Suggestion
+    from toolspan.runtime.permissions.suggestions import Suggestion
 
 _VERSION_PATTERN = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 _VERSION_TIMEOUT_SECONDS = 10

@@ -37,11 +37,12 @@ from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
 from toolspan.runtime.permissions.commands import explain_words
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
-from toolspan.runtime.permissions.modes import suggest_updates
+from toolspan.runtime.permissions.modes import parse_default_mode
 from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
+from toolspan.runtime.permissions.suggestions import suggest_updates
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
-from toolspan.runtime.settings import Settings, load_settings
+from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
 from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
 from toolspan.types.error_kinds import KIND_WORDS, find_sandbox_note
@@ -346,10 +347,14 @@ def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permiss
 
 
 def _load_permissions(rules: Rules, settings_file: Path | None, mode: Mode | None, profile_name: str) -> Permissions:
-    block = (load_settings(settings_file) if settings_file else Settings()).permissions
+    layers: list[SettingsLayer] = []
+    if settings_file is not None:
+        paths = SettingsPaths.for_project(Path.cwd())
+        layers += (layer for layer in load_layers(paths, named=settings_file, scopes=()) if layer.path == settings_file)
+    block = layers[0].settings.permissions if layers else PermissionSettings()
     refusals = profile(profile_name).refusals
     folder = settings_file.absolute().parent if settings_file else None
-    default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
+    default_mode = parse_default_mode(layers[0].default_mode if layers else None)
     folders = added_folders(block, Path.cwd(), refusals)
     all_rules = rules + rules_from_settings(block, "flagSettings", folder, refusals)
     return Permissions(all_rules, mode or default_mode, folders=folders, refusals=refusals)

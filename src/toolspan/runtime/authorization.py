@@ -32,9 +32,9 @@ from toolspan.runtime.outcome import (
 )
 from toolspan.runtime.pending_call import LiveBodyStore, PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
-from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rules import Rules, paths_of
+from toolspan.runtime.permissions.suggestions import suggest_updates
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
 from toolspan.shell.arguments import changes_files

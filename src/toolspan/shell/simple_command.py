@@ -285,8 +285,11 @@ class CommandReader(ABC):
             return
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
-        if len(operator) - len(kind) > 1:
+        digit_count = len(operator) - len(kind)
+        if digit_count > 1:
             self.unclear.append("Digits before a redirect")
+        if digit_count > syntax.MAX_STREAM_DIGITS:
+            self.uncertainties.append("a redirect is not understood")  # the shell treats the digits as a word
         if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")
             if not operator.endswith("-"):  # such as 2>&-
@@ -308,14 +311,13 @@ class CommandReader(ABC):
     def _take_stream(self, start: int, builder: ProgramBuilder) -> None:
         """Remove the last word if it is the number or the name of the stream that a redirect is for."""
         before = self._text[:start]
-        number = syntax.DIGITS_AT_END.search(before) if before[-1:].isdigit() else None
-        if number is not None:
+        if before[-1:].isdigit() and syntax.DIGITS_AT_END.search(before):
             self.unclear.append("Digits before a redirect")
-            builder.remove_last_word(number[0])
         if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
             self.unclear.append("A redirect of a named stream")
-            if before[-1] == "}":
-                builder.remove_last_word(before[before.rindex("{") :])
+        stream = syntax.STREAM_AT_END.search(before)
+        if stream is not None and not syntax.OPERATOR_AT_END.search(before, 0, stream.start()):
+            builder.remove_last_word(stream[0])
 
     def _check_stream(self, target: ShellWord, end: int) -> None:
         """Check a redirect to another stream, which may be the name of a file that the shell expands again."""

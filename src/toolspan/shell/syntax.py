@@ -126,6 +126,11 @@ LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
+MAX_STREAM_DIGITS = 9
+STREAM_AT_END = re.compile(r"(?<![^\s;&|()])(?:[0-9]{1,9}|\{[A-Za-z_]\w*\})\Z", re.ASCII)
+"""The number or the name of a stream directly before a redirect."""
+OPERATOR_AT_END = re.compile(r"[<>][&|]?(?:[ \t]|\\\n)*+\Z")
+"""The operator of a redirect, whose target follows."""
 NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
 """A word that the client treats as the name of a stream if a redirect follows."""
 EQUALS_WORD = re.compile(r"=[A-Za-z_]")

@@ -10,7 +10,8 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.modes import guard_policy, suggest_updates
+from toolspan.runtime.permissions.modes import guard_policy
+from toolspan.runtime.permissions.suggestions import suggest_updates
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermissions
 

@@ -235,6 +235,8 @@ def test_a_denied_host_is_found_under_every_reading_of_a_url(tmp_path: Path, pat
         ("deploy", "deploy", True, True), ("deploy", "/deploy", False, True), ("/deploy", "deploy", True, True),
         ("deploy:*", "deploy2", True, True), ("dep *", "deploy", True, True), ("dep*", "deploy", False, True),
         ("*ploy", "deploy", False, True), ("Deploy", "deploy", False, False), ("skill:deploy", "/deploy", False, True),
+        ("skill:deploy", " deploy ", False, True), ("*:*", "p:s", False, True), ("my*:*", "my-p:s", False, True),
+        ("/:*", "deploy", False, True),
     ],
 )  # fmt: skip
 def test_a_star_after_a_skill_matches_names_with_the_same_beginning(

@@ -97,6 +97,28 @@ def test_a_denied_file_is_found_after_a_change_to_the_home_folder_and_in_wrapper
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("rm 1 2>&1>f", "1"), ("rm 1 >& 1>f", "1"), ("env rm 1 <&1>f", "1"), ("rm 1 >&\\\n1>f", "1"),
+        ("rm \u0663>f", "\u0663"), ("rm {1}>f", "{1}"), ("cat 2>&- 1", "1"), ("rm 0<x 1", "1"),
+    ],
+)  # fmt: skip
+def test_only_the_number_of_a_stream_is_not_a_file(project: Path, command: str, name: str) -> None:
+    permissions = Permissions(Rules(deny=[f"Edit({name})", f"Read({name})"]), "bypassPermissions")
+
+    assert isinstance(on_line(permissions, command, project), Deny)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("command", ["jq . f -- -x/../../y", "jq . -- -x/../../y", "git grep x f -- -x/../../y"])
+def test_a_rule_does_not_cover_a_parent_folder_in_an_option(project: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash(jq:*)", "Bash(git:*)"]))
+
+    assert isinstance(on_line(permissions, command, project), Ask)
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize("folder", ["cd -", "pushd", "popd", 'cd "$X"', "".join(f"cd d{n}; " for n in range(9))])
 def test_a_name_of_a_denied_file_in_an_unknown_folder_is_asked_about(project: Path, folder: str) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=["Read(~/.key)"]))

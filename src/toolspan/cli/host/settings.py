@@ -20,7 +20,7 @@ from toolspan.runtime.hooks.configured import Compose
 from toolspan.runtime.hooks.events import HookRunner, NoHooks
 from toolspan.runtime.hooks.handlers import CallTool
 from toolspan.runtime.hooks.load import HookServices, load_hooks
-from toolspan.runtime.permissions.modes import MODES, Mode
+from toolspan.runtime.permissions.modes import Mode, parse_default_mode
 from toolspan.runtime.permissions.rules import Rules, rules_from_settings
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.sandbox.settings import SandboxLayer
@@ -76,11 +76,7 @@ class HostSettings:
     @property
     def default_mode(self) -> Mode:
         """The default permission mode in the settings."""
-        mode_name = self.merged_settings.permissions.default_mode or "default"
-        for mode in MODES:
-            if mode == mode_name:
-                return mode
-        raise ToolspanError(f"permissions.defaultMode is {mode_name!r}; use one of {', '.join(MODES)}")
+        return parse_default_mode(self.merged_settings.permissions.default_mode)
 
     def check_mode(self, mode: Mode) -> None:
         """Check that the settings allow a permission mode."""

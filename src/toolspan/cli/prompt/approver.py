@@ -29,7 +29,8 @@ from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions import Permissions, Policy, Rules, decide
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.modes import MODES, Mode, Suggestion, suggest_updates
+from toolspan.runtime.permissions.modes import MODES, Mode
+from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions, change_local_settings
 from toolspan.session import Session

@@ -218,7 +218,7 @@ def _repair_records(
     _resolve_duplicate_uuids(state)
     _keep_first_calls(state)
     _keep_first_results(state)
-    _move_results_behind_calls(state)
+    _move_results_after_calls(state)
     _answer_open_calls(state, lookup_evidence)
     _ensure_user_start(state)
     _repair_parents(state)
@@ -303,7 +303,7 @@ def _keep_first_results(state: _RepairState) -> None:
             state.set_blocks(record, blocks)
 
 
-def _move_results_behind_calls(state: _RepairState) -> None:
+def _move_results_after_calls(state: _RepairState) -> None:
     """Move results that precede their call or follow another message.
 
     The user may write while a call runs. If other messages are in between, the result must be a

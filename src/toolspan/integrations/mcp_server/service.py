@@ -45,7 +45,7 @@ from toolspan.runtime.authorization import apply_permission_updates
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.pending_call import PendingCall
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.modes import Suggestion, suggest_updates
+from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
 from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.tool import Tool, ToolHints
 from toolspan.session import Session

@@ -69,7 +69,7 @@ _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 """Names of programs for which allow rules are ignored, because some shells expand them or treat them as options."""
 _TIMING_WRAPPERS = frozenset({"nohup", "time"})
 _ODD_TIMED_NAME = re.compile(r"[^\w./+~-]", re.ASCII)
-"""Names of programs behind `_TIMING_WRAPPERS` for which allow rules are ignored."""
+"""Names of programs after `_TIMING_WRAPPERS` for which allow rules are ignored."""
 _ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
 _PLAIN_CD = re.compile(r"""cd(?: (?:[^'"\\$`]*|'[^']*'|"[^"\\$`]*"))?""")
@@ -353,11 +353,14 @@ class _CommandChecker:
         if changed or (arguments.spec.edits and (arguments.unknown is not None or not arguments.read)):
             self._writes.append(program.text)
         files = find_granted_files(inner, arguments, arguments.spec)
+        late = () if self._allowed.parents else find_late_options(inner, arguments.spec)
+        may_read = not late and (arguments.read or inner.name == "jq")
+        if may_read and not self._allowed.parents and _has_parent_after_operand(inner.words[1:]):
+            files = None
         if files is None:
             self._require_approval(program.text)
             return
         self._note_relative_reads(program, files)
-        late = () if self._allowed.parents else find_late_options(inner, arguments.spec)
         changes_late = inner.name in TARGET_EDITORS or inner.name == "sed"
         for word in (*files, *values, *late):
             is_target = word in changed or (changes_late and word in late)

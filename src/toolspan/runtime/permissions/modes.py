@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal, get_args
-from urllib.parse import urlsplit
 
+from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
@@ -23,12 +23,28 @@ from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import BACKGROUND, find_programs
 from toolspan.shell.syntax import may_be_misread
-from toolspan.shell.wrappers import SHELLS, TRANSPARENT_WRAPPERS, strip_wrappers
+from toolspan.shell.wrappers import TRANSPARENT_WRAPPERS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+_MODE_ALIASES: dict[str, Mode] = {"manual": "default"}
+
+
+def parse_default_mode(name: str | None) -> Mode:
+    """Return the mode that settings name, or `default` if they name none.
+
+    Raises:
+        ToolspanError: there is no such mode.
+    """
+    for mode in MODES:
+        if mode == (name or "default"):
+            return mode
+    if name in _MODE_ALIASES:
+        return _MODE_ALIASES[name]
+    raise ToolspanError(f"permissions.defaultMode is {name!r}; use one of {', '.join(MODES)}")
+
 
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
@@ -359,7 +375,7 @@ def guard_policy(
     """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
 
     In plan mode, it applies the mode to commands and edits, because rules do not allow them there. New clients also ask
-    about subagents and about MCP tools that may change something.
+    about subagents, about skills that no rule allows, and about MCP tools that may change something.
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
     old_decider = _ModeDecider(rules or Rules(), planner.refusals)
@@ -397,7 +413,7 @@ def guard_policy(
 
 
 def _check_plan(request: PermissionRequest, planner: _ModeDecider, rules: Rules | None) -> Decision | None:
-    """Return the decision on a call that rules or hooks do not allow in plan mode, or None."""
+    """Return a question or refusal if rules and hooks cannot allow the call in plan mode, or None."""
     kind = tool_kind(request.tool)
     if command_of(request) is not None or kind in _EDIT_KINDS:
         decision = planner.decide(request, "plan")
@@ -496,114 +512,3 @@ def _find_critical_removal(command: str, request: PermissionRequest) -> str | No
             if any(is_critical(word, scope) for word in arguments):
                 return program.text
     return None
-
-
-Suggestion = Mapping[str, object]
-
-_SUBCOMMAND_PROGRAMS = frozenset({
-    "apt", "aws", "brew", "bun", "cargo", "composer", "deno", "docker", "dotnet", "gh", "git", "go",
-    "gradle", "helm", "just", "kubectl", "make", "mise", "mvn", "npm", "pip", "pnpm", "poetry",
-    "rake", "rustup", "systemctl", "terraform", "uv", "yarn",
-})  # fmt: skip
-"""Programs whose first argument is a subcommand."""
-_INTERPRETERS = frozenset({
-    "busybox", "chroot", "command", "doas", "env", "eval", "exec", "find", "flock", "node", "npx",
-    "nsenter", "perl", "php", "python", "python2", "python3", "ruby", "source", "ssh", "su", "sudo",
-    "unshare", "watch", "xargs", *SHELLS,
-})  # fmt: skip
-"""Programs that run their arguments or input, so that a rule for them would allow everything."""
-_UNGRANTABLE_BASES = frozenset({"critical", "plan", "protected", "rule", "unclear"})
-"""Reasons for questions that are asked regardless of rules."""
-_KEY_PATTERN = (
-    r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
-    r"|(?=[A-Za-z+]*\d)(?=\d*[A-Za-z+])[A-Za-z0-9+]{24,}"
-)
-_KEY_REGEX = re.compile(_KEY_PATTERN)
-"""A pattern for strings that look like a key: a known prefix, or many letters and digits."""
-_SECRET_REGEX = re.compile(
-    r"(?i:passw|secret|token|api[-_]?key|auth|bearer|credential|private[-_]?key)|" + _KEY_PATTERN
-)
-"""The same, or a word such as `token`. Not used for paths, because a folder may have such a name."""
-
-
-def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """Return permission updates that would answer this question and similar ones; empty if none is safe."""
-    command = command_of(request)
-    if ask.source != "config" or ask.basis in _UNGRANTABLE_BASES:
-        return ()
-    if command is not None:
-        return _suggest_for_command(command, ask.needs)
-    match tool_kind(request.tool):
-        case "edit" | "write" if ask.basis == "outside":
-            return (_suggest_folders(request), _ACCEPT_EDITS)
-        case "edit" | "write":
-            return (_ACCEPT_EDITS,)
-        case "read" | "search":
-            paths = [path for path in paths_of(request) if not _KEY_REGEX.search(path)]
-            return tuple(_suggest_rule("Read", f"/{_parent_folder(path)}/**") for path in paths)
-        case "web":
-            host = _url_host(request.input.get("url"))
-            return (_suggest_rule("WebFetch", f"domain:{host}"),) if host else ()
-        case _:
-            return (_suggest_rule(request.tool, None),)
-
-
-_ACCEPT_EDITS: Suggestion = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-
-
-def _suggest_folders(request: PermissionRequest) -> Suggestion:
-    folders = list(dict.fromkeys(map(_parent_folder, paths_of(request))))
-    return {"type": "addDirectories", "directories": folders, "destination": "session"}
-
-
-def _suggest_rule(tool: str, content: str | None) -> Suggestion:
-    rule = {"toolName": tool} if content is None else {"toolName": tool, "ruleContent": content}
-    destination = "session" if tool == "Read" else "localSettings"
-    return {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": destination}
-
-
-def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tuple[Suggestion, ...]:
-    if needs is not None and needs.reach is not None:
-        if needs.reach.program is None and not needs.reach.inside:
-            return ()
-        folder = needs.reach.path if needs.reach.program == "cd" else _parent_folder(needs.reach.path)
-        added: Suggestion = {"type": "addDirectories", "directories": [folder], "destination": "session"}
-        return (added, _ACCEPT_EDITS) if needs.reach.inside else (added,)
-    parsed_line = find_programs(command)
-    if parsed_line.uncertainties or needs is None:
-        return ()
-    programs = [program for program in parsed_line.programs if program.text in needs.parts and program.words]
-    texts = dict.fromkeys(filter(None, map(_program_pattern, programs)))
-    return tuple(_suggest_rule("Bash", text) for text in texts)
-
-
-def _program_pattern(program: Program) -> str | None:
-    """Return a rule pattern for similar commands, the whole command if only that is safe, or None."""
-    inner = strip_wrappers(program)
-    name = inner.name
-    arguments = [word.text for word in inner.words[1:] if not word.has_expansion]
-    if not name or program.variables or _SECRET_REGEX.search(name):
-        return None
-    if program_basename(name) in _INTERPRETERS:
-        # The program may run its input or the value of a variable, which are not visible in its words.
-        open_ended = program.has_stdin or any(word.has_expansion for word in program.words)
-        unfit = open_ended or _SECRET_REGEX.search(program.text) or "*" in program.text
-        return None if unfit else program.text
-    if name in _SUBCOMMAND_PROGRAMS:
-        verb = next((word for word in arguments if word[:1] != "-"), None)
-        direct = bool(arguments) and arguments[0] == verb
-        if verb is None or not direct or _SECRET_REGEX.search(verb):
-            return None if _SECRET_REGEX.search(program.text) else program.text
-        return f"{name} {verb}:*"
-    return f"{name}:*"
-
-
-def _parent_folder(path: str) -> str:
-    return str(PurePosixPath(path).parent)
-
-
-def _url_host(url: object) -> str | None:
-    try:
-        return urlsplit(url).hostname if isinstance(url, str) else None
-    except ValueError:
-        return None

@@ -109,7 +109,8 @@ def _may_vanish(word: ShellWord) -> bool:
 
 def _assigned_forms(program: Program, texts: tuple[str, str]) -> Iterator[str]:
     """Yield the command with its last assignments in front, as written and without their quotes."""
-    for start in range(min(len(program.assignments), _MAX_ASSIGNMENTS)):
+    count = len(program.assignments)
+    for start in dict.fromkeys((0, *range(max(0, count - _MAX_ASSIGNMENTS), count))):
         assignments = " ".join(program.assignments[start:])
         for text in texts:
             yield f"{assignments} {text}"
@@ -239,8 +240,8 @@ def matches_program(program: Program, pattern: str) -> bool:
     text = _text_inside_wrappers(program, inner)
     # After `xargs`, the client supports only prefixes and no further wrapper.
     is_prefix = "*" in pattern and "*" not in pattern[:-1]
-    behind_xargs = text.removeprefix("xargs ")
-    if inner.name == "xargs" and is_prefix and matches_command(behind_xargs, pattern, granting=True):
+    text_after_xargs = text.removeprefix("xargs ")
+    if inner.name == "xargs" and is_prefix and matches_command(text_after_xargs, pattern, granting=True):
         return True
     return inner is not program and matches_command(text, pattern, granting=True)
 

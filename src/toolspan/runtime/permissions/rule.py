@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
@@ -26,7 +28,7 @@ _PATH_TOOLS = frozenset({"Edit", "Read"})
 _FILE_TOOLS = _PATH_TOOLS | {"Glob", "Grep", "MultiEdit", "NotebookEdit", "Write"}
 _BLANKS = re.compile(r"[ \t]+")
 _SLASHES = re.compile(r"/{2,}")
-_IGNORED_BRACKET = re.compile(r"\[(?=\*\*[^]]*\Z)")
+_IGNORED_BRACKET = re.compile(r"(?<!\\)\[(?=\*\*[^]]*\Z)")
 """An open bracket before `**`, which does not count in the client."""
 _NEGATED_LETTERS = re.compile(r"\[[!^]")
 
@@ -272,7 +274,55 @@ def _translate_character(pattern: str, at: int) -> tuple[str, int]:
         return re.escape(pattern[at]), at + 1
     letters = pattern[at + 1 : end]
     if letters[:1] in ("!", "^"):
-        # The client matches the letters themselves, and ignore files match all others. Only rules that deny come here.
+        # The client matches the letters themselves, and ignore files match all others. Only rules that deny or ask
+        # reach this line.
         return "[^/]", end + 1
     inner = re.escape(letters).replace("\\-", "-")
     return f"[{inner}]", end + 1
+
+
+def matches_host(content: str, url: object, *, granting: bool) -> bool:
+    """Return whether a rule `domain:pattern` matches the host of a URL.
+
+    A rule that allows must match the host under all readings of the URL, and a rule that denies only one of them.
+    """
+    if not isinstance(url, str) or not content.startswith("domain:"):
+        return False
+    pattern = content.removeprefix("domain:").lower()
+    hosts = [standardized_host(url)]
+    with suppress(ValueError):
+        simple_host = urlsplit(url.strip()).hostname or ""
+        bracketed_host = f"[{simple_host}]" if ":" in simple_host else simple_host
+        hosts.append(standardized_host(f"http://{bracketed_host}/") if granting else simple_host)
+    if granting:
+        return all(_grants_host(host, pattern) for host in hosts)
+    return any(_matches_host_pattern(host.rstrip("."), pattern.strip().rstrip(".")) for host in hosts)
+
+
+def _grants_host(host: str, pattern: str) -> bool:
+    if "*" in pattern and pattern != "*" and (pattern[-1] == "." or host[:1] == "[" or "" in host.split(".")):
+        return False  # the client matches only ordinary names with a star
+    return _matches_host_pattern(host, pattern.rstrip("."))
+
+
+def _matches_host_pattern(host: str, pattern: str) -> bool:
+    if pattern in ("*", host):
+        return bool(host)
+    parts, pattern_parts = host.split("."), pattern.split(".")
+    if pattern_parts[0] == "*":  # a first `*` matches one or more parts
+        del pattern_parts[0]
+        parts = parts[-len(pattern_parts) :] if len(parts) > len(pattern_parts) else []
+    return len(parts) == len(pattern_parts) and all(map(matches_wildcard, parts, pattern_parts))
+
+
+def standardized_host(url: str) -> str:
+    r"""Return the host that browsers and the client find in a URL, or an empty string if there is none.
+
+    In `http:\\x.org`, `http://%78.org` and `http://x.org\@y.org`, it is `x.org`; in `http://2130706433`, an address.
+    """
+    from pydantic_core import Url, ValidationError
+
+    try:
+        return Url(url).host or ""
+    except ValidationError:
+        return ""

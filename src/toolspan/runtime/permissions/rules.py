@@ -12,10 +12,8 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -44,6 +42,7 @@ from toolspan.runtime.permissions.rule import (
     command_prefix,
     is_home_relative,
     matches_command,
+    matches_host,
     matches_wildcard,
     path_matches,
 )
@@ -65,7 +64,7 @@ _SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_SCOPES = 64
-_GLOB_LETTER = re.compile(r"\[[^]]*\]|\\.", re.DOTALL)
+_GLOB_LETTER = re.compile(r"\[[!^]?\]?[^]]*\]|\\.", re.DOTALL)
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
@@ -456,7 +455,7 @@ def _matches_main_input(rule: Rule, request: PermissionRequest, *, granting: boo
         case "read" | "search" | "edit" | "write":
             return _matches_paths(rule, request, granting=granting)
         case "web":
-            return _matches_host(content, request.input.get("url"), granting=granting)
+            return matches_host(content, request.input.get("url"), granting=granting)
         case "agent":
             return matches_wildcard(str(request.input.get("subagent_type", "")), content)
         case _ if request.tool == "Skill":
@@ -475,58 +474,17 @@ def _matches_skill(content: str, skill: object, *, granting: bool) -> bool:
     """
     if not isinstance(skill, str):
         return False
-    name = skill if granting else skill.strip().removeprefix("/")  # old clients do not allow /name
     pattern = content.removeprefix("/")
-    if pattern.endswith((":*", " *")):
-        return name.startswith(pattern[:-2])
-    return name == pattern or (not granting and matches_wildcard(name, pattern))
+    prefix = pattern[:-2] if pattern.endswith((":*", " *")) else ""
+    if granting:  # old clients do not allow /name
+        return skill.startswith(prefix) if prefix else skill == pattern
+    name = _skill_name(skill)
+    return matches_wildcard(name, pattern) or (pattern != prefix != "" and matches_wildcard(name, f"{prefix}*"))
 
 
-def _matches_host(content: str, url: object, *, granting: bool) -> bool:
-    """Return whether a rule `domain:pattern` matches the host of a URL.
-
-    A rule that allows must match the host under all readings of the URL, and a rule that denies only one of them.
-    """
-    if not isinstance(url, str) or not content.startswith("domain:"):
-        return False
-    pattern = content.removeprefix("domain:").lower()
-    hosts = [standardized_host(url)]
-    with suppress(ValueError):
-        simple_host = urlsplit(url.strip()).hostname or ""
-        bracketed_host = f"[{simple_host}]" if ":" in simple_host else simple_host
-        hosts.append(standardized_host(f"http://{bracketed_host}/") if granting else simple_host)
-    if granting:
-        return all(_grants_host(host, pattern) for host in hosts)
-    return any(_matches_host_pattern(host.rstrip("."), pattern.strip().rstrip(".")) for host in hosts)
-
-
-def _grants_host(host: str, pattern: str) -> bool:
-    if "*" in pattern and pattern != "*" and (pattern[-1] == "." or host[:1] == "[" or "" in host.split(".")):
-        return False  # the client matches only ordinary names with a star
-    return _matches_host_pattern(host, pattern.rstrip("."))
-
-
-def _matches_host_pattern(host: str, pattern: str) -> bool:
-    if pattern in ("*", host):
-        return bool(host)
-    parts, pattern_parts = host.split("."), pattern.split(".")
-    if pattern_parts[0] == "*":  # a first `*` matches one or more parts
-        del pattern_parts[0]
-        parts = parts[-len(pattern_parts) :] if len(parts) > len(pattern_parts) else []
-    return len(parts) == len(pattern_parts) and all(map(matches_wildcard, parts, pattern_parts))
-
-
-def standardized_host(url: str) -> str:
-    r"""Return the host that browsers and the client find in a URL, or an empty string if there is none.
-
-    In `http:\\x.org`, `http://%78.org` and `http://x.org\@y.org`, it is `x.org`; in `http://2130706433`, an address.
-    """
-    from pydantic_core import Url, ValidationError
-
-    try:
-        return Url(url).host or ""
-    except ValidationError:
-        return ""
+def _skill_name(skill: str) -> str:
+    """Return the name under which the tool looks for a skill."""
+    return skill.strip().removeprefix("/")
 
 
 def _matches_parameter(content: str, request: PermissionRequest) -> bool:
@@ -537,7 +495,7 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
     value = request.input[match[1]]
     if isinstance(value, bool):
         return matches_wildcard(str(value).lower(), match[2])
-    if match[1] == "skill" and request.tool == "Skill" and matches_wildcard(str(value).removeprefix("/"), match[2]):
+    if match[1] == "skill" and request.tool == "Skill" and matches_wildcard(_skill_name(str(value)), match[2]):
         return True
     return isinstance(value, str | int | float) and matches_wildcard(str(value), match[2])
 

@@ -1,8 +1,8 @@
 """Load and check one settings file. Error messages name the file and the key.
 
-Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook
-handler that cannot be parsed is an error, because ignoring it would silently drop a safeguard.
-`scopes.py` finds the files and merges them.
+Start at `load_settings`. Unknown keys are ignored. For some keys of the client, only the type is
+checked. A hook handler that cannot be parsed is an error, because ignoring it would silently drop a
+safeguard. `scopes.py` finds the files and merges them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolspan.runtime.settings.sandbox import SandboxSettings
 
 _T = TypeVar("_T")
 _DEFAULT_MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual")
-"""The values of `defaultMode` that the client accepts. Commands of toolspan support only the first five."""
+"""The values of `defaultMode` that the client accepts. `manual` means `default`; toolspan does not support `auto`."""
 _CLIENT_KEYS: Mapping[str, Sequence[str]] = {
     "a string": (
         "$schema", "apiKeyHelper", "autoUpdatesChannel", "awsAuthRefresh", "awsCredentialExport", "defaultShell",
@@ -186,8 +186,8 @@ def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
     """
     permissions = raw.get("permissions", {})
     if isinstance(permissions, Mapping) and permissions.get("defaultMode", "default") not in _DEFAULT_MODES:
-        # The client then ignores what the file allows.
-        raise SettingsError(f"{where}: `permissions.defaultMode` must be one of {', '.join(_DEFAULT_MODES)}")
+        # The client ignores the allow rules in such a file.
+        raise SettingsError(f"{where}: `permissions.defaultMode` must be one of {', '.join(_DEFAULT_MODES[:5])}")
     for expected_type, keys in _CLIENT_KEYS.items():
         for key in raw.keys() & keys:
             if json_type_name(raw[key]) != expected_type:

@@ -47,6 +47,12 @@ class SettingsLayer:
     is_project_file: bool = False
     """True if the file belongs to the project, even if it was also named on the command line."""
 
+    @property
+    def default_mode(self) -> str | None:
+        """The default permission mode; None for one that a project cannot set."""
+        mode = self.settings.permissions.default_mode
+        return None if self.is_project_file and mode in _PERSONAL_MODES else mode
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsPaths:
@@ -129,7 +135,8 @@ def load_layers(
     for scope, path in files:
         if scope == "command_line" or scope in scopes:
             raw = load_json(path)
-            is_project_file = scope in PROJECT_SCOPES or paths.is_project_file(path)
+            is_named = scope == "command_line" and paths.is_project_file(path)
+            is_project_file = is_named or scope in PROJECT_SCOPES
             layers.append(SettingsLayer(scope, path, parse_settings(raw, str(path)), raw, is_project_file))
     return tuple(layers)
 
@@ -221,18 +228,12 @@ def _merge_permissions(layers: Sequence[SettingsLayer], switches: Switches) -> P
         ask=tuple(rule for block in rules for rule in block.ask),
         deny=tuple(rule for block in rules for rule in block.deny),
         additional_directories=tuple(d for block in blocks for d in block.additional_directories),
-        default_mode=next(filter(None, map(_layer_mode, layers)), None),
+        default_mode=next(filter(None, (layer.default_mode for layer in layers)), None),
         disable_bypass_permissions_mode=next(
             filter(None, (block.disable_bypass_permissions_mode for block in blocks)), None
         ),
         disable_auto_mode=next(filter(None, (block.disable_auto_mode for block in blocks)), None),
     )
-
-
-def _layer_mode(layer: SettingsLayer) -> str | None:
-    """Return the default mode in a layer. A project must not decide that no one is asked."""
-    mode = layer.settings.permissions.default_mode
-    return None if layer.is_project_file and mode in _PERSONAL_MODES else mode
 
 
 def _merge_switches(layers: Sequence[SettingsLayer]) -> Switches:
