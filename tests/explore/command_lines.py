@@ -98,6 +98,10 @@ class Lines:
                 "command -V A=1",
                 "'A=1'",
                 "> /dev/null then",
+                "time a,b",
+                "nohup --",
+                "LC_ALL=C :",
+                "0< a.txt",
             )
             text = f"{rng.choice(wrappers)} {text}"
         if rng.random() < 0.06:
@@ -201,4 +205,10 @@ class Lines:
             f"sh -c 'cd src && {bare}'", f"cd secret && bash -c '{bare}'", f"/usr/bin/nice {one}", f"2>&1 2>&1 {one}",
             f"(( $# < 2 )) && {one}", f"((a $({bare})))", f"echo $(( $({bare}) - 5 ))", f"{one} # ((",
             f"pushd src && {one}", f"(({one}))", f"(({one}) | cat)", f"{one}\\\\; {other}",
+            f"cd  /home/dev/proj; {one}", f"cd /home/dev/proj; {one} | cat", f"{one} | cat; cd /home/dev/proj",
+            f"cd \\. | {one}", f"c''d .; {one} | cat", f"cd -x && {one}", f"cd s* && {one}", f"nice '{bare}'",
+            f"'{bare}'", f"timeout '5 {bare}'", f"nice ' {bare}'", f"A=1 f() {{ {one}; }}; f", f"{one} -x/../y",
+            f"{one} -- -x", f"{one} '-x$X'", f"{one} -k..", f"{one.replace(' ', chr(10), 1)}", f"{one} ''", f"{one} $X",
+            f"{one.replace(' ', ' <<< x ', 1)}", f"{one} > x y", f"{one} {{fd}}>&1", f"{one} >(cat)",
+            f"{one} <<\n'E'\nx\nE", f"xargs -n1 {one}", f"cd src && /usr/bin/nice {one}",
         ))  # fmt: skip

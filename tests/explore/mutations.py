@@ -41,7 +41,8 @@ _PIECES = (
     "| cat", "| sort", "| xargs", "&& pwd", "; pwd", "\npwd", "|| true", "! ", "X=1 ", "LANG=C ", "TZ=x ", "\u00fc",
     "\u00a0", "\u2003", "\u00e9", "\r", "$X", "$HOME", "$(", "`", "${", "$((1))", "a=b", "=ls", "%1", "-rf", "@{u}",
     "\u0663", "\u00b2", "..\\", "%G", "signature", "((", "))", "\\\\", "A=1 ", "LC_MESSAGES=C ",
-    "> x ", "-ni", "-Ei", "cd .. && ",
+    "> x ", "-ni", "-Ei", "cd .. && ", " <<< x ", "0< a.txt ", "-f/etc/passwd", "-x/../y", "-x..", " -- -x", "\ufeff",
+    "cd /home/dev/proj; ", "cd  /home/dev/proj && ",
     "HEAD", "HEAD~1", ".git", ".env", "/etc/passwd", "/dev/null", "~root", "ln-out", "*.txt", "src/*", "s/a/b/", "1p",
 )  # fmt: skip
 

@@ -29,6 +29,8 @@ _RULES = (
     "Bash(touch:*)", "Bash(mv:*)", "Bash(jq:*)", "Bash(nice *)", "Bash(command *)", "Bash(bash -c *)",
     "Bash(git push:*)", "Read(./src/**)", "Edit(./deep/**)", "Read(//home/dev/proj/.env)", "Read(~/proj/a.txt)",
     "Edit(.git/**)", "Edit(~/proj/src/**)", "Read(secret)", "Bash(git diff:*)", "Bash(find . -name *)", "Edit(*.txt)",
+    "Bash(time:*)", "Bash(export:*)", "Bash(set:*)", "Bash(foo bar)", "Bash(* --force)", "Read(src/**)",
+    "Bash(npm run test:*)", "Edit(**)", "Read(**)",
     "Bash(test:*)", "Bash(A=1 ls)", "Bash(LANG=C:*)", "Bash(X=1 cat *)", "Edit(src/b.py)", "Bash(nohup:*)",
 )  # fmt: skip
 _ODD_RULES = (

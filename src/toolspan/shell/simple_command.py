@@ -96,8 +96,8 @@ class CommandReader(ABC):
                 sources.append(source)
             else:
                 self._add_part(child, builder)
-            if len(sources) == count + 1:
-                spelling += (gap.replace("\\\n", "") if count else "", *inputs, sources[-1])
+            if len(sources) > count:
+                spelling += (gap.replace("\\\n", "") if count else "", *inputs, " ".join(sources[count:]))
                 sources[count:count] = inputs
                 inputs = []
             elif child.type == "herestring_redirect" and sources:

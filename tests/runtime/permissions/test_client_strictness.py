@@ -108,7 +108,7 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
         "foo bar > x y", "foo bar <<'E' y\nx\nE", "foo b <<< x | cat", "foo <<< --force; ls", "foo bar $f",
         "for f in a; do foo --force $f; done", "A=1\nfoo", "LANG=C  A=1 foo", "'\u00a0A=1' foo",
         "ls | git \npush", "A=2 git\npush x", "builtin '-- nice git push'", "nice '-n 5 rm x'", "timeout '5 rm x'",
-        "stdbuf '-oL rm' x", "env -v 'A=1 rm x'", "foo --force >(cat)", "'\ufeff'rm x",
+        "stdbuf '-oL rm' x", "env -v 'A=1 rm x'", "foo --force >(cat)", "'\ufeff'rm x", "'\\nice' rm x",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -168,9 +168,15 @@ def test_a_rule_for_git_covers_formats_that_check_signatures(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("command", "runs"),
-    [("npm run test", True), (" npm run test ", True), ("npm  run test", False), ("npm\trun test", False)],
+    [
+        ("npm run test", True),
+        (" npm run test ", True),
+        ("npm  run test", False),
+        ("npm\trun test", False),
+        ("npm run test { }", False),
+    ],
 )
-def test_an_exact_rule_matches_only_the_same_blanks(tmp_path: Path, command: str, runs: bool) -> None:
+def test_an_exact_rule_matches_only_the_same_blanks_and_words(tmp_path: Path, command: str, runs: bool) -> None:
     permissions = Permissions(Rules(allow=["Bash(npm run test)"]))
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
 
@@ -429,7 +435,8 @@ def test_a_rule_matches_the_words_of_a_program_as_they_are_written(
         ("time a+b x", True), ("nohup ./a~ x", True), ("timeout 5 a,b x", True), ("time a,b x", False),
         ("nohup a:b x", False), ("time \u00fc x", False), ("time : x", False), ("nohup @a x", False),
         ("LANG=C foo x", True), ("TZ=UTC export X", True), ("LANG=C export X", False), ("LC_ALL=C : x", False),
-        ("TZ=UTC LANG=C set -x", False), ("awk -v x=f y", True), ("awk -Ff x", True),
+        ("TZ=UTC LANG=C set -x", False), ("COLUMNS=8 export X", False), ("set a* x", False), ("find . '' x '*'", False),
+        ("foo x { }", True), ("awk -v x=f y", True), ("awk -Ff x", True),
         ("awk -nf x", False), ("awk x -bE y", False), ("awk --fil=x y", False), ("awk --so x", False),
         ("grep -f a x", True), ("grep -fa x", True), ("grep -f/etc/passwd x", False), ("rg x -f../x", False),
         ("rg --file=/etc/passwd x", False), ("git grep -f/etc/passwd x", False),

@@ -94,8 +94,10 @@ def _quoted_forms(program: Program, length: int) -> tuple[str, ...]:
     tokens = program.words
     is_wrapper = program_basename(tokens[0].text) in _SEEN_THROUGH
     for start, word in enumerate(tokens):
-        if _BLANK.search(word.text) and (start == 0 or not _OPERATOR.search(word.text)):
-            text = _LEADING_DASHES.sub("", " ".join([word.text for word in tokens])).strip()
+        is_quoted = _BLANK.search(word.text) or (start == 0 and _QUOTE_CHARACTERS.search(word.text))
+        if is_quoted and (start == 0 or not _OPERATOR.search(word.text)):
+            name, *rest = [word.text for word in tokens]
+            text = _LEADING_DASHES.sub("", " ".join([_QUOTE_CHARACTERS.sub("", name), *rest])).strip()
             return _command_forms(text) if len(text) < length else ()
         if not is_wrapper or (start and not _WRAPPER_ARGUMENT.match(word.text)):
             break

@@ -46,6 +46,7 @@ _PLAIN_FILE = re.compile(r"[\w./~=]")
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
 _SPECIAL_BUILTINS = DECLARATIONS | {":", "break", "continue", "exit", "return", "set", "shift", "times"}
+_KEPT_VARIABLES = ("COLUMNS", "LANG", "LC_", "LINES")
 _PLAIN_ASSIGNMENT = re.compile(r"\w+=[\w./:-]+", re.ASCII)
 WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
 """A word of a command as it is written."""
@@ -57,6 +58,7 @@ _QUOTED_WORD = re.compile(r"""(?<!\S)(?!--[\w-]+=)\S*["'\\]""")
 """A word with quotes, other than the value of a long option."""
 _EXPANSION_SIGN = re.compile(r"[$`]")
 _GLOB = re.compile(r"[*?\[]")
+_BRACKETS = re.compile(r"[*?\[\]]")
 
 
 def exceeds_rule(program: Program) -> bool:
@@ -69,10 +71,13 @@ def exceeds_rule(program: Program) -> bool:
         case "command":
             return re.match(r"command -p?[vV] \w+=", program.text.replace("'", "").replace('"', "")) is not None
         case "set":
-            return _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:])) is None
+            has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
+            return has_pattern or not _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:]))
         case "printf" if len(program.words) > 1 and program.words[1].text[:1] == "-" != program.words[1].text[1:2]:
             return True
-        case "find" if re.search(r"[*?\[\]]", program.arguments.unknown or ""):
+        case "find" if (unknown := program.arguments.unknown) is not None and _BRACKETS.search(
+            unknown or " ".join(word.text for word in program.words)  # the words after an empty one are not read
+        ):
             return True
         case "awk" | "find" | "gawk" | "mawk" | "printf":  # a file name may be an action or an option
             return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
@@ -164,9 +169,10 @@ def has_harmless_variables(program: Program) -> bool:
 def has_plain_assignments(program: Program) -> bool:
     """Return whether a rule for a program applies in spite of the assignments before it.
 
-    Their values must be plain and unquoted. Special builtins of the shell keep them, so they may not set the locale.
+    Their values must be plain and unquoted. Special builtins of the shell keep them, so they may not set the locale
+    and the size of the terminal.
     """
-    if program.name in _SPECIAL_BUILTINS and any(text.startswith(("LANG", "LC_")) for text in program.assignments):
+    if program.name in _SPECIAL_BUILTINS and any(text.startswith(_KEPT_VARIABLES) for text in program.assignments):
         return False
     return all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
 
