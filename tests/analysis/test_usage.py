@@ -109,6 +109,16 @@ def test_a_fork_counts_its_copied_requests_once(tmp_path: Path) -> None:
     assert [row["input_tokens"] for row in usage_rows(str(tmp_path), "--session", "b")] == [20]
 
 
+def test_two_parts_of_one_file_keep_their_requests(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    parts = []
+    for message in ("a", "b"):
+        write_lines(path, [claude_line("s", message, datetime(2026, 3, 1, tzinfo=UTC), "claude-opus-5", (1, 2, 3, 4))])
+        parts.append(file_usage(path))
+
+    assert {request.id for request in join_requests(parts)} == {"a", "b"}
+
+
 def test_a_period_keeps_the_tokens_of_its_requests(tmp_path: Path) -> None:
     lines = [
         claude_line("s", f"m{day}", START + timedelta(days=day), "claude-opus-4-5", (1, 0, 0, 0)) for day in range(4)

@@ -475,11 +475,11 @@ def _matches_skill(content: str, skill: object, *, granting: bool) -> bool:
     if not isinstance(skill, str):
         return False
     pattern = content.removeprefix("/")
-    prefix = pattern[:-2] if pattern.endswith((":*", " *")) else ""
+    is_prefix, prefix = pattern.endswith((":*", " *")), pattern[:-2]
     if granting:  # old clients do not allow /name
-        return skill.startswith(prefix) if prefix else skill == pattern
+        return bool(prefix) and skill.startswith(prefix) if is_prefix else skill == pattern
     name = _skill_name(skill)
-    return matches_wildcard(name, pattern) or (pattern != prefix != "" and matches_wildcard(name, f"{prefix}*"))
+    return matches_wildcard(name, pattern) or (is_prefix and matches_wildcard(name, f"{prefix}*"))
 
 
 def _skill_name(skill: str) -> str:
