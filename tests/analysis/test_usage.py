@@ -201,10 +201,14 @@ _AGENT_CALL = {
 _AGENT_REPORT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "seen\n\nagentId: a1b2"}
 
 
+_NAMELESS_CALL = {key: value for key, value in _AGENT_CALL.items() if key != "name"}
+
+
 @given(
     st.lists(
         st.one_of(
             claude_entries(),
+            st.just({"type": "assistant", "uuid": "b", "message": {"id": "m", "content": [_NAMELESS_CALL]}}),
             st.just({"type": "assistant", "uuid": "c", "message": {"id": "m", "content": [_AGENT_CALL]}}),
             st.just({"type": "user", "uuid": "r", "message": {"content": [_AGENT_REPORT]}}),
             st.just({"type": "user", "uuid": "t", "toolUseResult": {"agentId": "a1b2"}, "message": {"content": []}}),

@@ -258,7 +258,8 @@ class SubagentFilter:
             if message is not None and type(message.content) is list:
                 for block in message.content:
                     if block.name is None:
-                        if block.tool_use_id and block.tool_use_id not in other_calls:
+                        # A damaged call may have an id but no name.
+                        if block.id or (block.tool_use_id and block.tool_use_id not in other_calls):
                             is_selected = True
                     elif block.type in CALL_BLOCK_TYPES and block.name not in _AGENT_TOOLS:
                         other_calls.add(block.id)
