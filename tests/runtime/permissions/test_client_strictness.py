@@ -261,6 +261,8 @@ def test_an_old_client_asks_about_operators_and_actions_of_find_in_any_word(
         ("git branch --merged 'main'", True), ("git branch --points-at HEAD", False), ("git remote -v", True),
         ("git remote --verbose", False), ("git tag -l 'v*'", True), ("git tag '-l'", False),
         ("git show --pretty=%h", True), ("git show -s --format=%h", False), ("git show HEAD --raw", False),
+        ("git status''", False), ("git \\grep x", False), ("echo \\(", False), ("sed -n 1p a.", False),
+        ("ls &&\nls", False), ("sed -n 1p a.b", True),
         ("git ls-files '-z'", True), ("git 'ls-files' -z", False), ("cut -d a -f1", True), ("cut -d / -f1", False),
         ("cut -d~/ -f1", True), ("cut -d ~/ -f1", False),
         ("git log --reverse", True), ("git log -n 3 --no-walk", False), ("grep -rn x .", True), ("grep -rI x .", False),
@@ -402,6 +404,7 @@ def test_an_edit_without_files_is_asked_about_after_a_change_of_folder(tmp_path:
         ("cd  @; mkdir y", False), ("cd\t@; echo > y", False), ("cd  @ && mkdir y | cat", False),
         ("cd @; mkdir y | cat", False), ("cd @; ls |& cat; mkdir y", False), ("ls | cat && cd @ && mkdir y", False),
         ("mkdir y | cat && cd @", False), ("cd @ || mkdir y | cat", False),
+        ("cd @ && \\\nls", False), ("cd @ && ls \\\n -a", True),
     ],
 )  # fmt: skip
 def test_a_change_to_the_current_folder_is_ignored_only_in_its_plain_form(
@@ -434,7 +437,7 @@ def test_a_rule_matches_the_words_of_a_program_as_they_are_written(
     [
         ("time a+b x", True), ("nohup ./a~ x", True), ("timeout 5 a,b x", True), ("time a,b x", False),
         ("nohup a:b x", False), ("time \u00fc x", False), ("time : x", False), ("nohup @a x", False),
-        ("LANG=C foo x", True), ("TZ=UTC export X", True), ("LANG=C export X", False), ("LC_ALL=C : x", False),
+        ("LANG=C foo x", True), ("TZ=UTC export X", False), ("LANG=C export X", False), ("LC_ALL=C : x", False),
         ("TZ=UTC LANG=C set -x", False), ("COLUMNS=8 export X", False), ("set a* x", False), ("find . '' x '*'", False),
         ("foo x { }", True), ("awk -v x=f y", True), ("awk -Ff x", True),
         ("awk -nf x", False), ("awk x -bE y", False), ("awk --fil=x y", False), ("awk --so x", False),
@@ -498,10 +501,13 @@ def test_a_hidden_declaration_is_asked_about_in_spite_of_a_rule(tmp_path: Path, 
         ("npm run x | npm run y", True), ("npm run -e'x'", False), ("npm run -e 'x'", True),
         ("npm run x\nnpm run y", True), ("npm run x\n\nnpm run y", False), ("npm run x;\nnpm run y", False),
         ("LANG=C npm run x", False), ("\nnpm run x", False), ("npm run \\\n x", False),
+        ("npm run x &&\nnpm run y", False), ("npm run x || \nls", False), ("npm run x 2< a", False),
+        ("npm run x <&0", False), ("npm run x >&3", False), ("npm run x 3>&1", True), ("xargs npm run x", False),
+        ("'cd' . && npm run x", False), ("cd . && npm run x", True), ("make 2>&1", True), ("make 3>&1", False),
     ],
 )  # fmt: skip
 def test_an_old_client_asks_about_odd_lines_in_spite_of_a_rule(tmp_path: Path, command: str, runs: bool) -> None:
-    permissions = Permissions(Rules(allow=["Bash(npm run:*)"]), refusals=profile("2.0.65").refusals)
+    permissions = Permissions(Rules(allow=["Bash(npm run:*)", "Bash(make)"]), refusals=profile("2.0.65").refusals)
 
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
 

@@ -145,7 +145,7 @@ def test_an_option_after_a_file_to_change_is_such_a_file(project: Path, command:
 @requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
-    ["diff a --sub/k.pem", "cat - -k.pem", "head a -- -k.pem", "0< a tee sub/x", "cd s* && cat x"],
+    ["diff a --sub/k.pem", "cat - -k.pem", "head a -- -k.pem", "0< a tee sub/x", "cd s* && cat x", "TEE sub/x"],
 )
 def test_a_denied_file_may_be_an_option_or_in_an_unknown_folder(project: Path, command: str) -> None:
     permissions = Permissions(Rules(deny=["Read(**/*.pem)", "Read(//etc/**)", "Edit(sub/x)"]), "bypassPermissions")

@@ -272,6 +272,8 @@ class _CommandChecker:
             self.parts.extend(self._repository_writes)
         if not self._has_moved:
             return
+        if not self._allowed.parents and line.startswith(f"cd {self._start_scope.cwd} && \\\n"):
+            self._require_approval(line)  # for the client, the line begins with the escaped line break
         is_elsewhere = len(self._state.scopes) != 1
         is_uncertain = not self._allowed.parents and not _CHAIN_AFTER_CD.fullmatch(line)
         # In a line with pipes, the client ignores a `cd` to the current folder only at the beginning.
@@ -547,9 +549,10 @@ class _CommandChecker:
     def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
         """Look for a rule that denies a file which the program may open."""
         inner = strip_wrappers(program)
-        arguments = inner.arguments
-        if "/" in inner.name:
-            arguments = read_arguments(program_basename(inner.name), inner.words[1:])
+        base = program_basename(inner.name)
+        if base.lower() in TARGET_EDITORS:  # the client ignores the case
+            inner = replace(inner, words=(ShellWord(base.lower()), *inner.words[1:]))
+        arguments = read_arguments(base, inner.words[1:]) if "/" in inner.name else inner.arguments
         seen: set[tuple[str, bool, bool]] = set()
         for word, changes in find_candidates(program, inner, arguments):
             key = (word.text, word.has_expansion, changes)

@@ -18,6 +18,8 @@ _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
 _PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
 """Relative paths that every shell and file system reads in the same way."""
+_UNKNOWN_FOLDER = re.compile(r"[*?\[]|\$PWD")
+"""Text in the argument of `cd` that the client does not replace."""
 _UNKNOWN_CD_OPTION = re.compile(r"-(?![LPe@]+\Z|-?\Z)")
 _MAX_VISITED = 64
 """The number of possible folders above which a further `cd` counts as one to an unknown folder."""
@@ -52,7 +54,7 @@ class LineState:
         if program.name not in ("cd", "pushd", "popd"):
             return
         folders = [
-            None if word.has_expansion and _GLOB.search(word.text) else self.substitute_variables(word)
+            None if word.has_expansion and _UNKNOWN_FOLDER.search(word.text) else self.substitute_variables(word)
             for word in program.words[1:]
         ]
         operands = [folder for folder in folders if folder is None or folder[:1] != "-" or folder == "-"]

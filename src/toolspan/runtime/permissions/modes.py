@@ -17,7 +17,8 @@ from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
 from toolspan.runtime.permissions.patterns import expand_command_line
-from toolspan.runtime.permissions.program_use import has_inner_quote, sets_variables
+from toolspan.runtime.permissions.program_use import find_changed, has_inner_quote, sets_variables
+from toolspan.runtime.permissions.rule import Rule
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
@@ -51,10 +52,10 @@ PLAN_REASON = "plan"
 
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
-    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d(?:[\s;|&)]|\Z))|;\s*\n|\0\s*=|\0[^\s;|&)]"
+    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?![012](?:[\s;|&)]|\Z))|(?:;|&&|\|\|)\s*\n|\0\s*=|\0[^\s;|&)]"
     r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*(?:\d?>>?\s*[^\s>&]+\s+)*\d?>&|>&\d\s+\d>"
 )
-_ODD_TEXT = re.compile(r"(?<!\\)(?:\\\\)*#|\\[<>`\n]|&>|\|&|(?:\A|[;\n])[ \t]*\n")
+_ODD_TEXT = re.compile(r"(?<!\\)(?:\\\\)*#|\\[<>`\n]|&>|\|&|>&\s*[3-9]|(?:\A|&&|\|\||[;\n])[ \t]*\n")
 """Text outside quotes that old clients ask about even if a rule allows the line."""
 _ODD_TARGET = re.compile(r"[~%:<(\]]")
 _ODD_AFTER_REDIRECT = re.compile(r"[~<({$*?\[]")
@@ -67,6 +68,8 @@ _QUOTES_IN_OPTION = re.compile(r"""(?<!\S)-[^\s='"]*(?:'(?![^\w'-])|"(?![^\w"-])
 _VARIABLE_TARGET = re.compile(r">[>&|]?\s*[^\s>]*[$%]")
 """Text that looks like a redirect to a file with a variable. Old clients ask about it, even in quotes."""
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
+_ESCAPED_PARENTHESIS = re.compile(r"\\[()]")
+_QUOTED_SUBCOMMAND = re.compile(r"""git [^\s'"\\]*['"\\]""")
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _VALUES_AS_PATHS = frozenset({"column", "cut", "rg"})
 """Programs for which old clients treat the values of options as paths."""
@@ -270,7 +273,7 @@ class _ModeDecider:
             return True
         if inner.name == "sed" and mode == "acceptEdits" and not re.search(r"(?<!\S)['\"]?s\W", arguments):
             return True  # in this mode, only substitutions run
-        if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
+        if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+(?<!\.)", word.text) for word in inner.words[3:]):
             return True
         values = inner.arguments.files("value") if inner.name in _VALUES_AS_PATHS else ()
         if any(word in inner.words and _OUTER_PATH.match(word.text) for word in values):
@@ -280,7 +283,9 @@ class _ModeDecider:
             return True
         if inner.name not in ("[", "[[") and "]" in _PLAIN_QUOTES.sub("", program.text):
             return True
-        if inner.name == "echo" and has_inner_quote(program):
+        if inner.name == "echo" and (has_inner_quote(program) or _ESCAPED_PARENTHESIS.search(program.text)):
+            return True
+        if program.name == "git" and _QUOTED_SUBCOMMAND.match(program.text):
             return True
         return not is_free_text and re.search(r"[;|&<>(){}$`\n]", arguments) is not None
 
@@ -327,7 +332,10 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
         if arguments.spec is not None and arguments.spec.grammar == "unknown":
             words = list(program.words[1:])
         is_reader = arguments.spec is not None and (not words or "read*" in arguments.spec.operands)
-        if any(re.search(r"[%:\]]", word.text) for word in arguments.changed):
+        if any(re.search(r"[%:\]]", word.text) for word in find_changed(program, arguments)):
+            return True
+        operands = [word.text for word in program.words[1:] if word.text[:1] != "-"]
+        if program.name == "sed" and any(re.search(r"[%*?{}]", text) for text in operands[1:]):
             return True
         if is_reader and any("$" in word.text or "%" in word.text for word in words if word.text[:1] != "-"):
             return True
@@ -459,22 +467,40 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
     is_wrapped = any(
         program.name in TRANSPARENT_WRAPPERS and not decider.rules.allows_text(program.text) for program in programs
     )
-    reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
+    reads_file = any("<" in item.operator for program in programs for item in program.redirects)
     is_odd = (
         _joins_lines(command, programs)
         or _ODD_TEXT.search(_PLAIN_QUOTES.sub("\0", command))
         or _QUOTES_IN_OPTION.search(command)
         or _VARIABLE_TARGET.search(command)
     )
+    find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
     has_variables = any(program.variables for program in programs)
+    is_oddly_allowed = any(_is_oddly_allowed(program, find_rule(program), decider.rules) for program in programs)
     is_unplain = (
-        is_odd or has_variables or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command
+        is_odd
+        or is_oddly_allowed
+        or has_variables
+        or parsed.has_compounds
+        or _has_unplain_paths(programs)
+        or _WORKTREES in command
     )
     if is_wrapped or reads_file or is_unplain or _changes_folder_and_writes(programs, request.path_scope().cwd):
         return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
-    find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
     needs = decider.needs_without_rule(programs, request, mode) if any(map(find_rule, programs)) else None
     return None if needs is None else Ask(None, "config", needs=needs)
+
+
+def _is_oddly_allowed(program: Program, rule: Rule | None, rules: Rules) -> bool:
+    """Return whether old clients ignore the rule for a program, or do not recognise a quoted `cd`."""
+    if program.name == "cd":
+        return not program.text.startswith(("cd", "\\cd"))
+    if rule is None:
+        return False
+    is_exact = "*" not in (rule.content or "*")
+    if is_exact and any(item.operator[:1] in "3456789" for item in program.redirects):
+        return True
+    return program.name == "xargs" and not rules.allows_text(program.text)
 
 
 def _check_link_write(request: PermissionRequest, refusals: Refusals) -> Deny | None:

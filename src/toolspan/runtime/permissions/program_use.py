@@ -46,7 +46,6 @@ _PLAIN_FILE = re.compile(r"[\w./~=]")
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
 _SPECIAL_BUILTINS = DECLARATIONS | {":", "break", "continue", "exit", "return", "set", "shift", "times"}
-_KEPT_VARIABLES = ("COLUMNS", "LANG", "LC_", "LINES")
 _PLAIN_ASSIGNMENT = re.compile(r"\w+=[\w./:-]+", re.ASCII)
 WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
 """A word of a command as it is written."""
@@ -169,10 +168,9 @@ def has_harmless_variables(program: Program) -> bool:
 def has_plain_assignments(program: Program) -> bool:
     """Return whether a rule for a program applies in spite of the assignments before it.
 
-    Their values must be plain and unquoted. Special builtins of the shell keep them, so they may not set the locale
-    and the size of the terminal.
+    Their values must be plain and unquoted. No rule applies to special builtins of the shell, which keep the variables.
     """
-    if program.name in _SPECIAL_BUILTINS and any(text.startswith(_KEPT_VARIABLES) for text in program.assignments):
+    if program.assignments and program.name in _SPECIAL_BUILTINS:
         return False
     return all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
 
@@ -271,6 +269,9 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
         # The client treats options after the script as files.
         late = itertools.dropwhile(lambda word: word.text[:1] == "-", inner.words[1:])
         candidates += [(word, True) for word in late if word.text[:1] == "-"]
+    if name == "find":
+        after_dashes = itertools.dropwhile(lambda word: word.text != "--", inner.words[1:])
+        candidates += [(word, False) for word in after_dashes]
     if arguments.spec is not None:
         candidates += [(word, name in TARGET_EDITORS) for word in find_late_options(inner, arguments.spec)]
     return candidates
