@@ -253,9 +253,10 @@ class _CommandChecker:
         name = inner.name
         if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
-        wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
-        is_oddly_timed = not _TIMING_WRAPPERS.isdisjoint(wrappers) and _ODD_TIMED_NAME.search(name) is not None
-        is_unclear = is_oddly_timed or (name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner))
+        is_unclear = name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)
+        if inner is not program and _ODD_TIMED_NAME.search(name):
+            wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
+            is_unclear = is_unclear or not _TIMING_WRAPPERS.isdisjoint(wrappers)
         if not name or name in _EVALUATING_BUILTINS or is_unclear:
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(name):
