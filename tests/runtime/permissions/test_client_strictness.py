@@ -10,7 +10,9 @@ import pytest
 from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.modes import Mode
+from toolspan.runtime.permissions.rules import rules_from_settings
 from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings.load import PermissionSettings
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 
 
@@ -222,6 +224,8 @@ def test_a_here_string_is_part_of_the_text_that_a_rule_matches(tmp_path: Path, c
         ("(((a + b) * 2))", True), ("for ((i=0;i<3;i++)); do ls; done", True), ("rg '\\((\\w+)' x", True),
         ("python3 - <<'E'\nf((1, 'x'))\nE", True), ("A=1 f() { ls; }; f", False), ("ls; > x f() { ls; }", False),
         ("A[0]=1 2>&1 f () { ls; }", False), ("f() { A=1 ls; }", True), ("python3 -c 'a=1 f()'", True),
+        ("bash +5 -c 'rm x'", False), ("sudo /bin/sh -x +_ -ec 'ls; rmdir x'", False), ("bash -x -c 'rm x'", True),
+        ("bash +5 -c ls", True), ("bash +5 rm x", True),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
@@ -526,3 +530,13 @@ def test_an_old_client_that_accepts_edits_runs_only_substitutions_of_sed(
     permissions = Permissions(mode="acceptEdits", refusals=profile("2.0.65").refusals)
 
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(("version", "runs"), [("2.1.325", True), ("2.0.65", False)])
+def test_an_old_client_treats_all_files_of_sed_as_changed(tmp_path: Path, version: str, runs: bool) -> None:
+    settings = PermissionSettings(allow=("Bash",), deny=("Edit(src/**)",))
+    refusals = profile(version).refusals
+    permissions = Permissions(rules_from_settings(settings, "settings", None, refusals), refusals=refusals)
+
+    assert isinstance(on_line(permissions, "sed -n p src/x", tmp_path), Allow) is runs
+    assert isinstance(on_line(permissions, "sed -n p x", tmp_path), Allow)

@@ -90,6 +90,8 @@ class ForbiddenFiles(Struct, frozen=True):
     """A function that returns the rule that denies reading (False) or changing (True) a file."""
     denies_reading: bool = True
     """False if rules deny only changing files."""
+    sed_changes: bool = False
+    """True for old clients, which treat all files of `sed` as changed."""
 
 
 class AllowedActions(Struct, frozen=True):
@@ -555,7 +557,9 @@ class _CommandChecker:
             inner = replace(inner, words=(ShellWord(base.lower()), *inner.words[1:]))
         arguments = read_arguments(base, inner.words[1:]) if "/" in inner.name else inner.arguments
         seen: set[tuple[str, bool, bool]] = set()
-        for word, changes in find_candidates(program, inner, arguments):
+        is_sed = forbidden_files.sed_changes and inner.name == "sed"
+        for word, may_change in find_candidates(program, inner, arguments):
+            changes = may_change or is_sed
             key = (word.text, word.has_expansion, changes)
             if key in seen:
                 continue

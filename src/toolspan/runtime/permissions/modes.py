@@ -80,6 +80,8 @@ _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fl
 """An action of `find`. Old clients search all arguments for it, including file names."""
 _REMOVAL = re.compile(r"r[\"'\\]*m")
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
+_SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
 _WRITERS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 """Programs that old clients treat as changing files, even without operands or with `sed -n`."""
@@ -519,6 +521,8 @@ def _check_critical(command: str, request: PermissionRequest, refusals: Refusals
     if refusals.open_expansion and may_be_misread(command):
         return Ask(refusals.open_expansion, "config", basis="critical")
     removal = _find_critical_removal(command, request) if _REMOVAL.search(command) else None
+    if removal is None and refusals.open_expansion and _REMOVAL.search(command):
+        removal = _find_unreadable_removal(command)
     if removal is None:
         return None
     message = f"{removal} could remove far more than is meant, and is always asked about."
@@ -537,4 +541,20 @@ def _find_critical_removal(command: str, request: PermissionRequest) -> str | No
             arguments = [word.text for word in program.words[1:] if word.text[:1] != "-"]
             if any(is_critical(word, scope) for word in arguments):
                 return program.text
+    return None
+
+
+def _find_unreadable_removal(command: str) -> str | None:
+    """Return a script with `rm` that is passed to a shell after an option with other characters than letters, or None.
+
+    The client does not read such scripts.
+    """
+    for program in (entry.program for entry in expand_command_line(command).programs):
+        if program_basename(program.name) not in ("bash", "sh"):
+            continue
+        texts = [word.text for word in program.words]
+        start = next((at for at, text in enumerate(texts) if _SCRIPT_OPTION.fullmatch(text)), len(texts))
+        is_unreadable = any(map(_UNREADABLE_OPTION.match, texts[1:start]))
+        if is_unreadable and any(re.search(r"\brm", text) for text in texts[start + 1 : start + 2]):
+            return program.text
     return None

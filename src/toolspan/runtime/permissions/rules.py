@@ -237,7 +237,11 @@ class Rules:
                 can_write=partial(self._allows_path, _EDIT_RULES),
                 can_read=partial(self._allows_path, _READ_RULES),
                 forbidden_files=ForbiddenFiles(
-                    combined_pattern(files, scope), _file_names(files), self._denial_for_path, self._denies_reading
+                    pattern=combined_pattern(files, scope),
+                    names=_file_names(files),
+                    find_rule=self._denial_for_path,
+                    denies_reading=self._denies_reading,
+                    sed_changes=not self.extends_reading,
                 )
                 if files
                 else None,
