@@ -168,6 +168,14 @@ def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
     return any(word.text[:1] == "-" and PARENT_AFTER_SEGMENT.search(word.text) for word in options)
 
 
+def _is_oddly_timed(program: Program, inner: Program) -> bool:
+    """Return whether the client does not recognise the name of a program inside `time` or `nohup`."""
+    if inner is program or not _ODD_TIMED_NAME.search(inner.name):
+        return False
+    wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
+    return not _TIMING_WRAPPERS.isdisjoint(wrappers)
+
+
 def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
     """Return whether the file that a command would change is uncertain."""
     if text[:2] == "//" or is_ambiguous(path) or not scope.is_unambiguous(text):
@@ -256,10 +264,7 @@ class _CommandChecker:
         if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
         is_unclear = name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)
-        if inner is not program and _ODD_TIMED_NAME.search(name):
-            wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
-            is_unclear = is_unclear or not _TIMING_WRAPPERS.isdisjoint(wrappers)
-        if not name or name in _EVALUATING_BUILTINS or is_unclear:
+        if not name or name in _EVALUATING_BUILTINS or is_unclear or _is_oddly_timed(program, inner):
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(name):
             self.rules.append(rule)
