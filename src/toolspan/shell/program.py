@@ -83,6 +83,8 @@ _DOCUMENT = (
 """A literal text of several lines, such as the message of `git commit -m`. No line of it begins with `EOF`,
 which would end it in the tree.
 """
+DOCUMENT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "xargs"})
+"""Programs for which a text of several lines may be a program or an option."""
 _HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
 _WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|{_HOME}|\\[();]|!)"
@@ -144,6 +146,8 @@ def find_plain_programs(line: str) -> list[Program] | None:
     if not _NOT_PLAIN.isdisjoint(tokens) or "\\\n" in line:
         return None
     has_documents = _DOCUMENT_START in line
+    if has_documents and not DOCUMENT_READERS.isdisjoint(map(program_basename, tokens)):
+        return None
     programs: list[Program] = []
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolspan.shell import syntax
-from toolspan.shell.program import Program, ProgramBuilder
+from toolspan.shell.program import DOCUMENT_READERS, Program, ProgramBuilder, program_basename
 from toolspan.shell.words import CharRange, LineTree, Redirect, ShellWord, parse_document_body, parse_word
 
 if TYPE_CHECKING:
@@ -158,6 +158,10 @@ class CommandReader(ABC):
             if source == "=":
                 self.unclear.append("A word that begins with an equals sign")
             unclear_count = len(self.unclear)
+            if syntax.QUOTED_DOCUMENT.fullmatch(source):
+                names = {program_basename(word.text) for word in builder.words}
+                if not DOCUMENT_READERS.isdisjoint(names):
+                    self.unclear.append("A nested command")
             builder.words.append(self._parse_word(node))
             builder.sources.append(source.replace("\\\n", ""))
             if builder.words[0].text == "echo" and syntax.ARITHMETIC_WORD.fullmatch(source):

@@ -120,7 +120,7 @@ PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
 OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*")""", re.ASCII)
-PLAIN_TEXT = re.compile(r"[\w./:,@%+='\" -]*")
+PLAIN_TEXT = re.compile(r"[\w./:,@%+='\"! -]*")
 """The characters of partly quoted words that every shell reads in the same way."""
 LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)

@@ -54,7 +54,7 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
         "ls -la \\\n", "ls && ls \\\n", "git branch --sort=x --list", "git branch -r -l x", "git tag --contains x",
         "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"", "command -- ls",
         "man 1 ls", "git log --grep=signature", "git log --format=%h%gD", "git diff -- signature.py",
-        "head -n \u0663 a.txt",
+        "head -n \u0663 a.txt", 'ls "a!"/b', "cat x'!'y",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
@@ -390,6 +390,17 @@ def test_an_old_client_asks_about_changes_after_any_other_spelling_of_the_folder
 @pytest.mark.parametrize("command", ["sed<<<x -i s/a/b/ f", "rm<<<x f", "touch f <<< x"])
 def test_an_edit_with_a_here_string_is_asked_about(tmp_path: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(mode="acceptEdits"), command, tmp_path), Ask)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [("git commit -m", True), ("jq", False), ("env", False), ("timeout 5 awk", False), ("xargs", False)],
+)
+def test_a_literal_text_of_several_lines_is_not_a_program(tmp_path: Path, command: str, runs: bool) -> None:
+    rules = Rules(allow=[f"Bash({name}:*)" for name in ("git", "env", "awk", "xargs")])
+    line = f"{command} \"$(cat <<'EOF'\na\nb\nEOF\n)\""
+
+    assert isinstance(on_line(Permissions(rules), line, tmp_path), Allow) is runs
 
 
 @pytest.mark.parametrize("command", ["cd . || mkdir", "cd src && rm", "cd src; touch", "cd src && cp", "cd . ; mv"])
