@@ -122,7 +122,7 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
 
 
 class RequestJoiner:
-    """Joins the requests of files. A file can be added while others are still being read."""
+    """Joiner for the requests of files. A file can be added while others are still being read."""
 
     def __init__(self, *, as_recorded: bool = False) -> None:
         """Create a joiner without files. The argument is that of `join_requests`."""
