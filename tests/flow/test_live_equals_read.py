@@ -179,7 +179,6 @@ def play(conversation: list[list[PlannedCall]], profile: str, path: Path) -> Ses
         async with session:
             session.say("go")
             for number, batch in enumerate(conversation):
-                await anyio.sleep(0.002)  # replies in no time would be those of a copied session
                 assert await session.run(reply(batch, number))
         assert session.failures == []
         return session

@@ -78,6 +78,10 @@ class Recorder:
         """The lower bound for timestamps. Clients treat the latest record as the end of a session, so
         timestamps in a resumed session never decrease. For some profiles, they strictly increase.
         """
+        self._latest_user_time = 0.0
+        """The time of the last record on the user's side. A reply is always later: readers take a reply at the same
+        time for a copy that an old client made.
+        """
         self._open_calls: dict[str, _OpenCall] = {}
         self._unrecorded_calls: set[str] = set()
         """Calls whose record could not be written. Their results are omitted as well."""
@@ -439,13 +443,15 @@ class Recorder:
         lines: list[bytes] = []
         uuids: list[str] = []
         for fields in [body] if isinstance(body, dict) else body:
-            now = self._config.clock() if at is None else at
+            now = round(max(self._config.clock() if at is None else at, self._latest_time), 3)
             if self._shape.times_rise:
-                now = self._latest_time = max(now, self._latest_time + 0.001)
+                now = self._latest_time = max(now, round(self._latest_time + 0.001, 3))
+            elif fields["type"] == "assistant" and now <= self._latest_user_time:
+                now = self._latest_time = round(self._latest_user_time + 0.001, 3)
+            if user:
+                self._latest_user_time = now
             uuid = self._config.new_id()
-            entry = self._template.build_entry(
-                previous, uuid, max(now, self._latest_time), fields, extra or {}, user=user
-            )
+            entry = self._template.build_entry(previous, uuid, now, fields, extra or {}, user=user)
             try:
                 lines.append(msgspec.json.encode(entry) + b"\n")
             except Exception:  # noqa: BLE001 - tools return arbitrary objects
