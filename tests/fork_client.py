@@ -15,6 +15,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until the command's id is known; it may start earlier
     server, *arguments = sys.argv[1:]
     request = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()  # noqa: PTH109 - pathlib is slow to import
     with socket.socket(socket.AF_UNIX) as connection:
@@ -26,6 +27,7 @@ def main() -> None:
         process_id = int.from_bytes(connection.recv(8))
         for number in FORWARDED:
             signal.signal(number, lambda number, _: os.kill(process_id, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         code = int.from_bytes(connection.recv(8), signed=True)
     if code < 0:  # ended by a signal
         signal.signal(-code, signal.SIG_DFL)
