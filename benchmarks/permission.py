@@ -3,7 +3,7 @@
     python benchmarks/permission.py [--archive DIR] [--rounds N] [--json OUT] [--enforce]
 
 The lines are those of the transcripts below DIR, or else everyday ones made here. A decision includes
-rules, guard and mode; the request is made before the clock starts. Every decision is cold: the caches
+rules, guard and mode of the default profile; the request is made before the clock starts. Every decision is cold: the caches
 of lines are cleared before it, and all other lines are decided in between. Parse and decision of a
 line follow each other; the best round of each counts. "Again" is one more decision for the same line,
 right after the last one, with warm caches. The target is at most 5 parses.
@@ -24,6 +24,7 @@ from pathlib import Path
 from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import Permissions, Rules, patterns
 from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
 from toolspan.shell import programs
 from toolspan.shell.words import bash_parser
 from toolspan.types.ids import CallId
@@ -37,11 +38,12 @@ COMMANDS = Rules(
     ask=["Bash(docker:*)", "WebFetch"],
     deny=["Bash(rm:*)", "Bash(git push:*)"],
 )
-PERMISSIONS = {
-    "no rules": Permissions(),
-    "9 rules": Permissions(COMMANDS),
-    "9 rules and a forbidden file": Permissions(COMMANDS + Rules(deny=["Read(./.env)"])),
+RULES = {
+    "no rules": Rules(),
+    "9 rules": COMMANDS,
+    "9 rules and a forbidden file": COMMANDS + Rules(deny=["Read(./.env)"]),
 }
+PERMISSIONS = {name: Permissions(rules, refusals=profile().refusals) for name, rules in RULES.items()}
 HERE = Path.cwd()
 _IDS = count()
 _CACHES = (programs.find_programs, patterns.expand_command_line, patterns._command_forms, patterns._strip_quotes)

@@ -127,7 +127,7 @@ class Lines:
             )
             text = f"{rng.choice(assigned)} {text}"
         if rng.random() < 0.16:
-            text += " " + self._redirect()
+            text += rng.choice((" ", " ", " ", "")) + self._redirect()
         if rng.random() < 0.04:
             text = f"{rng.choice(('2>/dev/null', '>/dev/null', '< a.txt', '2>&1', '>&2', '> out.txt', '<<< x'))} {text}"
         return text

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.shell.program import find_plain_programs
+from toolspan.shell.program import find_document_program, find_plain_programs
 from toolspan.shell.programs import find_programs, find_programs_in_tree, find_simple_commands
 from toolspan.shell.words import Redirect, ShellWord
 
@@ -114,6 +114,50 @@ def test_plain_lines_need_no_tree(commands: list[tuple[list[str], str]]) -> None
     if programs is not None:
         found = find_programs_in_tree(line)
         assert (tuple(programs), (), ()) == (found.programs, found.uncertainties, found.unclear), line
+
+
+_DOCUMENT_LINES = st.sampled_from([
+    "", "text", "import json", "it's `a`", '"{', "{'a': 1}", "$x $(y) ${z}", "EOF", " EOF", "\tEOF", "EOFa", "aEOF",
+    "<<EOF", "<<'EOF'", "\\", "# a", "if a; then", "a)", "((", "=cmd", "ü", "\u3000", "A_B", "\x07", "end",
+])  # fmt: skip
+
+
+@requirement("shell.simple-commands")
+@given(
+    st.lists(_WORDS, min_size=1, max_size=4),
+    st.sampled_from(["", "> a.txt ", ">> b/c ", "> 'x' ", ">a ", "2> e ", "> ~/x "]),
+    st.sampled_from(["<<", "<< ", "<<-", "<<  "]),
+    st.sampled_from(["'EOF'", '"EOF"', "EOF", "'A_B'", "'end'"]),
+    st.lists(_DOCUMENT_LINES, max_size=5),
+    st.sampled_from(["", "\n", "\n\n", " ", "\nls", "x"]),
+)
+def test_plain_documents_need_no_tree(
+    words: list[str], target: str, operator: str, mark: str, body: list[str], rest: str
+) -> None:
+    name = mark.strip("'\"")
+    line = "\n".join([f"{' '.join(words)} {target}{operator}{mark}", *body, name]) + rest
+
+    if find_document_program(line) is not None:
+        found, expected = find_programs(line), find_programs_in_tree(line)
+        assert (found.programs, found.uncertainties) == (expected.programs, expected.uncertainties), line
+        assert found.has_compounds == expected.has_compounds
+        assert set(expected.unclear) <= set(found.unclear)
+
+
+@requirement("shell.simple-commands")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat > src/a.py <<'EOF'\nprint({'a': \"b\"})\n\nEOF\n",
+        "python3 - <<'EOF'\nimport os\nEOF",
+        "python3 - a 'b c' << 'END'\nEND",
+    ],
+)
+def test_everyday_documents_need_no_tree(line: str) -> None:
+    program = find_document_program(line)
+
+    assert program is not None
+    assert (program,) == find_programs_in_tree(line).programs
 
 
 @requirement("shell.simple-commands")

@@ -17,14 +17,14 @@ from toolspan.shell.table import ProgramSpec, Role, program_table
 from toolspan.shell.words import ShellWord
 
 
-class Argument(Struct, frozen=True):
+class Argument(Struct, frozen=True, gc=False):
     """An argument of a program, or the value in one, with its role."""
 
     word: ShellWord
     role: Role
 
 
-class Arguments(Struct, frozen=True):
+class Arguments(Struct, frozen=True, gc=False):
     """The arguments of a program with their roles."""
 
     arguments: tuple[Argument, ...] = ()
@@ -378,9 +378,11 @@ class _ArgumentReader:
         return role != "word" or word.text in self._spec.words.split()
 
     def find_rejected(self) -> str | None:
-        rejects = "|".join(filter(None, (self._spec.rejects, self._spec.starts)))
-        if not rejects and not self._has_pair:
+        rejects, starts = self._spec.rejects, self._spec.starts
+        if not rejects and not starts and not self._has_pair:
             return None
+        if starts:
+            rejects = f"{rejects}|{starts}" if rejects else starts
         if self._has_pair and any(
             argument.role == "script" and "$" in argument.word.text for argument in self.arguments
         ):

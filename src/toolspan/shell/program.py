@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -54,7 +55,7 @@ class Program(Struct, frozen=True, dict=True):
         return known
 
 
-class LinePrograms(Struct, frozen=True):
+class LinePrograms(Struct, frozen=True, gc=False):
     """The programs in a command line, in order."""
 
     text: str
@@ -103,17 +104,21 @@ _PLAIN_LINE = re.compile(
 _PLAIN_CHARACTERS = re.compile("[^\x80-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ud800-\udfff\ufeff]*+")
 """Text without control characters and blanks outside ASCII."""
 _PLAIN_TOKEN = re.compile(rf"{_REDIRECT}|--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|{_WORD}|&&|\|\|?|;|\n")
-_NOT_PLAIN = frozenset({
-    "-", "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if",
+_KEYWORDS = frozenset({
+    "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if",
     "in", "local", "readonly", "select", "then", "time", "typeset", "unset", "unsetenv", "until", "while",
 })  # fmt: skip
+_NOT_PLAIN = _KEYWORDS | {"-"}
 _PLAIN_REDIRECTS = {
     "2>&1": (Redirect("2>&", ShellWord("1")),),
     "2>/dev/null": (Redirect("2>", ShellWord("/dev/null")),),
 }
+_DOCUMENT_COMMAND = re.compile(rf"({_NAME}(?: {_SIMPLE_WORD})*+)(?: (>>?) ([A-Za-z0-9_./-]++))?+ << ?'([A-Za-z_]++)'\n")
+"""The first line of a command whose input is a here-document without expansions."""
 _NOT_WORDS = frozenset({"", "&&", "||", "|", ";", "\n", *_PLAIN_REDIRECTS})
 
 
+@lru_cache(maxsize=1024)  # perf: the same words occur in many lines
 def _plain_word(source: str) -> ShellWord:
     first = source[0]
     if first in "'\"":
@@ -169,6 +174,33 @@ def find_plain_programs(line: str) -> list[Program] | None:
             )
             has_stdin, sources, redirects = token == "|", [], ()
     return programs
+
+
+def find_document_program(line: str) -> Program | None:
+    """Return the program of a line that is one plain command with a literal here-document; None for any other line.
+
+    perf: agents write files and run scripts in this way. The decision takes about two thirds of the time without a
+    tree.
+    """
+    match = _DOCUMENT_COMMAND.match(line)
+    if match is None:
+        return None
+    command, operator, target, mark = match.groups()
+    start, end = match.end(), len(line.removesuffix("\n")) - len(mark)
+    is_closed = line.startswith(mark, end) and line[end - 1] == "\n" and end >= start
+    sources = _PLAIN_TOKEN.findall(command)
+    if not is_closed or not _KEYWORDS.isdisjoint(sources):
+        return None
+    body = line[start:end]
+    if mark in body and re.search(rf"^[ \t]*{mark}", body, re.MULTILINE):  # the tree may end the document there
+        return None
+    return Program(
+        tuple(map(_plain_word, sources)),
+        command,
+        redirects=(Redirect(operator, _plain_word(target)),) if target else (),
+        has_stdin=True,
+        stdin_text=body,
+    )
 
 
 @dataclass(slots=True)

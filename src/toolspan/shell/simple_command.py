@@ -274,7 +274,11 @@ class CommandReader(ABC):
             self._has_stdin, self._group_has_stdin = has_stdin, around
         at = self._end(body) if body.type not in syntax.REDIRECT_NODES else self._start(node)
         for redirect in redirects:
-            self._check_blanks(at, redirect)
+            gap = self._text[at : self._start(redirect)]
+            if redirect.type == "heredoc_redirect" and gap.strip(" \t") == "-":
+                self._add_lost_word("-", builder)
+            else:
+                self._check_blanks(at, redirect)
             self._add_part(redirect, builder)
             at = self._end(redirect)
         self._finish_command(builder)
@@ -353,21 +357,28 @@ class CommandReader(ABC):
     def _add_here_document(self, node: Node, builder: ProgramBuilder) -> None:
         """Add a here-document. Its first and last lines are located again, because the tree may be wrong."""
         children = node.children
-        parts = {child.type: child for child in children}
+        parts: dict[str, Node] = {}
+        last = 0
+        for child in children:
+            parts[child.type] = child
+            if child.type not in ("heredoc_body", "heredoc_end"):
+                last = max(last, self._end(child))
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
         if start is None or end is None or not ("<<" in parts or "<<-" in parts):
             self.uncertainties.append("a here-document is not understood")
             self._visit_child_substitutions(node)
             return
+        operator = parts["<<"] if "<<" in parts else parts["<<-"]
+        lost_word = self._source_text(operator).removesuffix(operator.type)
+        if lost_word:
+            self._add_lost_word(lost_word, builder)
         mark_source, mark_end = self._source_text(start), self._end(start)
         begin = self._text.find("\n", mark_end) + 1
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
         stop = syntax.find_closing_line(self._text, begin, mark.text, tabs="<<-" in parts)
         rest = self._text[mark_end : max(begin - 1, 0)]
-        last = max(self._end(part) for kind, part in parts.items() if kind not in ("heredoc_body", "heredoc_end"))
-        operator_end = max(self._end(part) for kind, part in parts.items() if kind in ("<<", "<<-"))
         on_line = last < begin and rest[:1] in syntax.MARK_TERMINATORS
-        on_line = on_line and "\n" not in self._text[operator_end : self._start(start)]
+        on_line = on_line and "\n" not in self._text[self._end(operator) : self._start(start)]
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self.uncertainties.append("a here-document is not understood")
@@ -382,6 +393,14 @@ class CommandReader(ABC):
         if not parts.keys() <= syntax.HEREDOC_NODES:
             self._visit_after_mark(children, builder)
         builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
+
+    def _add_lost_word(self, source: str, builder: ProgramBuilder) -> None:
+        """Add a word before a here-document that is missing in the tree, or is a part of the operator there."""
+        if builder.words and syntax.SHORT_OPTION.fullmatch(source):
+            builder.words.append(ShellWord(source))
+            builder.sources.append(source)
+        else:
+            self.uncertainties.append("there is unexpected text between two words")
 
     def _parse_mark(self, node: Node) -> ShellWord:
         word = parse_word(self._text, self._start(node), self._end(node))
@@ -411,7 +430,7 @@ class CommandReader(ABC):
     def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
             if syntax.BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
-                self.unclear.append("A brace before a quote in a here-document")
+                self.unclear.append(syntax.BRACE_IN_DOCUMENT)
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
         if body is not None:

@@ -61,7 +61,7 @@ _KEYWORD_AFTER_REDIRECT = re.compile(
     rf"{_KEYWORD}(?![\w-])",
     re.ASCII,
 )
-_FUNCTION_START = re.compile(r"[\w.:-][ \t]*\([ \t]*\)", re.ASCII)
+_EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
 _FUNCTION_AFTER_PREFIX = re.compile(
     rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+[ \t]+|{_REDIRECT})++"
     r"[\w.:-]++[ \t]*+\([ \t]*+\)",
@@ -116,6 +116,9 @@ QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\
 """A literal text of several lines, such as the message of `git commit -m`."""
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
+BRACE_IN_DOCUMENT = "A brace before a quote in a here-document"
+"""The entry in `LinePrograms.unclear` for a here-document in which `BRACE_BEFORE_QUOTE` matches."""
+SHORT_OPTION = re.compile(r"-[A-Za-z]*", re.ASCII)
 PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
@@ -183,6 +186,8 @@ VALUE_UNCERTAINTIES = frozenset({
 
 def find_unclear_text(line: str) -> tuple[str, ...]:
     """Return the names of text in a line that is unclear even in quotes."""
+    if "\\" not in line and "=" not in line and "{" not in line and "/proc/" not in line:
+        return ()
     return tuple([reason for reason, sign, pattern in UNCLEAR_TEXT if sign in line and pattern.search(line)])
 
 
@@ -250,7 +255,7 @@ def may_be_misread(line: str) -> bool:
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
-    if _FUNCTION_START.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
+    if _EMPTY_PARENTHESES.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
         return True
     has_parentheses = "((" in line
     if has_parentheses or ">" in line or "<" in line:

@@ -46,7 +46,7 @@ class ShellWord(Struct, frozen=True, eq=False, gc=False):
         return hash((self.text, self.has_expansion, self.has_substitution))
 
 
-class Redirect(Struct, frozen=True):
+class Redirect(Struct, frozen=True, gc=False):
     """A redirection of a stream to or from a file or another stream."""
 
     operator: str

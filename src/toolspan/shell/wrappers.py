@@ -22,7 +22,7 @@ _ASSIGNED_NAME = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 """A program name that looks like an assignment but is not one, because it follows a wrapper or is quoted."""
 
 
-class ReachableProgram(Struct, frozen=True):
+class ReachableProgram(Struct, frozen=True, gc=False):
     """A program that a line runs, directly or through wrappers."""
 
     program: Program
@@ -30,7 +30,7 @@ class ReachableProgram(Struct, frozen=True):
     """The wrappers around it, outermost first."""
 
 
-class ExpandedLine(Struct, frozen=True):
+class ExpandedLine(Struct, frozen=True, gc=False):
     """All programs that a line may run, directly or through wrappers."""
 
     programs: tuple[ReachableProgram, ...]

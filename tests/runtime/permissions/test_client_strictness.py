@@ -527,6 +527,20 @@ def test_an_old_client_asks_about_odd_lines_in_spite_of_a_rule(tmp_path: Path, c
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
 
 
+@pytest.mark.parametrize("command", ["rm -rf<<'EOF'\nx\nEOF", "cat -n<<'EOF'\nx\nEOF", "rm -rf <<-EOF\nx\nEOF"])
+def test_an_option_that_touches_a_here_document_is_denied(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(rm -rf:*)", "Bash(cat -n:*)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Deny)
+
+
+def test_a_script_in_a_here_document_runs_if_a_rule_allows_its_program(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Bash(python3:*)"]))
+
+    for command in ("python3 - <<'EOF'\nprint(1)\nEOF", "cd . && python3 - <<'EOF'\nprint(1)\nEOF"):
+        assert isinstance(on_line(permissions, command, tmp_path), Allow)
+
+
 @pytest.mark.parametrize(
     ("command", "runs"),
     [

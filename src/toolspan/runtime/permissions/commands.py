@@ -6,7 +6,6 @@ tracks the current folder and the variables; `patterns.py` matches the patterns 
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -42,7 +41,13 @@ from toolspan.shell.readonly import DECLARATIONS
 from toolspan.shell.syntax import RESERVED_WORDS
 from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord
-from toolspan.shell.wrappers import TRANSPARENT_WRAPPERS, expand_wrappers, is_unclear_wrapper, strip_wrappers
+from toolspan.shell.wrappers import (
+    TRANSPARENT_WRAPPERS,
+    ExpandedLine,
+    expand_wrappers,
+    is_unclear_wrapper,
+    strip_wrappers,
+)
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _KEYWORDS = RESERVED_WORDS - {"!", "[[", "]]", "{", "}"}
@@ -114,7 +119,7 @@ class AllowedActions(Struct, frozen=True):
     """True for old clients: a path may contain `..` after the name of a folder, and be relative after `cd`."""
 
 
-class CommandCheck(Struct, frozen=True):
+class CommandCheck(Struct, frozen=True, gc=False):
     """The result of checking a line. The line may run without approval if `needs` is None."""
 
     needs: MissingPermissions | None
@@ -144,10 +149,10 @@ def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | N
         yield program.text, ", ".join(roles), arguments.unknown if inner.words else None
 
 
-def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
+def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
-    for entry in expand_wrappers(parsed_line).programs:
-        if not _SEEN_THROUGH.issuperset(entry.wrappers):
+    for entry in line.programs:
+        if entry.wrappers and not _SEEN_THROUGH.issuperset(entry.wrappers):
             continue
         program = strip_wrappers(entry.program)
         changed = find_changed(program, program.arguments)
@@ -164,8 +169,14 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
     """Return whether an option after an operand, which the client treats as a path, contains a parent folder."""
-    options = itertools.dropwhile(lambda word: word.text[:1] == "-" != word.text, words)
-    return any(word.text[:1] == "-" and PARENT_AFTER_SEGMENT.search(word.text) for word in options)
+    has_operand = False
+    for word in words:
+        text = word.text
+        if text[:1] != "-" or text == "-":
+            has_operand = True
+        elif has_operand and PARENT_AFTER_SEGMENT.search(text):
+            return True
+    return False
 
 
 def _is_oddly_timed(program: Program, inner: Program) -> bool:

@@ -444,7 +444,7 @@ def _check_line_guards(
     if mode == "bypassPermissions":
         return None
     parsed = find_programs(command)
-    reach = find_protected_write(parsed, request.path_scope())
+    reach = find_protected_write(expand_command_line(command), request.path_scope())
     if reach is None:
         if BACKGROUND not in parsed.unclear or refusals.plain_lines:
             return None

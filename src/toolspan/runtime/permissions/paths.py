@@ -20,6 +20,8 @@ from msgspec import Struct, field
 _PROTECTED_FOLDERS = frozenset({
     ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
 })  # fmt: skip
+_SPECIAL_FOLDERS = _PROTECTED_FOLDERS | {"git"}
+"""The folders whose place in a path decides whether it is protected."""
 _PROTECTED_FILES = frozenset({
     ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".bazeliskrc",
     ".bazelrc", ".bazelversion", ".bunfig.toml", ".claude.json", ".devcontainer.json", ".envrc",
@@ -136,7 +138,7 @@ def _join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder != "/" else f"/{name}"
 
 
-class PathScope(Struct, frozen=True):
+class PathScope(Struct, frozen=True, gc=False):
     """The session's folders and the call's current folder. All paths are absolute."""
 
     cwd: str
@@ -269,8 +271,10 @@ def _is_same_file(path: str, status: os.stat_result) -> bool:
 def _is_special_path(path: str) -> bool:
     path = path.casefold()
     parts = (path if path.isascii() else path.translate(_FOLDED_CHARACTERS)).split("/")
-    if parts and parts[-1] in _PROTECTED_FILES:
+    if parts[-1] in _PROTECTED_FILES:
         return True
+    if _SPECIAL_FOLDERS.isdisjoint(parts):
+        return False
     for at, part in enumerate(parts):
         if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
             return True
@@ -282,6 +286,8 @@ def _is_special_path(path: str) -> bool:
 def _is_in_bare_repository(path: str) -> bool:
     """Return whether a file is part of a folder that git treats as a repository, or would make it one."""
     parts = path.split("/")
+    if _REPOSITORY_PARTS.isdisjoint(parts):
+        return False
     for at, part in enumerate(parts):
         if part in _REPOSITORY_PARTS and any(
             os.path.lexists("/".join([*parts[:at], other])) for other in _REPOSITORY_MARKS if other != part

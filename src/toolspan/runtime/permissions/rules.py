@@ -312,7 +312,7 @@ class Rules:
         for rule in tool_rules.allow if shell is None else tool_rules.exact_allow:
             if _rule_grants(rule, request, shell):
                 return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
-        if shell is None:
+        if shell is None or not self._bash_grants:
             return None
         check = self.check_line(shell, request, edits=False, redirects=False)
         if check.needs is not None or not check.used_rules:
