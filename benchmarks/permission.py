@@ -3,10 +3,10 @@
     python benchmarks/permission.py [--archive DIR] [--rounds N] [--json OUT] [--enforce]
 
 The lines are those of the transcripts below DIR, or else everyday ones made here. A decision includes
-rules, guard and mode of the default profile; the request is made before the clock starts. Every decision is cold: the caches
-of lines are cleared before it, and all other lines are decided in between. Parse and decision of a
-line follow each other; the best round of each counts. "Again" is one more decision for the same line,
-right after the last one, with warm caches. The target is at most 5 parses.
+rules, guard and mode of the default profile; the request is made before the clock starts. Every
+decision is cold: the caches of lines are cleared before it, and all other lines are decided in between.
+Parse and decision of a line follow each other; the best round of each counts. "Again" is one more
+decision for the same line, right after the last one, with warm caches. The target is at most 5 parses.
 """
 
 from __future__ import annotations
