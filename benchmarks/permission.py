@@ -158,9 +158,9 @@ def ratios(costs: Sequence[Cost], rules: str) -> list[float]:
 
 
 def classes(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
-    """Group the lines by length; empty classes are left out."""
+    """Return all lines, and the lines of each length; empty classes are left out."""
     by_class = {name: [cost for cost in costs if low <= cost.size <= high] for name, (low, high) in CLASSES.items()}
-    return {name: some for name, some in by_class.items() if some}
+    return {"all": list(costs)} | {name: some for name, some in by_class.items() if some}
 
 
 def summary(rounds: int = 5) -> dict[str, float]:

@@ -323,6 +323,8 @@ class CommandReader(ABC):
             self.unclear.append("Digits before a redirect")
         if "}" in before and not self._text[start].isdigit() and syntax.NAMED_STREAM.search(before):
             self.unclear.append("A redirect of a named stream")
+        if before[-1:] != "}" and not before[-1:].isdigit():
+            return
         stream = syntax.STREAM_AT_END.search(before)
         if stream is not None and not syntax.OPERATOR_AT_END.search(before, 0, stream.start()):
             builder.remove_last_word(stream[0])

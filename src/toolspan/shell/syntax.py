@@ -56,7 +56,7 @@ KEYWORD_AFTER_VARIABLE = re.compile(
 )
 _REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"(?:\A|[\n;&|(])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|[!{{])[ \t]+)*"
+    rf"(?:\A|[\n;&|(){{`])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|[!{{])[ \t]+)*"
     rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
     rf"{_KEYWORD}(?![\w-])",
     re.ASCII,

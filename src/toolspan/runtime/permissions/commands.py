@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.runtime.permissions.line_state import PARENT_AFTER_SEGMENT, LineState
+from toolspan.runtime.permissions.line_state import LineState, has_parent_after_name
 from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
 from toolspan.runtime.permissions.program_use import (
     PRINTING_PROGRAMS,
@@ -174,7 +174,7 @@ def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
         text = word.text
         if text[:1] != "-" or text == "-":
             has_operand = True
-        elif has_operand and PARENT_AFTER_SEGMENT.search(text):
+        elif has_operand and has_parent_after_name(text):
             return True
     return False
 

@@ -24,8 +24,13 @@ _UNKNOWN_CD_OPTION = re.compile(r"-(?![LPe@]+\Z|-?\Z)")
 _MAX_VISITED = 64
 """The number of possible folders above which a further `cd` counts as one to an unknown folder."""
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
-PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
-"""A parent folder after the name of a folder, which may be a link."""
+
+
+def has_parent_after_name(path: str) -> bool:
+    """Return whether `..` follows the name of a folder in a path. The folder may be a link."""
+    if "/.." not in path:
+        return False
+    return any(part == ".." and before.strip(".") for before, part in itertools.pairwise(path.split("/")))
 
 
 class LineState:
@@ -80,7 +85,7 @@ class LineState:
             return None
         if not word.has_expansion and _EXPANSION_SIGN.search(text):  # a variable for the client, even in quotes
             return None
-        if not self._allows_parents and PARENT_AFTER_SEGMENT.search(text):
+        if not self._allows_parents and has_parent_after_name(text):
             return None
         paths: list[str] = []
         for scope in self.scopes or ((self._start_scope,) if text[:1] in ("/", "~") else ()):
@@ -94,7 +99,7 @@ class LineState:
         """Return the paths of a file to change, or None if they are unknown or may pass through a parent folder."""
         if _UNSAFE_TARGET.search(word.text):
             return None
-        if not self._allows_parents and PARENT_AFTER_SEGMENT.search(word.text):
+        if not self._allows_parents and has_parent_after_name(word.text):
             return None
         paths = self.resolve_paths(word)
         return None if paths is None or any(map(is_ambiguous, paths)) else paths

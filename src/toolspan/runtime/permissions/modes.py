@@ -80,6 +80,9 @@ _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fl
 """An action of `find`. Old clients search all arguments for it, including file names."""
 _REMOVAL = re.compile(r"r[\"'\\]*m")
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
+_FOLDER_CHANGERS = frozenset({"cd", "chdir", "popd", "pushd"})
+_RELATIVE_CONTENT = re.compile(r"(?![/~]).*/\*/*", re.DOTALL)
+"""All files in a folder with a relative path. It is another folder after a `cd`, so removing them is asked about."""
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
@@ -536,10 +539,13 @@ def _find_critical_removal(command: str, request: PermissionRequest) -> str | No
     programs = list(expanded.programs)
     if expanded.uncertainties:  # the parser may have read several commands as one
         programs += [entry for part in re.split(r"[\n;&|]", command) for entry in expand_command_line(part).programs]
+    changes_folder = any(entry.program.name in _FOLDER_CHANGERS for entry in programs)
     for program in (entry.program for entry in programs):
         if program_basename(program.name) in ("rm", "rmdir"):
             arguments = [word.text for word in program.words[1:] if word.text[:1] != "-"]
             if any(is_critical(word, scope) for word in arguments):
+                return program.text
+            if changes_folder and any(map(_RELATIVE_CONTENT.fullmatch, arguments)):
                 return program.text
     return None
 
