@@ -531,7 +531,8 @@ def test_an_old_client_asks_about_odd_lines_in_spite_of_a_rule(tmp_path: Path, c
     ("command", "runs"),
     [
         ("cd x && rm -rf a/*", False), ("cd x; rmdir 'a/*'", False), ("rm a/*/ && cd x", False),
-        ("pushd; rm a/*", False), ("cd x && env rm ../a/*", False), ("bash -c 'cd x && rm a/*'", False), ("cd x && echo $(rm a/*)", False),
+        ("pushd; rm a/*", False), ("cd x && env rm ../a/*", False), ("bash -c 'cd x && rm a/*'", False),
+        ("cd x && echo $(rm a/*)", False),
         ("rm -rf a/*", True), ("cd x && rm a/*.o", True), ("cd x && rm /tmp/a/*", True), ("cd x && cp a/* b", True),
         ("case a in a) > o then x;; esac", False), ("g() { > o then x; }", False), ("`> o then x`", False),
         ("ls > o then", True), ("case a in a) > o ls;; esac", True),
