@@ -72,15 +72,12 @@ def test_answer_names_the_role_of_each_word(tmp_path: Path, command: str, roles:
     ("mode", "folder", "decision"),
     [("bypassPermissions", "", "allow"), ("bypassPermissions", ".claude", "ask"), ("manual", "", "ask")],
 )
-def test_default_mode_counts_as_in_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, folder: str, decision: str
-) -> None:
+def test_default_mode_counts_as_in_a_session(tmp_path: Path, mode: str, folder: str, decision: str) -> None:
     settings = tmp_path / folder / "settings.json"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps({"permissions": {"defaultMode": mode}}), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
 
-    assert checked("--settings", settings, "--", "make")["decision"] == decision
+    assert checked("--settings", settings, "--cwd", tmp_path, "--", "make")["decision"] == decision
 
 
 @requirement("policy.check")

@@ -299,7 +299,7 @@ def check(
         else:
             lists["allow"].append(text)
     command_line_rules = Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
-    permissions = _load_permissions(command_line_rules, **permission_values)
+    permissions = _load_permissions(command_line_rules, project=cwd.absolute(), **permission_values)
     command = ctx.meta.get("trailing", [])
     if input_json is None and not command:
         raise ToolspanError("no call to check; add -- COMMAND, or --tool NAME --input JSON")
@@ -327,7 +327,7 @@ def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permiss
 
     Every call is checked as if it ran in the folder where the session began.
     """
-    permissions = _load_permissions(Rules(), **permission_values)
+    permissions = _load_permissions(Rules(), project=Path.cwd(), **permission_values)
     counts: Counter[str] = Counter()
     out = make_console()
     for row in _evaluate_transcripts(names, permissions):
@@ -346,16 +346,18 @@ def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permiss
         out.print(f"{format_count(counts.total(), 'call')}: {totals}")
 
 
-def _load_permissions(rules: Rules, settings_file: Path | None, mode: Mode | None, profile_name: str) -> Permissions:
+def _load_permissions(
+    rules: Rules, settings_file: Path | None, mode: Mode | None, profile_name: str, project: Path
+) -> Permissions:
     layers: list[SettingsLayer] = []
     if settings_file is not None:
-        paths = SettingsPaths.for_project(Path.cwd())
+        paths = SettingsPaths.for_project(project)
         layers += (layer for layer in load_layers(paths, named=settings_file, scopes=()) if layer.path == settings_file)
     block = layers[0].settings.permissions if layers else PermissionSettings()
     refusals = profile(profile_name).refusals
     folder = settings_file.absolute().parent if settings_file else None
     default_mode = parse_default_mode(layers[0].default_mode if layers else None)
-    folders = added_folders(block, Path.cwd(), refusals)
+    folders = added_folders(block, project, refusals)
     all_rules = rules + rules_from_settings(block, "flagSettings", folder, refusals)
     return Permissions(all_rules, mode or default_mode, folders=folders, refusals=refusals)
 
