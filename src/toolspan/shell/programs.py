@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolspan.shell import syntax
-from toolspan.shell.program import LinePrograms, Program, ProgramBuilder, find_plain_programs
+from toolspan.shell.program import LinePrograms, Program, ProgramBuilder, find_plain_programs, without_documents
 from toolspan.shell.simple_command import CommandReader
 from toolspan.shell.words import CharRange, ShellWord, split_words
 
@@ -35,9 +35,11 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
-        reasons = tuple(syntax.find_unclear_breaks(line)) if "#" in line else ()
-        if "=" in line or "\\" in line or "{" in line or "/proc/" in line:
+        reasons = tuple(syntax.find_unclear_breaks(without_documents(line))) if "#" in line else ()
+        if "=" in line or "\\" in line or "{" in line or "<" in line or "~[" in line or "/proc/" in line:
             reasons += syntax.find_unclear_text(line)
+            if "<<" in line and "{" in line and syntax.has_brace_before_quote(line):
+                reasons += ("A brace before a quote",)
         return LinePrograms(line, tuple(plain_programs), unclear=reasons)
     if not syntax.NO_CONTROL_CHARACTERS.fullmatch(line):
         return LinePrograms(line, (), ("there are control characters in it",))
