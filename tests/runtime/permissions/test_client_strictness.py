@@ -119,6 +119,7 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
         "for f in a; do foo --force $f; done", "A=1\nfoo", "LANG=C  A=1 foo", "'\u00a0A=1' foo",
         "ls | git \npush", "A=2 git\npush x", "builtin '-- nice git push'", "nice '-n 5 rm x'", "timeout '5 rm x'",
         "stdbuf '-oL rm' x", "env -v 'A=1 rm x'", "foo --force >(cat)", "'\ufeff'rm x", "'\\nice' rm x",
+        "builtin command - 'rm x'", "command - rm x", "<&- test A=1 rm x", "\\A\\[\\0\\]\\=\\1 rm x & ls",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -132,6 +133,11 @@ def test_a_denied_command_is_found_between_other_blanks_quotes_and_redirects(
     assert isinstance(on_line(permissions, 'echo "rm  it"; foo "$f" baz', tmp_path), Allow)
     assert isinstance(on_line(permissions, "cat <<'E'\nls; rm x\nE\necho 'a\nrm x'", tmp_path), Allow)
     assert isinstance(on_line(permissions, "env A='b; rm x' ls", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["> #x cat k.pem", ">&#x head k.pem"])
+def test_a_denied_file_is_found_after_a_redirect_to_a_comment(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(Rules(allow=["Bash"], deny=["Read(k.pem)"])), command, tmp_path), Deny)
 
 
 @pytest.mark.parametrize("rule", ["Bash(l*)", "Bash(ls:*)", "Bash(ls *)", "Bash(ls)"])
