@@ -185,6 +185,8 @@ _VALUE_FORMS = {
     "format": re.compile(r"(?!~|.*signature).*%|(?:oneline|short|medium|full|fuller|raw)\Z"),
 }
 _NEWER = re.compile(r"-newer[aBcm]t")
+_UNKNOWN_TEST = re.compile(r"-[a-z]{3,}")
+"""A word that is not a test of `find`, which then fails, unless the table rejects it."""
 _TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?(?:[sbc]|q(?![A-Za-z])))")
 """The conversions of `printf` whose argument may be any text.
 
@@ -419,7 +421,7 @@ class _ArgumentReader:
                     return word.text
                 self._add(arguments[at], "read" if kind == "read" else "value")
                 at += 1
-            elif kind is None and word.text not in ("(", ")", "!"):
+            elif kind is None and word.text not in ("(", ")", "!", ",") and not _UNKNOWN_TEST.fullmatch(word.text):
                 return word.text
         self._add_default()
         return None

@@ -78,14 +78,26 @@ _IN_QUOTES = r"[ !#%-\[\]-_a-~\t\n\x80-\U0010ffff]*+"
 _QUOTED = rf"""'[ -&(-~\t\n\x80-\U0010ffff]*+'|"{_IN_QUOTES}(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*+\""""
 """Text in quotes, without expansions and without backslashes that the quotes remove."""
 _DOCUMENT_START, _DOCUMENT_END = "\"$(cat <<'EOF'\n", 'EOF\n)"'
+_IN_DOCUMENT = r"[ -\[\]-~\t\x80-\U0010ffff]*+"
 _DOCUMENT = (
-    re.escape(_DOCUMENT_START) + r"(?:(?![ \t]*EOF)[ !#-\[\]-z|}~\t\x80-\U0010ffff]*+\n)*+" + re.escape(_DOCUMENT_END)
+    re.escape(_DOCUMENT_START)
+    + rf"(?:(?![ \t]*EOF){_IN_DOCUMENT}(?:\\[!-~]{_IN_DOCUMENT})*+\n)*+"
+    + re.escape(_DOCUMENT_END)
 )
 """A literal text of several lines, such as the message of `git commit -m`. No line of it begins with `EOF`,
 which would end it in the tree.
 """
-DOCUMENT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "xargs"})
-"""Programs for which a text of several lines may be a program or an option."""
+_DOCUMENTS = re.compile(_DOCUMENT)
+DOCUMENT_CODE = re.compile(
+    r"""\bsystem\s*\(|(?<!\|)\|(?:&?\s*getline\b|(?!\|)[^|;{}#%/"]*")|"/inet[46]?/"""
+    r"""|@\s*(?:(?:load|include)\b|\w[\w:]*+(?:\[[^\]]*+\])*+\s*\()|\A[^\n]*+\n--?[A-Za-z0-9]""",
+    re.ASCII,
+)
+"""Code with which awk can run programs or open connections, or an option at the beginning. The client searches every
+text of several lines for these, whatever program reads the text.
+"""
+DOCUMENT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "printf", "xargs"})
+"""Programs for which a text of several lines may be a program, an option or a number to evaluate."""
 _HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
 _WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|{_HOME}|\\[();]|!)"
@@ -140,6 +152,19 @@ def _document_program(source: str) -> Program:
     return Program((ShellWord("cat"),), "cat", has_stdin=True, stdin_text=body, nested=True)
 
 
+def _are_literal_documents(tokens: list[str]) -> bool:
+    """Return whether no program of a line can run its texts of several lines."""
+    documents = [token for token in tokens if token.startswith(_DOCUMENT_START)]
+    if not DOCUMENT_READERS.isdisjoint(map(program_basename, tokens)):
+        return False
+    return not any(DOCUMENT_CODE.search(source, 0, len(source) - 1) for source in documents)
+
+
+def without_documents(line: str) -> str:
+    """Return a line without its literal texts of several lines."""
+    return _DOCUMENTS.sub("", line) if _DOCUMENT_START in line else line
+
+
 def find_plain_programs(line: str) -> list[Program] | None:
     """Return the programs of a line of literal texts and file patterns; None for any other line.
 
@@ -151,7 +176,7 @@ def find_plain_programs(line: str) -> list[Program] | None:
     if not _NOT_PLAIN.isdisjoint(tokens) or "\\\n" in line:
         return None
     has_documents = _DOCUMENT_START in line
-    if has_documents and not DOCUMENT_READERS.isdisjoint(map(program_basename, tokens)):
+    if has_documents and not _are_literal_documents(tokens):
         return None
     programs: list[Program] = []
     sources: list[str] = []

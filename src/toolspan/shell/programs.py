@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolspan.shell import syntax
-from toolspan.shell.program import LinePrograms, Program, ProgramBuilder, find_document_program, find_plain_programs
+from toolspan.shell.program import (
+    LinePrograms,
+    Program,
+    ProgramBuilder,
+    find_document_program,
+    find_plain_programs,
+    without_documents,
+)
 from toolspan.shell.simple_command import CommandReader
 from toolspan.shell.words import CharRange, ShellWord, split_words
 
@@ -35,8 +42,11 @@ def find_programs(line: str) -> LinePrograms:
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
-        reasons = tuple(syntax.find_unclear_breaks(line)) if "#" in line else ()
-        return LinePrograms(line, tuple(plain_programs), unclear=reasons + syntax.find_unclear_text(line))
+        reasons = tuple(syntax.find_unclear_breaks(without_documents(line))) if "#" in line else ()
+        reasons += syntax.find_unclear_text(line)
+        if "<<" in line and "{" in line and syntax.has_brace_before_quote(line):
+            reasons += ("A brace before a quote",)
+        return LinePrograms(line, tuple(plain_programs), unclear=reasons)
     if not syntax.NO_CONTROL_CHARACTERS.fullmatch(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     unclear = list(syntax.find_unclear_text(line))
@@ -52,8 +62,6 @@ def find_programs(line: str) -> LinePrograms:
         unclear.append("A brace before a quote")
     document = find_document_program(line) if "<<" in line else None
     if document is not None:
-        if syntax.BRACE_BEFORE_QUOTE.search(document.stdin_text or ""):
-            unclear.insert(0, syntax.BRACE_IN_DOCUMENT)
         return LinePrograms(line, (document,), has_compounds=True, unclear=tuple(dict.fromkeys(unclear)))
     return find_programs_in_tree(line, unclear)
 

@@ -157,14 +157,14 @@ class CommandReader(ABC):
                 return
             if source == "=":
                 self.unclear.append("A word that begins with an equals sign")
-            unclear_count = len(self.unclear)
+            unclear_count, program_count = len(self.unclear), len(self.programs)
             if syntax.QUOTED_DOCUMENT.fullmatch(source):
                 names = {program_basename(word.text) for word in builder.words}
                 if not DOCUMENT_READERS.isdisjoint(names):
                     self.unclear.append("A nested command")
             builder.words.append(self._parse_word(node))
             builder.sources.append(source.replace("\\\n", ""))
-            if builder.words[0].text == "echo" and syntax.ARITHMETIC_WORD.fullmatch(source):
+            if builder.words[0].text == "echo" and _is_clear_text(source, self.programs[program_count:]):
                 del self.unclear[unclear_count:]
 
     def _parse_word(self, node: Node) -> ShellWord:
@@ -178,7 +178,7 @@ class CommandReader(ABC):
             evaluates = syntax.EVALUATING_EXPANSION.search(source)
             self.uncertainties.append(f"{'an expansion' if evaluates else 'a word'} is not understood")
             return syntax.UNKNOWN_WORD
-        if "\n" in source:
+        if "\n" in source and not syntax.QUOTED_DOCUMENT.fullmatch(source):
             self.unclear += syntax.find_unclear_breaks(source)
         if word.has_expansion or not syntax.LITERAL_STRING.fullmatch(source):
             self.unclear += syntax.find_unclear_parts(source, word, node)
@@ -274,8 +274,7 @@ class CommandReader(ABC):
             self._has_stdin, self._group_has_stdin = has_stdin, around
         at = self._end(body) if body.type not in syntax.REDIRECT_NODES else self._start(node)
         for redirect in redirects:
-            gap = self._text[at : self._start(redirect)]
-            if redirect.type == "heredoc_redirect" and gap.strip(" \t") == "-":
+            if redirect.type == "heredoc_redirect" and self._text[at : self._start(redirect)] == " - ":
                 self._add_lost_word("-", builder)
             else:
                 self._check_blanks(at, redirect)
@@ -373,7 +372,9 @@ class CommandReader(ABC):
         operator = parts["<<"] if "<<" in parts else parts["<<-"]
         lost_word = self._source_text(operator).removesuffix(operator.type)
         if lost_word:
-            self._add_lost_word(lost_word, builder)
+            at = self._start(node)
+            has_one_blank = self._text[at - 1] == " " and self._text[at - 2] not in " \t"
+            self._add_lost_word(lost_word if has_one_blank else "", builder)
         mark_source, mark_end = self._source_text(start), self._end(start)
         begin = self._text.find("\n", mark_end) + 1
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
@@ -401,6 +402,7 @@ class CommandReader(ABC):
         if builder.words and syntax.SHORT_OPTION.fullmatch(source):
             builder.words.append(ShellWord(source))
             builder.sources.append(source)
+            builder.spelling += f" {source}" if builder.spelling else ""
         else:
             self.uncertainties.append("there is unexpected text between two words")
 
@@ -431,8 +433,6 @@ class CommandReader(ABC):
 
     def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
-            if syntax.BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
-                self.unclear.append(syntax.BRACE_IN_DOCUMENT)
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
         if body is not None:
@@ -486,6 +486,21 @@ class CommandReader(ABC):
         if not syntax.ARITHMETIC.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
             self.uncertainties.append("an arithmetic expression contains names")
         self._visit_child_substitutions(node)
+
+
+def _is_clear_text(source: str, programs: Sequence[Program]) -> bool:
+    """Return whether `echo` may print a word that contains arithmetic or the output of programs."""
+    if syntax.ARITHMETIC_WORD.fullmatch(source):
+        return True
+    return syntax.TEXT_WITH_COMMANDS.fullmatch(source) is not None and all(map(_only_reads, programs))
+
+
+def _only_reads(program: Program) -> bool:
+    """Return whether a program needs no rule in any repository and spelling, if it may read its files."""
+    arguments = program.arguments
+    if arguments.unknown is not None or arguments.spec is None or arguments.changed:
+        return False
+    return program.name != "git" and not arguments.spec.bare
 
 
 _SUBSTITUTION_VISITORS: Mapping[str, Callable[[CommandReader, Node], None]] = {

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from toolspan.shell.program import DOCUMENT_CODE
 from toolspan.shell.words import ShellWord, bash_parser
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
 ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([\s0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
 """Words without quotes that contain only arithmetic with numbers."""
+_PLAIN_COMMAND = r"[A-Za-z][\w-]*+(?: (?!2>)[\w./:,@%+^-]++)*+(?: < ?[\w./-]++)?+(?: 2>/dev/null)?+"
+TEXT_WITH_COMMANDS = re.compile(
+    rf"\"[A-Za-z0-9=#*(\[][\w.,:;/()=#*\[\]-]*+[ :][\w.,:;/()=#*'!?|<>+ \[\]-]*+"
+    rf"(?:\$\({_PLAIN_COMMAND}\)[\w.,:;/()=#*'!?|<>+ \[\]-]*+)++\"",
+    re.ASCII,
+)
+"""Text in quotes with the output of plain commands, such as `"Path: $(which node)"`."""
 NUMBER = re.compile(r"-?[0-9]+")
 COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
@@ -112,22 +120,23 @@ UNCLEAR_EXPANSIONS = {
 EXPANSION_SIGN = re.compile(r"[$`]|[<>]\(")
 HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"', re.ASCII)
 """Words with the only variables whose values are known before the line runs."""
-QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\)\"""", re.ASCII)
-"""A literal text of several lines, such as the message of `git commit -m`."""
+QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*+(?<!\\)\n)*+\1\n\)\"""", re.ASCII)
+"""A literal text of several lines, such as the message of `git commit -m`. No line of it ends with a backslash."""
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
-BRACE_IN_DOCUMENT = "A brace before a quote in a here-document"
-"""The entry in `LinePrograms.unclear` for a here-document in which `BRACE_BEFORE_QUOTE` matches."""
 SHORT_OPTION = re.compile(r"-[A-Za-z]*", re.ASCII)
 PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
-OPTION_WITH_QUOTES = re.compile(r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*")""", re.ASCII)
-PLAIN_TEXT = re.compile(r"[\w./:,@%+='\"! -]*")
+OPTION_WITH_QUOTES = re.compile(
+    r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*+(?:\\[!#%&(-\[\]-_a-z|~][^"\\$`]*+)*+")""", re.ASCII
+)
+PLAIN_TEXT = re.compile(r"[\w./:,@%+='\"! *?-]*")
 """The characters of partly quoted words that every shell reads in the same way."""
 LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL)
+_COMMENT_OR_STRING = re.compile(rf"(?<![^\s;&|()])#[^\n]*+|\\.|{QUOTED_STRING.pattern}", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
 MAX_STREAM_DIGITS = 9
 STREAM_AT_END = re.compile(r"(?<![^\s;&|()])(?:[0-9]{1,9}|\{[A-Za-z_]\w*\})\Z", re.ASCII)
@@ -149,6 +158,8 @@ UNCLEAR_TEXT = (
         re.compile(r"""\bfind\b(?=[^|;&]*\\\n)[^|;&]*['"][^'"]*[*?\[]"""),
     ),
     ("An escaped backslash before a semicolon", "\\\\;", re.compile(r"\\\\;")),
+    ("A range of numbers in angle brackets", "<", re.compile(r"<[0-9]*-[0-9]*>")),
+    ("A tilde before a bracket", "~[", re.compile(r"~\[")),
     ("The environment of a process", "/proc/", re.compile(r"/proc/.*/environ")),
 )
 """The reason, a text that must occur in the line, and a pattern. Quotes do not make such text clear. Some shells
@@ -186,7 +197,8 @@ VALUE_UNCERTAINTIES = frozenset({
 
 def find_unclear_text(line: str) -> tuple[str, ...]:
     """Return the names of text in a line that is unclear even in quotes."""
-    if "\\" not in line and "=" not in line and "{" not in line and "/proc/" not in line:
+    has_sign = "=" in line or "<" in line or "{" in line or "\\" in line or "~[" in line or "/proc/" in line
+    if not has_sign:  # perf: faster than the list below
         return ()
     return tuple([reason for reason, sign, pattern in UNCLEAR_TEXT if sign in line and pattern.search(line)])
 
@@ -204,6 +216,10 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
 
     A quoted string without expansions has none.
     """
+    if QUOTED_DOCUMENT.fullmatch(source):
+        if DOCUMENT_CODE.search(source, 0, len(source) - 1):
+            yield "A nested command"
+        return
     if source[-1:] == "$" and source[-2:-1] != "\\":
         yield "A dollar sign alone"
     if "\\" in source and ESCAPED_BRACE.search(QUOTED_STRING.sub("", source)):
@@ -214,7 +230,8 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         return
     is_quoted = QUOTED_STRING.fullmatch(source) is not None
     has_quotes = not is_quoted and ("'" in source or '"' in source)
-    if has_quotes and not (OPTION_WITH_QUOTES.fullmatch(source) or PLAIN_TEXT.fullmatch(word.text)):
+    text = word.text.removeprefix("~/") if source.startswith("~/") else word.text
+    if has_quotes and not (OPTION_WITH_QUOTES.fullmatch(source) or PLAIN_TEXT.fullmatch(text)):
         yield "A word with quotes inside"
     if (word.has_expansion or not is_quoted) and (BRACE_PATTERN.search(source) or BRACE_PATTERN.search(word.text)):
         yield "A brace pattern"
@@ -226,13 +243,24 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
         return
     if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
         yield "A tilde with a name"
-    elif EXPANSION_SIGN.search(source) and not (HOME_WORD.fullmatch(source) or QUOTED_DOCUMENT.fullmatch(source)):
+    elif EXPANSION_SIGN.search(source) and not HOME_WORD.fullmatch(source):
         yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
 
 
 def has_brace_before_quote(line: str) -> bool:
-    """Return whether an open brace outside quotes precedes a quote, which may hide the expansion of the brace."""
-    return BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)) is not None
+    """Return whether an open brace outside quotes precedes a quote, which may hide the expansion of the brace.
+
+    Quotes in here-documents count, with and without regard to comments and escapes.
+    """
+    if BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)):
+        return True
+    if "#" not in line and "\\" not in line:
+        return False
+    return BRACE_BEFORE_QUOTE.search(_COMMENT_OR_STRING.sub(_shorten_string, line)) is not None
+
+
+def _shorten_string(match: re.Match[str]) -> str:
+    return match[0] if match[0][0] in "#\\" else "'"
 
 
 def first_expansion(node: Node) -> str | None:

@@ -18,7 +18,7 @@ from toolspan.shell.words import ShellWord, join_words
 
 _MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
-_ASSIGNED_NAME = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_ASSIGNED_NAME = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 """A program name that looks like an assignment but is not one, because it follows a wrapper or is quoted."""
 
 

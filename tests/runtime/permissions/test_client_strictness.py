@@ -25,7 +25,8 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
     [
         "X=1", "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",
         "COLUMNS=x ls", "LANG=C uniq -d", "cp", "rm", "tee", "jq", "sed -i s/a/b/", "ls =x", "comm a *.txt",
-        "help a/b", "find . -foobar x", "find . '*.txt'", "timeout '5' date", "LANG=C timeout 5 date",
+        "help a/b", "find . -Foobar x", "find . -foobar '*'", "find . -cpio x", "find . '*.txt'", "timeout '5' date",
+        "LANG=C timeout 5 date",
         "\\timeout 5 date", "echo -$((1))", "echo $((x))", 'echo "$((1))"', "touch $((1))", "git branch x --list",
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
         "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
@@ -37,6 +38,10 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "LC_MESSAGES=C ls", "LC_COLLATE=C date", "NODE_ENV=/x ls", "CI=a/../b ls",
         "<<< x ls <<'EOF'\ny\nEOF", "hostname -ss", "hostname -fs",
         "sed -n \u0663p a.txt", "history \u0663", "grep -A\uff15 x a.txt", "printf %d \u0663",
+        "echo 'a <-> b'", "ls # <1-2>", 'grep "x~[y" a', 'ls "a"{b,c}', "ls 'a$x'/*", 'ls "~"/*', 'rm "a b"/*',
+        'echo "$(pwd)"', 'echo "x$(pwd)"', 'echo "-n $(pwd)"', 'echo "x $(make)"', 'echo "x $(ls | wc -l)"',
+        'echo "x $(cat /etc/passwd)"', 'echo "x $(touch a)"', 'A=1 echo "x $(pwd)"', 'mkdir "x $(pwd)"',
+        "cat <<'E'\nx = {'a': 1}\nE", "cat <<'E'\n# don't {'a'}\nE", "cat <<'E'\n\\\" {'a'}\nE",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
@@ -55,6 +60,9 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
         "git reflog list", "2>/dev/null ls", "cd . && cat < x", "noglob ls", "cat \"$PWD/x\"", "command -- ls",
         "man 1 ls", "git log --grep=signature", "git log --format=%h%gD", "git diff -- signature.py",
         "head -n \u0663 a.txt", 'ls "a!"/b', "cat x'!'y",
+        'ls "a b"/*', 'ls x/"a"?', "find . -foobar x -name '*.md'", "find . , -name x", "echo '<a-b> <1--2> ~ ['",
+        'echo "x $(pwd)"', 'which a && echo "Path of a: $(which a 2>/dev/null)"', 'echo "Lines: $(wc -l < a) in a"',
+        "cat - <<'E'\nprint((1))\nE", "cat <<'E'\nprint(f\"{x['a']}\")\nE",
     ],
 )  # fmt: skip
 def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
@@ -111,6 +119,7 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
         "for f in a; do foo --force $f; done", "A=1\nfoo", "LANG=C  A=1 foo", "'\u00a0A=1' foo",
         "ls | git \npush", "A=2 git\npush x", "builtin '-- nice git push'", "nice '-n 5 rm x'", "timeout '5 rm x'",
         "stdbuf '-oL rm' x", "env -v 'A=1 rm x'", "foo --force >(cat)", "'\ufeff'rm x", "'\\nice' rm x",
+        "builtin command - 'rm x'", "command - rm x", "<&- test A=1 rm x", "\\A\\[\\0\\]\\=\\1 rm x & ls",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -124,6 +133,11 @@ def test_a_denied_command_is_found_between_other_blanks_quotes_and_redirects(
     assert isinstance(on_line(permissions, 'echo "rm  it"; foo "$f" baz', tmp_path), Allow)
     assert isinstance(on_line(permissions, "cat <<'E'\nls; rm x\nE\necho 'a\nrm x'", tmp_path), Allow)
     assert isinstance(on_line(permissions, "env A='b; rm x' ls", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["> #x cat k.pem", ">&#x head k.pem"])
+def test_a_denied_file_is_found_after_a_redirect_to_a_comment(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(Rules(allow=["Bash"], deny=["Read(k.pem)"])), command, tmp_path), Deny)
 
 
 @pytest.mark.parametrize("rule", ["Bash(l*)", "Bash(ls:*)", "Bash(ls *)", "Bash(ls)"])
@@ -394,13 +408,41 @@ def test_an_edit_with_a_here_string_is_asked_about(tmp_path: Path, command: str)
 
 @pytest.mark.parametrize(
     ("command", "runs"),
-    [("git commit -m", True), ("jq", False), ("env", False), ("timeout 5 awk", False), ("xargs", False)],
+    [("git commit -m", True), ("jq", False), ("env", False), ("timeout 5 awk", False), ("printf", False)],
 )
 def test_a_literal_text_of_several_lines_is_not_a_program(tmp_path: Path, command: str, runs: bool) -> None:
-    rules = Rules(allow=[f"Bash({name}:*)" for name in ("git", "env", "awk", "xargs")])
+    rules = Rules(allow=[f"Bash({name}:*)" for name in ("git", "env", "awk", "xargs", "printf")])
     line = f"{command} \"$(cat <<'EOF'\na\nb\nEOF\n)\""
 
     assert isinstance(on_line(Permissions(rules), line, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize("mark", ["EOF", "MSG"])
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ('a "b" c', True), ("# a\n- b", True), ("a\n\n## b `c`", True), ("{a,b}", True), ("a || b \"c\"", True),
+        ("filesystem(x)", True), ("a | b 'c'", True), ("a | b; \"c\"", True), ("@x y (z)", True), ("- a\nb", True),
+        ("system(x)", False), ("os.system (x)", False), ("a | b\n\"c\"", False), ("a |& getline", False),
+        ("@load", False), ("@ include", False), ("@x (y)", False), ("@x::y[1](z)", False), ('"/inet4/x"', False),
+        ("-a b\nc", False), ("--a\nb", False), ("a <-> b", False), ("~[a]", False), ("a \\\nb", False),
+        ("a =b", False), ("a \"b {\"c\"}", False), ("/proc/1/environ", False),
+    ],
+)  # fmt: skip
+def test_a_literal_text_of_several_lines_is_searched_for_code(tmp_path: Path, text: str, mark: str, runs: bool) -> None:
+    line = f"git commit -m \"$(cat <<'{mark}'\n{text}\n{mark}\n)\""
+
+    assert isinstance(on_line(Permissions(Rules(allow=["Bash(git:*)"])), line, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [('{"a": 1}', True), ('a \\n b\\"', True), ("a \\ b", False), ("a \"b\" {'c'", True), ("EOF x", False)],
+)
+def test_a_literal_text_of_several_lines_may_contain_braces_and_escapes(tmp_path: Path, text: str, runs: bool) -> None:
+    line = f"git add a && git commit -m \"$(cat <<'EOF'\n{text}\nEOF\n)\" 2>&1 | tail -3"
+
+    assert isinstance(on_line(Permissions(Rules(allow=["Bash(git:*)"])), line, tmp_path), Allow) is runs
 
 
 @pytest.mark.parametrize("command", ["cd . || mkdir", "cd src && rm", "cd src; touch", "cd src && cp", "cd . ; mv"])
@@ -454,6 +496,7 @@ def test_a_rule_matches_the_words_of_a_program_as_they_are_written(
         ("nohup a:b x", False), ("time \u00fc x", False), ("time : x", False), ("nohup @a x", False),
         ("LANG=C foo x", True), ("TZ=UTC export X", False), ("LANG=C export X", False), ("LC_ALL=C : x", False),
         ("TZ=UTC LANG=C set -x", False), ("COLUMNS=8 export X", False), ("set a* x", False), ("find . '' x '*'", False),
+        ("find . -X '*' x", False), ("find . , -name '*' x", True), ("foo --x='a' --y=\"a\\|b\"", True),
         ("foo x { }", True), ("awk -v x=f y", True), ("awk -Ff x", True),
         ("awk -nf x", False), ("awk x -bE y", False), ("awk --fil=x y", False), ("awk --so x", False),
         ("grep -f a x", True), ("grep -fa x", True), ("grep -f/etc/passwd x", False), ("rg x -f../x", False),

@@ -42,8 +42,8 @@ _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 _LEADING_DASHES = re.compile(r"\A(?:\s|--\s)+")
 _UNUSUAL_BLANKS = re.compile(r"\A\s|\s\s|[^\S ]|\s\Z|\ufeff")
 _MISPLACED_WORDS = frozenset({
-    "A redirect before other words", "A redirect of a named stream", "Digits before a redirect",
-    "Text after the start of a here-document",
+    "A redirect before other words", "A redirect of a named stream", "A redirect that closes a stream",
+    "Digits before a redirect", "Text after the start of a here-document",
 })  # fmt: skip
 """Unclear constructs after which the client may not treat all words as parts of the command."""
 
@@ -77,6 +77,8 @@ def _command_forms(line: str) -> tuple[str, ...]:
                 forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
             if "/" in name:
                 forms.append(program_basename(name) + unquoted[len(name) :])
+            if name == "-" and len(tokens) > 1:  # the client skips a dash after `command` and `builtin`
+                forms += _command_forms(text.partition(" ")[2])
             if name in ("[", "[["):
                 forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
             forms += _quoted_forms(program, len(line))

@@ -75,8 +75,8 @@ def exceeds_rule(program: Program) -> bool:
         case "printf" if len(program.words) > 1 and program.words[1].text[:1] == "-" != program.words[1].text[1:2]:
             return True
         case "find" if (unknown := program.arguments.unknown) is not None and _BRACKETS.search(
-            unknown or " ".join(word.text for word in program.words)  # the words after an empty one are not read
-        ):
+            " ".join(itertools.dropwhile(unknown.__ne__, (word.text for word in program.words)))
+        ):  # the words after the unknown one are not read
             return True
         case "awk" | "find" | "gawk" | "mawk" | "printf":  # a file name may be an action or an option
             return any(word.has_expansion and re.search(r"[*?\[]|\$PWD", word.text) for word in program.words)
