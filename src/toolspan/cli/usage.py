@@ -177,7 +177,7 @@ def _all_usage(
         return compute() or rows
     local_zone = f"{os.environ.get('TZ')} {time.tzname} {time.timezone} {realpath('/etc/localtime')}"
     question = f"usage by {by}, prices of {prices.date}, {zone or local_zone}"
-    stamped = StampedFiles([file.path for file in files])
+    stamped = StampedFiles.from_listing(files)
     answer = cached_answer(stamped, question, list[UsageRow], partial(compute, stamped), Cache(folder))
     return rows if answer is None else answer
 
