@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache as remembered
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,9 @@ from toolspan.reading.parallel import (
     encode_msgpack,
     parallel_map,
 )
+
+if TYPE_CHECKING:
+    from toolspan.reading.discovery import TranscriptFile
 
 _DATABASE_NAME = "facts.sqlite3"
 _SIZE_LIMIT = 512 << 20
@@ -240,11 +243,22 @@ class StampedFiles:
     processes that read the files while this one computes the answer.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], stamps: Sequence[str | None] | None = None) -> None:
         self.paths = paths
-        self.stamps = [compute_file_stamp(path) for path in paths]
+        self.stamps = [compute_file_stamp(path) for path in paths] if stamps is None else stamps
         self.storing: Epilogue | None = None
         """The end of a `cached_map`. It succeeds if every file was read in the state of its stamp."""
+
+    @classmethod
+    def from_listing(cls, files: Sequence[TranscriptFile]) -> StampedFiles:
+        """Return files with the stamps that they had when they were listed."""
+        stamps = [
+            compute_file_stamp(file.path)
+            if file.status is None
+            else make_file_stamp(str(file.path), file.status, may_have_hook_log=file.may_have_hook_log)
+            for file in files
+        ]
+        return cls([file.path for file in files], stamps)
 
 
 def cached_map(
@@ -357,7 +371,10 @@ def _latest_change(stamps: Sequence[str | None]) -> int:
 
 
 def _absolute(path: Path) -> str:
-    return str(path) if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
+    name = str(path)
+    # perf: most paths are absolute, and a `Path` removes everything that `abspath` does but the folders above
+    is_absolute = isinstance(path, RemotePath) or (name.startswith("/") and "/.." not in name)
+    return name if is_absolute else os.path.abspath(name)  # noqa: PTH100
 
 
 def compute_file_stamp(path: Path) -> str | None:

@@ -39,6 +39,10 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
     name: FileName
     size: int
     modified: float
+    status: os.stat_result | None = None
+    """The whole status of a local file that was found in a folder."""
+    may_have_hook_log: bool = True
+    """See `FolderEntry`."""
 
 
 class FolderEntry(NamedTuple):
@@ -188,9 +192,14 @@ def iter_transcripts(
             yield from _walk_objects(root, {} if sidecars is None else sidecars)
         else:
             for entry in _walk_folder(root, report):
-                modified = entry.status.st_mtime
+                status = entry.status
                 yield TranscriptFile(
-                    path=Path(entry.path), name=entry.name, size=entry.status.st_size, modified=modified
+                    path=Path(entry.path),
+                    name=entry.name,
+                    size=status.st_size,
+                    modified=status.st_mtime,
+                    status=status,
+                    may_have_hook_log=entry.may_have_hook_log,
                 )
     except OSError as error:
         name = error.filename if isinstance(root, RemotePath) and error.filename else root

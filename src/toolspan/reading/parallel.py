@@ -33,7 +33,7 @@ IndexedTask = Callable[[int], object]
 
 _PROCESSES_PER_CORE = 4
 """Number of processes per core for work that mostly waits."""
-_SHARES_PER_WORKER = 32
+_SHARES_PER_WORKER = 64
 """Number of shares per process: many small ones, so that all processes finish at about the same time."""
 _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
@@ -42,6 +42,9 @@ _KILLED = "a worker process was killed, perhaps because memory ran out"
 _READ_LIMIT = 1 << 20
 _AHEAD_BYTES = 1 << 20
 """Size of the pipe in `read_ahead`, where the system allows it: enough for the calls redacted while a file is read."""
+_BATCH_BYTES = 1 << 16
+"""perf: smaller results of one share are sent together, because each message interrupts one of the busy processes."""
+_RESULT_PIPE_BYTES = 4 * _BATCH_BYTES
 T = TypeVar("T")
 
 
@@ -131,7 +134,7 @@ def _start_workers(
     os.close(write_end)
     with open(read_end, "rb", buffering=0) as queue, suppress(OSError):  # noqa: PTH123
         for _ in range(count):
-            read_end, write_end = os.pipe()
+            read_end, write_end = _make_pipe(_RESULT_PIPE_BYTES)
             stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `fork_map`
             try:
                 pid = os.fork()
@@ -144,6 +147,16 @@ def _start_workers(
                 _run_worker(inherited, queue, shares, work, write_end, epilogue)
             os.close(write_end)
             workers.append(_ForkedWorker(pid, stream))
+
+
+def _make_pipe(size: int) -> tuple[int, int]:
+    """Return the ends of a pipe, with a buffer of `size` bytes where the system allows it."""
+    read_end, write_end = os.pipe()
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, size)
+    return read_end, write_end
 
 
 def _run_worker(
@@ -161,19 +174,17 @@ def _run_worker(
         gc.freeze()  # perf: exclude existing objects from collection, which would copy their memory pages
         for stream in inherited:
             stream.close()
+        batch = bytearray()
         while number := queue.read(_INDEX_FORMAT.size):
             for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
-                try:
-                    value = work(n)
-                except Exception as error:  # noqa: BLE001 - raised again in the parent process
-                    _send(write_end, n, _ERROR, _dump_error(error))
-                    continue
-                if isinstance(value, bytes):
-                    _send(write_end, n, _BYTES, value)
-                else:
-                    import pickle
-
-                    _send(write_end, n, _OBJECT, pickle.dumps(value))
+                kind, data = _run_task(work, n)
+                batch += _RESULT_HEADER.pack(n, kind, len(data))
+                batch += data
+                if len(batch) >= _BATCH_BYTES:
+                    _write_all(write_end, batch)
+                    batch.clear()
+            _write_all(write_end, batch)
+            batch.clear()
         _send(write_end, 0, _END, b"")
         if epilogue is None or epilogue.function():
             code = 0
@@ -181,39 +192,73 @@ def _run_worker(
         os._exit(code)
 
 
+def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
+    """Return the result for an index, or the error, and its kind."""
+    try:
+        value = work(n)
+    except Exception as error:  # noqa: BLE001 - raised again in the parent process
+        return _ERROR, _dump_error(error)
+    if isinstance(value, bytes):
+        return _BYTES, value
+    import pickle
+
+    return _OBJECT, pickle.dumps(value)
+
+
 def _send(write_end: int, n: int, kind: int, data: bytes) -> None:
-    for part in (_RESULT_HEADER.pack(n, kind, len(data)), data):
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(write_end, rest) :]
+    _write_all(write_end, _RESULT_HEADER.pack(n, kind, len(data)))
+    _write_all(write_end, data)
+
+
+def _write_all(write_end: int, data: bytes | bytearray) -> None:
+    with memoryview(data) as rest:
+        written = 0
+        while written < len(rest):
+            written += os.write(write_end, rest[written:])
 
 
 def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
     """Yield the results of all processes until each has sent its last one. A later failure does not raise."""
-    waiting = {worker.results.fileno(): worker.results for worker in workers}
+    buffers = {worker.results.fileno(): bytearray() for worker in workers}
     poll = select.poll()
-    for descriptor in waiting:
+    for descriptor in buffers:
         poll.register(descriptor, select.POLLIN)
-    while waiting:
+    while buffers:
         for descriptor, _ in poll.poll():
-            try:
-                n, kind, length = _RESULT_HEADER.unpack(_read_exactly(waiting[descriptor], _RESULT_HEADER.size))
-                data = _read_exactly(waiting[descriptor], length)
-            except EOFError:
-                raise ToolspanError(_KILLED) from None
-            if kind == _END:
-                poll.unregister(descriptor)
-                del waiting[descriptor]
-                continue
-            if kind == _BYTES:
-                yield n, data
-                continue
-            import pickle
+            data = os.read(descriptor, _READ_LIMIT)
+            if not data:
+                raise ToolspanError(_KILLED)
+            buffer = buffers[descriptor]
+            buffer += data
+            for n, kind, value in _take_results(buffer):
+                if kind == _END:
+                    poll.unregister(descriptor)
+                    del buffers[descriptor]
+                elif kind == _BYTES:
+                    yield n, value
+                else:
+                    import pickle
 
-            value = pickle.loads(data)
-            if kind == _ERROR:
-                raise value
-            yield n, value
+                    result = pickle.loads(value)
+                    if kind == _ERROR:
+                        raise result
+                    yield n, result
+
+
+def _take_results(buffer: bytearray) -> list[tuple[int, int, bytes]]:
+    """Remove the complete results from the buffer. Return the index, kind and data of each."""
+    results = []
+    at, start = 0, _RESULT_HEADER.size
+    with memoryview(buffer) as view:
+        while start <= len(view):
+            n, kind, length = _RESULT_HEADER.unpack_from(view, at)
+            if start + length > len(view):
+                break
+            results.append((n, kind, bytes(view[start : start + length])))
+            at = start + length
+            start = at + _RESULT_HEADER.size
+    del buffer[:at]
+    return results
 
 
 def _read_exactly(stream: BinaryIO, length: int) -> bytes:
@@ -245,11 +290,7 @@ def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
         return
     import pickle
 
-    read_end, write_end = os.pipe()
-    with suppress(ImportError, AttributeError, OSError):  # not on every system
-        import fcntl
-
-        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _AHEAD_BYTES)
+    read_end, write_end = _make_pipe(_AHEAD_BYTES)
     with open(read_end, "rb") as stream:  # noqa: PTH123
         try:
             pid = os.fork()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from toolspan.formats.claude.messages import message_author
 from toolspan.formats.claude.records import ApiMessage, Entry, MessageUsage
@@ -20,12 +21,9 @@ class TokenCounter:
         self._last_message: str | None = None
         self._last_usage: MessageUsage | None = None
         """The usage from the last line, which the next line often repeats."""
-        self._last_packed = 0
-        self._packed_by_message: dict[str, int] = {}
-        """Packed counts by message, to save memory: there are as many messages as calls."""
-        self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool, bool]] = {}
-        """Time, model, tokens cached for an hour, subagent flag and fast mode flag."""
-        self._raw_total = 0
+        self._line_tokens: list[Tokens] = []
+        """The tokens of each line. Lines with the same counts share one object."""
+        self._requests: dict[str, RequestUsage] = {}
         self._changed_messages: dict[str, None] | None = None
         """Messages whose counts changed since the last `changed_requests`; None until its first invocation."""
 
@@ -34,80 +32,72 @@ class TokenCounter:
         usage, model = message.usage, message.model
         if usage is None or model == "<synthetic>":
             return
-        if model != self._last_model and model:
+        if model == self._last_model:
+            model = self._last_model  # share one object between all requests
+        elif model:
             self._last_model = model
             self._models[model] = None
         name = message.id or entry.request_id or entry.request_id_snake
         if name is None:
-            name = f"#{len(self._packed_by_message)}"
+            name = f"#{len(self._requests)}"
         elif name == self._last_message:
             if message.id:
                 message.id = self._last_message  # share one object between all lines of a message
             if usage == self._last_usage:
-                self._raw_total += self._last_packed
+                self._line_tokens.append(self._line_tokens[-1])
                 return
         if self._changed_messages is not None:
             self._changed_messages[name] = None
-        packed = _pack_usage(usage)
-        self._last_message, self._last_usage, self._last_packed = name, usage, packed
-        self._raw_total += packed
-        before = self._packed_by_message.setdefault(name, packed)
-        if before != packed:
-            self._packed_by_message[name] = _max_packed(before, packed)
+        tokens = _usage_tokens(usage)
+        self._last_message, self._last_usage = name, usage
+        self._line_tokens.append(tokens)
         cached = usage.cache_creation
         cached_1h = cached.ephemeral_1h_input_tokens or 0 if cached is not None else 0
-        facts = self._facts_by_message.get(name)
-        if facts is None:
-            is_inline = entry.is_sidechain is True or entry.parent_tool_use_id_snake is not None
-            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, is_inline, usage.speed == "fast")
-        elif cached_1h > facts[2]:
-            self._facts_by_message[name] = (*facts[:2], cached_1h, *facts[3:])
+        request = self._requests.get(name)
+        if request is None:
+            self._requests[name] = RequestUsage(
+                at=entry.timestamp,
+                model=model,
+                tokens=tokens,
+                cache_write_1h=cached_1h,
+                sidechain=entry.is_sidechain is True or entry.parent_tool_use_id_snake is not None,
+                fast=usage.speed == "fast",
+            )
+        else:
+            cached_1h = max(cached_1h, request.cache_write_1h)
+            self._requests[name] = replace(request, tokens=request.tokens.max_with(tokens), cache_write_1h=cached_1h)
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message; messages without any id are counted separately, as `#n`."""
-        return {name: _unpack_tokens(packed) for name, packed in self._packed_by_message.items()}
+        return {name: request.tokens for name, request in self._requests.items()}
 
     @property
     def requests(self) -> dict[str, RequestUsage]:
         """Requests by message."""
-        return self._build_requests(self._facts_by_message)
+        return self._requests.copy()
 
     def changed_requests(self) -> dict[str, RequestUsage]:
         """Return the requests that are new or changed since the last invocation; all of them at first."""
-        names = self._facts_by_message if self._changed_messages is None else self._changed_messages
+        names = self._requests if self._changed_messages is None else self._changed_messages
         self._changed_messages = {}
-        return self._build_requests(names)
-
-    def _build_requests(self, names: Iterable[str]) -> dict[str, RequestUsage]:
-        requests = {}
-        for name in names:
-            at, model, cached_1h, sidechain, fast = self._facts_by_message[name]
-            tokens = _unpack_tokens(self._packed_by_message[name])
-            requests[name] = RequestUsage(
-                at=at, model=model, tokens=tokens, cache_write_1h=cached_1h, sidechain=sidechain, fast=fast
-            )
-        return requests
+        return {name: self._requests[name] for name in names}
 
     @property
     def raw_sum(self) -> Tokens:
-        return _unpack_tokens(self._raw_total)
+        return _sum_tokens(self._line_tokens)
 
     @property
     def tokens(self) -> Tokens:
-        return _unpack_tokens(sum(self._packed_by_message.values()))
+        return _sum_tokens([request.tokens for request in self._requests.values()])
 
 
-_COUNTS_FORMAT = struct.Struct("<4Q")
 _COUNT_BITS = 48
-"""The maximum size of a valid count; packed fields have 64 bits, so that sums do not overflow."""
-
-_OUTPUT_MASK = ((1 << 64) - 1) << 64
-"""The bits of the output tokens in a packed count."""
+"""The maximum size of a valid count."""
 
 
-def _pack_usage(usage: MessageUsage) -> int:
-    """Pack four counts into one integer, so that integer sums add field by field. Invalid counts become 0."""
+def _usage_tokens(usage: MessageUsage) -> Tokens:
+    """Return the four counts. Invalid counts become 0."""
     input_tokens = usage.input_tokens or 0
     output_tokens = usage.output_tokens or 0
     cache_created = usage.cache_creation_input_tokens or 0
@@ -115,15 +105,6 @@ def _pack_usage(usage: MessageUsage) -> int:
     if (input_tokens | output_tokens | cache_created | cache_read) >> _COUNT_BITS:
         counts = (input_tokens, output_tokens, cache_created, cache_read)
         input_tokens, output_tokens, cache_created, cache_read = (n if not n >> _COUNT_BITS else 0 for n in counts)
-    return input_tokens | output_tokens << 64 | cache_created << 128 | cache_read << 192
-
-
-def _unpack_counts(packed: int) -> tuple[int, ...]:
-    return _COUNTS_FORMAT.unpack(packed.to_bytes(_COUNTS_FORMAT.size, "little"))
-
-
-def _unpack_tokens(packed: int) -> Tokens:
-    input_tokens, output_tokens, cache_created, cache_read = _unpack_counts(packed)
     return Tokens(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -132,12 +113,14 @@ def _unpack_tokens(packed: int) -> Tokens:
     )
 
 
-def _max_packed(first: int, second: int) -> int:
-    """Return the field-wise maximum of two packed counts."""
-    if not (first ^ second) & ~_OUTPUT_MASK:  # perf: usually only the output grows
-        return max(first, second)
-    counts = map(max, _unpack_counts(first), _unpack_counts(second))
-    return int.from_bytes(_COUNTS_FORMAT.pack(*counts), "little")
+def _sum_tokens(items: Sequence[Tokens]) -> Tokens:
+    """Return the sum. perf: without a new object for each item."""
+    return Tokens(
+        input_tokens=sum(item.input_tokens for item in items),
+        output_tokens=sum(item.output_tokens for item in items),
+        cache_creation_input_tokens=sum(item.cache_creation_input_tokens for item in items),
+        cache_read_input_tokens=sum(item.cache_read_input_tokens for item in items),
+    )
 
 
 _TITLE_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
