@@ -251,7 +251,8 @@ _UNUSUAL_PARAMETER = re.compile(
 
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic.
+    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic, or ends a
+    `$(…)` with the parenthesis of a subshell.
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
@@ -268,7 +269,13 @@ def may_be_misread(line: str) -> bool:
         return True
     if "${" in line and _UNUSUAL_PARAMETER.search(_without_strings(line, keeps_double_quotes=True)):
         return True
+    if "\\\n" in line and "`" in line and "${" in line and any("\\\n" in part for part in line.split("`")[1::2]):
+        return True
+    if "<<" in line and "$((" in line and _has_odd_arithmetic(_without_strings(line, keeps_double_quotes=True), "$"):
+        return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
+    if "))" in line and _has_touching_parentheses(root):
+        return True
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
 
 
@@ -297,11 +304,29 @@ def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
     return line if _COMMENT.search(text) else text
 
 
-def _has_odd_arithmetic(text: str) -> bool:
-    """Return whether `((` begins anything but a plain arithmetic expression."""
+def _has_odd_arithmetic(text: str, before: str = "") -> bool:
+    """Return whether `((` after the text `before` begins anything but a plain arithmetic expression."""
     starts = [match.start() for match in _DOUBLE_PARENTHESIS.finditer(text)]
+    starts = [start for start in starts if text.endswith(before, 0, start)]
     expressions = [_ARITHMETIC_COMMAND.match(text, start) for start in starts]
     return any(expression is None or "<<<" in expression[0] for expression in expressions)
+
+
+def _has_touching_parentheses(root: Node) -> bool:
+    """Return whether `$(…)` ends with a subshell or a list of values, without a blank between the parentheses."""
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        children = node.children
+        nodes += children
+        if node.type != "command_substitution" or len(children) < 3:  # no command
+            continue
+        last: Node | None = children[-2]
+        while last is not None and last.end_byte == children[-1].start_byte:
+            if last.type in ("subshell", "array"):
+                return True
+            last = last.children[-1] if last.children else None
+    return False
 
 
 _EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}

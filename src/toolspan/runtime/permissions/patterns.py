@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS, WORD_SOURCE
 from toolspan.runtime.permissions.rule import matches_command
-from toolspan.shell.program import Program, program_basename
+from toolspan.shell.program import Program, bare_program_name, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.syntax import VALUE_UNCERTAINTIES
 from toolspan.shell.words import ShellWord
@@ -75,8 +75,9 @@ def _command_forms(line: str) -> tuple[str, ...]:
                 forms.append(f"{text} <<< {program.stdin_text}")
             if any(map(_may_vanish, tokens)):
                 forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
-            if "/" in name:
-                forms.append(program_basename(name) + unquoted[len(name) :])
+            if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
+                for bare in (program_basename(name), bare_program_name(name)):
+                    forms.append(bare + unquoted[len(name) :])
             if name in ("[", "[["):
                 forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
             forms += _quoted_forms(program, len(line))
