@@ -276,6 +276,12 @@ def may_be_misread(line: str) -> bool:
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     if "))" in line and _has_touching_parentheses(root):
         return True
+    if (
+        "$(" in line
+        and (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line))
+        and _has_broken_substitution(root)
+    ):
+        return True
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
 
 
@@ -310,6 +316,30 @@ def _has_odd_arithmetic(text: str, before: str = "") -> bool:
     starts = [start for start in starts if text.endswith(before, 0, start)]
     expressions = [_ARITHMETIC_COMMAND.match(text, start) for start in starts]
     return any(expression is None or "<<<" in expression[0] for expression in expressions)
+
+
+_BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b"then", b"}"})
+_BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])\s*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
+
+
+def _has_broken_substitution(root: Node) -> bool:
+    """Return whether `$(…)` contains a syntax error, or a keyword that belongs to no statement."""
+    nodes = [(root, False)]
+    while nodes:
+        node, is_inside = nodes.pop()
+        if node.type == "command_substitution":
+            is_inside = True
+        if is_inside and (node.type == "ERROR" or node.is_missing):
+            return True
+        if is_inside and node.type == "command_name" and node.text in _BLOCK_KEYWORDS:
+            return True
+        children = node.children
+        if any(child.type == "$(" for child in children) and node.type == "ERROR":
+            return True
+        if is_inside and node.type != "case_item" and any(child.type in CASE_ENDS for child in children):
+            return True
+        nodes += [(child, is_inside) for child in children]
+    return False
 
 
 def _has_touching_parentheses(root: Node) -> bool:
