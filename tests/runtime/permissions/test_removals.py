@@ -99,6 +99,8 @@ def test_a_script_with_rm_that_the_client_cannot_read_is_asked_about(
         ("echo $(ls; (ls))", False), ('x="$(cd x && (ls))"', False), ("cat <<E\n$(ls | (ls))\nE", False),
         ("echo $(x=(1 2))", False), ("echo $(! (ls))", False), ("echo $(ls; (ls) )", True), ("echo $(ls $(ls))", True),
         ("echo $(cat <(ls))", True), ("echo '$(ls; (ls))'", True), ("(ls; (ls))", True), ("echo $((1+(2)))", True),
+        ("echo $(ls;;ls)", False), ('echo "$(ls && && ls)"', False), ("echo $(then ls)", False), ("echo $(f()", False),
+        ("echo $(case a in a) ls;; esac)", True), ("echo $(if a; then b; fi)", True), ("ls;;ls $(ls)", True),
         ("echo ${x:-`ls\\\n`}", False), ("echo ${x:-`ls`} \\\n a", True),
         ("cat <<E\n$((cd x); ls)\nE", False), ("cat <<'E'\n$((cd x); ls)\nE", True),
     ],

@@ -88,7 +88,7 @@ def _find_in_text(command: str, scope: PathScope, *, changes_folder: bool, is_op
         if command[: match.start()].endswith("git "):
             continue
         text = match[1]
-        if is_open and (match[0].count("'") % 2 or match[0].count('"') % 2):  # the quote may hide the target
+        if is_open and any(part.count(quote) % 2 for quote in "'\"" for part in (text, match[0])):
             return match[0]
         bare = text.replace("'", "").replace('"', "").rstrip(" \t)}`")
         arguments = [argument for argument in re.split(r"[\s<>]+", bare) if argument]
