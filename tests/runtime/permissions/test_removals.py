@@ -50,6 +50,7 @@ def test_no_rule_and_no_mode_allows_a_line_that_may_remove_far_more(
         ("'a\\rm' -rf /", False), ("Rm -rf $X/*", False), ("\u00a0rm -rf *", False), ("then rm -rf /", False),
         ("> o { cd x; rm -rf a/*; }", False), ("> o ! /bin/rm -rf /", False), ("xargs rm @(a|b) ~", False),
         ("eval rmdir $X/*", False), ("rm 'a", False), ("rm'' -v 'a", False), ("then rm -rf x", True),
+        ("foo -exec env rm $X/* {} +", False), ("foo -execdir rm x", True),
         ("eval \"$X\"; git rm -r .", True),
     ],
 )  # fmt: skip
@@ -148,3 +149,11 @@ def test_long_lines_are_decided_in_linear_time(tmp_path: Path, text: str) -> Non
         durations.append(time.process_time() - start)
 
     assert durations[1] < 1 + 8 * durations[0]
+
+
+@pytest.mark.parametrize("command", ["mv 'src/b.py x", 'cat ".env', "ls; echo x > 'src/n", "nice touch 'src/n"])
+def test_a_denied_file_is_found_after_an_open_quote(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(deny=["Read(./.env)", "Edit(src/**)"]), mode="bypassPermissions")
+
+    assert isinstance(on_line(permissions, command, tmp_path), Deny)
+    assert isinstance(on_line(permissions, "echo \"it's\" > 'x", tmp_path), Allow)

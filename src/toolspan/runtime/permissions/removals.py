@@ -24,6 +24,7 @@ _REMOVAL_TEXT = re.compile(
 )
 """A removal in a line that cannot be parsed, and the text after it."""
 _REMOVAL_WORD = re.compile(r"(?<![\w.@:,-])rm(?:dir)?(?:\.exe)?(?![\w.@:-])", re.IGNORECASE)
+_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FOLDER_CHANGERS = frozenset({"cd", "chdir", "popd", "pushd"})
 _FOLDER_CHANGE = re.compile(r"\b(?:cd|chdir|popd|pushd)\b")
 _RELATIVE_CONTENT = re.compile(r"(?!/|~/).*/\*/*", re.DOTALL)
@@ -65,10 +66,12 @@ def find_dangerous_removal(command: str, scope: PathScope, *, reads_scripts: boo
     changes_folder = any(program.name.lstrip("!") in _FOLDER_CHANGERS for program in programs) or (
         is_uncertain and _FOLDER_CHANGE.search(command) is not None
     )
+    runs_programs = "-exec" in command or "-ok" in command
     for program in programs:
-        if _is_removal_name(program.words[0].text if program.words else ""):
-            arguments = [word.text for word in program.words[1:]]
-            if _has_dangerous_target(arguments, scope, changes_folder=changes_folder):
+        texts = [word.text for word in program.words]
+        start = _find_removal_after_action(texts) if runs_programs else 0
+        if texts and _is_removal_name(texts[start]):
+            if _has_dangerous_target(texts[start + 1 :], scope, changes_folder=changes_folder):
                 return program.text
     if is_uncertain:
         is_open = "the line cannot be parsed" in expanded.uncertainties
@@ -80,6 +83,12 @@ def find_dangerous_removal(command: str, scope: PathScope, *, reads_scripts: boo
 
 def _is_removal_name(name: str) -> bool:
     return name != "" and name[-1] in "mMrReE" and bare_program_name(name).casefold() in _REMOVAL_NAMES
+
+
+def _find_removal_after_action(texts: Sequence[str]) -> int:
+    """Return the index of a removal after `-exec` and similar actions, which not only `find` has, or 0."""
+    action = next((at for at, text in enumerate(texts) if text in _ACTIONS), len(texts))
+    return next((at for at in range(action + 1, len(texts)) if _is_removal_name(texts[at])), 0)
 
 
 def _find_in_text(command: str, scope: PathScope, *, changes_folder: bool, is_open: bool) -> str | None:
