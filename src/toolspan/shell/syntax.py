@@ -263,8 +263,11 @@ def may_be_misread(line: str) -> bool:
         text = _without_strings(line)
         if _KEYWORD_AFTER_REDIRECT.search(text) or (has_parentheses and _has_odd_arithmetic(text)):
             return True
-    if "$(" not in line and "${" not in line:
-        return False
+    return ("$(" in line or "${" in line) and _has_unclear_expansion(line)
+
+
+def _has_unclear_expansion(line: str) -> bool:
+    """Return whether parsers disagree on an expansion in a line."""
     if "$$(" in line or "$${" in line:
         return True
     if "${" in line and _UNUSUAL_PARAMETER.search(_without_strings(line, keeps_double_quotes=True)):
@@ -273,14 +276,12 @@ def may_be_misread(line: str) -> bool:
         return True
     if "<<" in line and "$((" in line and _has_odd_arithmetic(_without_strings(line, keeps_double_quotes=True), "$"):
         return True
+    if "<<" in line and "$(" in line and _ODD_DOCUMENT.search(line):
+        return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     if "))" in line and _has_touching_parentheses(root):
         return True
-    if (
-        "$(" in line
-        and (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line))
-        and _has_broken_substitution(root)
-    ):
+    if (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line)) and _has_broken_substitution(root):
         return True
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
 
@@ -322,19 +323,23 @@ _BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b
 _BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])\s*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
 
 
+_ODD_DOCUMENT = re.compile(r"""(?<!<)<<(?!<)-?[ \t]*+(?!\\?\w++(?:[\s;&|<>)]|\Z)|'\w++'|"\w++")""")
+"""A here-document with an unusual delimiter, whose end parsers may find in different places."""
+
+
 def _has_broken_substitution(root: Node) -> bool:
-    """Return whether `$(…)` contains a syntax error, or a keyword that belongs to no statement."""
+    """Return whether `$(…)` or `${…}` contains a syntax error, or a keyword that belongs to no statement."""
     nodes = [(root, False)]
     while nodes:
         node, is_inside = nodes.pop()
-        if node.type == "command_substitution":
+        if node.type in ("command_substitution", "expansion"):
             is_inside = True
         if is_inside and (node.type == "ERROR" or node.is_missing):
             return True
         if is_inside and node.type == "command_name" and node.text in _BLOCK_KEYWORDS:
             return True
         children = node.children
-        if any(child.type == "$(" for child in children) and node.type == "ERROR":
+        if node.type == "ERROR" and any(child.type in ("$(", "${") for child in children):
             return True
         if is_inside and node.type != "case_item" and any(child.type in CASE_ENDS for child in children):
             return True

@@ -190,7 +190,9 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
     for program in line_programs.programs:
         argv = program.words
         name = argv[0].text if argv else ""
-        if program.variables or bare_program_name(name) in _EXPANDED_PROGRAMS or "=" in name:
+        bare_name = bare_program_name(name)
+        is_foreign = "\\" in name or not name.endswith(bare_name)
+        if program.variables or bare_name in _EXPANDED_PROGRAMS or "=" in name or is_foreign:
             break
     else:  # none of them runs another program
         return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
@@ -264,6 +266,9 @@ class _WrapperExpander:
             program = _program_from(program, 1)  # some clients skip the assignment
             self.programs.append(ReachableProgram(program, wrappers))
         name = bare_program_name(program.name)
+        if name and name != program_basename(program.name):  # a program on Windows
+            first = replace(program.words[0], text=name)
+            self.programs.append(ReachableProgram(replace(program, words=(first, *program.words[1:])), wrappers))
         if name in _STATE_CHANGING_BUILTINS or program.variables:
             self._note_name_changes(name, program)
         if name not in _PROGRAM_RUNNERS:

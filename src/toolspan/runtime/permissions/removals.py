@@ -70,9 +70,9 @@ def find_dangerous_removal(command: str, scope: PathScope, *, reads_scripts: boo
     for program in programs:
         texts = [word.text for word in program.words]
         start = _find_removal_after_action(texts) if runs_programs else 0
-        if texts and _is_removal_name(texts[start]):
-            if _has_dangerous_target(texts[start + 1 :], scope, changes_folder=changes_folder):
-                return program.text
+        is_removal = bool(texts) and _is_removal_name(texts[start])
+        if is_removal and _has_dangerous_target(texts[start + 1 :], scope, changes_folder=changes_folder):
+            return program.text
     if is_uncertain:
         is_open = "the line cannot be parsed" in expanded.uncertainties
         text = _find_in_text(command, scope, changes_folder=changes_folder, is_open=is_open)
