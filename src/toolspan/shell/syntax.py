@@ -278,6 +278,10 @@ def _has_unclear_expansion(line: str) -> bool:
         return True
     if "<<" in line and "$(" in line and _ODD_DOCUMENT.search(line):
         return True
+    if "`" in line and _without_strings(line, keeps_double_quotes=True).count("`") % 2:
+        return True
+    if "((" in line and _ARITHMETIC_ARGUMENT.search(_without_strings(line)):
+        return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     if "))" in line and _has_touching_parentheses(root):
         return True
@@ -323,6 +327,10 @@ _BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b
 _BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])\s*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
 
 
+_ARITHMETIC_ARGUMENT = re.compile(
+    r"(?<![\w./-])(?!(?:do|elif|else|for|if|then|time|until|while)[ \t])[\w./-]++[ \t]++\(\("
+)
+"""`((` after a word that is not a keyword."""
 _ODD_DOCUMENT = re.compile(r"""(?<!<)<<(?!<)-?[ \t]*+(?!\\?\w++(?:[\s;&|<>)]|\Z)|'\w++'|"\w++")""")
 """A here-document with an unusual delimiter, whose end parsers may find in different places."""
 

@@ -104,6 +104,7 @@ def test_a_script_with_rm_that_the_client_cannot_read_is_asked_about(
         ("echo $(case a in a) ls;; esac)", True), ("echo $(if a; then b; fi)", True), ("ls;;ls $(ls)", True),
         ("echo ${a0]}", False), ('echo "${${a[@]() }"', False), ("echo $(cat <<E:\nx\nE\n)", False),
         ("echo ${a[0]} ${x//\\//_} ${x:1:2} ${!x} ${x@Q} ${#x[@]}", True), ("echo $(cat <<E\nx\nE\n)", True),
+        ("${x:-`$(ls)}", False), ("$(echo (( (a) )) && ls)", False), ("echo $(if ((a)); then b; fi)", True),
         ("echo ${x:-`ls\\\n`}", False), ("echo ${x:-`ls`} \\\n a", True),
         ("cat <<E\n$((cd x); ls)\nE", False), ("cat <<'E'\n$((cd x); ls)\nE", True),
     ],
