@@ -42,6 +42,7 @@ _ODD_WORDS = (
     "\u0663", "-\u0663", "-n \u00b2", "'..\\x'", "'a\\..\\b'", ".gi\u200ct/config", ".g\u0131t/config", "src/size",
     "%Gx",
     "'%(signature)'", "\\\\", "my_file", "5,6", "--format='%h %G?'",
+    "src/*/", "../src/*", "s*/*", "'..\\*'", "~root/*", "/mnt/c", "`pwd`", "./$(pwd)", "' /'", "/HOME/dev/Proj",
     "~-", "\u201cx\u201d", "x\u200b", "'a\nb'", "'a\\\nb'", "a\\\nb",
 )  # fmt: skip
 OPTIONS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text(encoding="utf-8"))
@@ -145,7 +146,8 @@ class Lines:
         head, tail = program[:1], program[1:]
         return rng.choice((
             f"\\{program}", f"'{program}'", f'"{program}"', f"/bin/{program}", f"/usr/bin/{program}", f"./{program}",
-            f"{head}''{tail}", f"$'{program}'", f"${{X}}{program}", f"{head}\\{tail}",
+            f"{head}''{tail}", f"$'{program}'", f"{program}.exe", f"'a\\{program}'",
+            f"\u00a0{program}", f"then {program}", f"${{X}}{program}", f"{head}\\{tail}",
         ))  # fmt: skip
 
     def _redirect(self) -> str:
@@ -210,5 +212,7 @@ class Lines:
             f"'{bare}'", f"timeout '5 {bare}'", f"nice ' {bare}'", f"A=1 f() {{ {one}; }}; f", f"{one} -x/../y",
             f"{one} -- -x", f"{one} '-x$X'", f"{one} -k..", f"{one.replace(' ', chr(10), 1)}", f"{one} ''", f"{one} $X",
             f"{one.replace(' ', ' <<< x ', 1)}", f"{one} > x y", f"{one} {{fd}}>&1", f"{one} >(cat)",
+            f"f() {{ bash -c '{bare}'; }}", f"bash -c $'{bare}'", f"case a in a) sh -c '{bare}';; esac", f"{one} '",
+            f"echo $({one}; ({other}))", f"echo $({one};;)", f"> o {{ cd x; {one}; }}", f"foo -exec {one} \\;",
             f"{one} <<\n'E'\nx\nE", f"xargs -n1 {one}", f"cd src && /usr/bin/nice {one}",
         ))  # fmt: skip

@@ -73,6 +73,12 @@ def program_basename(name: str) -> str:
     return name.rpartition("/")[2]
 
 
+def bare_program_name(name: str) -> str:
+    """Return the name of a program without its folder and without `.exe`, also after backslashes."""
+    name = name.replace("\\", "/").rpartition("/")[2]
+    return name[:-4] if name[-4:].lower() == ".exe" else name
+
+
 _NAME = r"[A-Za-z0-9_./-]++"
 _IN_QUOTES = r"[ !#%-\[\]-_a-~\t\n\x80-\U0010ffff]*+"
 _QUOTED = rf"""'[ -&(-~\t\n\x80-\U0010ffff]*+'|"{_IN_QUOTES}(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*+\""""

@@ -279,7 +279,8 @@ _UNUSUAL_PARAMETER = re.compile(
 
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic.
+    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic, or ends a
+    `$(…)` with the parenthesis of a subshell.
     """
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
@@ -290,13 +291,30 @@ def may_be_misread(line: str) -> bool:
         text = _without_strings(line)
         if _KEYWORD_AFTER_REDIRECT.search(text) or (has_parentheses and _has_odd_arithmetic(text)):
             return True
-    if "$(" not in line and "${" not in line:
-        return False
+    return ("$(" in line or "${" in line) and _has_unclear_expansion(line)
+
+
+def _has_unclear_expansion(line: str) -> bool:
+    """Return whether parsers disagree on an expansion in a line."""
     if "$$(" in line or "$${" in line:
         return True
     if "${" in line and _UNUSUAL_PARAMETER.search(_without_strings(line, keeps_double_quotes=True)):
         return True
+    if "\\\n" in line and "`" in line and "${" in line and any("\\\n" in part for part in line.split("`")[1::2]):
+        return True
+    if "<<" in line and "$((" in line and _has_odd_arithmetic(_without_strings(line, keeps_double_quotes=True), "$"):
+        return True
+    if "<<" in line and "$(" in line and _ODD_DOCUMENT.search(line):
+        return True
+    if "`" in line and _without_strings(line, keeps_double_quotes=True).count("`") % 2:
+        return True
+    if "((" in line and _ARITHMETIC_ARGUMENT.search(_without_strings(line)):
+        return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
+    if "))" in line and _has_touching_parentheses(root):
+        return True
+    if (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line)) and _has_broken_substitution(root):
+        return True
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
 
 
@@ -325,11 +343,61 @@ def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
     return line if _COMMENT.search(text) else text
 
 
-def _has_odd_arithmetic(text: str) -> bool:
-    """Return whether `((` begins anything but a plain arithmetic expression."""
+def _has_odd_arithmetic(text: str, before: str = "") -> bool:
+    """Return whether `((` after the text `before` begins anything but a plain arithmetic expression."""
     starts = [match.start() for match in _DOUBLE_PARENTHESIS.finditer(text)]
+    starts = [start for start in starts if text.endswith(before, 0, start)]
     expressions = [_ARITHMETIC_COMMAND.match(text, start) for start in starts]
     return any(expression is None or "<<<" in expression[0] for expression in expressions)
+
+
+_BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b"then", b"}"})
+_BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])\s*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
+
+
+_ARITHMETIC_ARGUMENT = re.compile(
+    r"(?<![\w./-])(?!(?:do|elif|else|for|if|then|time|until|while)[ \t])[\w./-]++[ \t]++\(\("
+)
+"""`((` after a word that is not a keyword."""
+_ODD_DOCUMENT = re.compile(r"""(?<!<)<<(?!<)-?[ \t]*+(?!\\?\w++(?:[\s;&|<>)]|\Z)|'\w++'|"\w++")""")
+"""A here-document with an unusual delimiter, whose end parsers may find in different places."""
+
+
+def _has_broken_substitution(root: Node) -> bool:
+    """Return whether `$(…)` or `${…}` contains a syntax error, or a keyword that belongs to no statement."""
+    nodes = [(root, False)]
+    while nodes:
+        node, is_inside = nodes.pop()
+        if node.type in ("command_substitution", "expansion"):
+            is_inside = True
+        if is_inside and (node.type == "ERROR" or node.is_missing):
+            return True
+        if is_inside and node.type == "command_name" and node.text in _BLOCK_KEYWORDS:
+            return True
+        children = node.children
+        if node.type == "ERROR" and any(child.type in ("$(", "${") for child in children):
+            return True
+        if is_inside and node.type != "case_item" and any(child.type in CASE_ENDS for child in children):
+            return True
+        nodes += [(child, is_inside) for child in children]
+    return False
+
+
+def _has_touching_parentheses(root: Node) -> bool:
+    """Return whether `$(…)` ends with a subshell or a list of values, without a blank between the parentheses."""
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        children = node.children
+        nodes += children
+        if node.type != "command_substitution" or len(children) < 3:  # no command
+            continue
+        last: Node | None = children[-2]
+        while last is not None and last.end_byte == children[-1].start_byte:
+            if last.type in ("subshell", "array"):
+                return True
+            last = last.children[-1] if last.children else None
+    return False
 
 
 _EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}

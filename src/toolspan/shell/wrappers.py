@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.shell.program import LinePrograms, Program, program_basename
+from toolspan.shell.program import LinePrograms, Program, bare_program_name, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.words import ShellWord, join_words
 
@@ -190,7 +190,9 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
     for program in line_programs.programs:
         argv = program.words
         name = argv[0].text if argv else ""
-        if program.variables or program_basename(name) in _EXPANDED_PROGRAMS or "=" in name:
+        bare_name = bare_program_name(name)
+        is_foreign = "\\" in name or not name.endswith(bare_name)
+        if program.variables or bare_name in _EXPANDED_PROGRAMS or "=" in name or is_foreign:
             break
     else:  # none of them runs another program
         return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
@@ -263,7 +265,10 @@ class _WrapperExpander:
         while len(program.words) > 1 and _ASSIGNED_NAME.match(program.words[0].text):
             program = _program_from(program, 1)  # some clients skip the assignment
             self.programs.append(ReachableProgram(program, wrappers))
-        name = program_basename(program.name)
+        name = bare_program_name(program.name)
+        if name and name != program_basename(program.name):  # a program on Windows
+            first = replace(program.words[0], text=name)
+            self.programs.append(ReachableProgram(replace(program, words=(first, *program.words[1:])), wrappers))
         if name in _STATE_CHANGING_BUILTINS or program.variables:
             self._note_name_changes(name, program)
         if name not in _PROGRAM_RUNNERS:

@@ -570,26 +570,6 @@ def test_an_old_client_asks_about_odd_lines_in_spite_of_a_rule(tmp_path: Path, c
     assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
 
 
-@pytest.mark.parametrize(
-    ("command", "runs"),
-    [
-        ("cd x && rm -rf a/*", False), ("cd x; rmdir 'a/*'", False), ("rm a/*/ && cd x", False),
-        ("pushd; rm a/*", False), ("cd x && env rm ../a/*", False), ("bash -c 'cd x && rm a/*'", False),
-        ("cd x && echo $(rm a/*)", False),
-        ("rm -rf a/*", True), ("cd x && rm a/*.o", True), ("cd x && rm /tmp/a/*", True), ("cd x && cp a/* b", True),
-        ("case a in a) > o then x;; esac", False), ("g() { > o then x; }", False), ("`> o then x`", False),
-        ("ls > o then", True), ("case a in a) > o ls;; esac", True),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-def test_no_rule_and_no_mode_allows_a_line_that_may_remove_far_more(
-    tmp_path: Path, command: str, runs: bool, mode: Mode
-) -> None:
-    permissions = Permissions(Rules(allow=["Bash"]), mode=mode, refusals=profile("2.1.325").refusals)
-
-    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
-
-
 @pytest.mark.parametrize("command", ["rm -rf<<'EOF'\nx\nEOF", "cat -n<<'EOF'\nx\nEOF", "rm -rf <<-EOF\nx\nEOF"])
 def test_an_option_that_touches_a_here_document_is_denied(tmp_path: Path, command: str) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(rm -rf:*)", "Bash(cat -n:*)"]))

@@ -15,13 +15,14 @@ from typing import Literal, get_args
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
-from toolspan.runtime.permissions.paths import is_ambiguous, is_critical
+from toolspan.runtime.permissions.paths import is_ambiguous
 from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.program_use import find_changed, has_inner_quote, sets_variables
+from toolspan.runtime.permissions.removals import find_dangerous_removal
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
-from toolspan.shell.program import Program, program_basename
+from toolspan.shell.program import Program
 from toolspan.shell.programs import BACKGROUND, find_programs
 from toolspan.shell.syntax import may_be_misread
 from toolspan.shell.wrappers import TRANSPARENT_WRAPPERS, strip_wrappers
@@ -78,13 +79,6 @@ _FREE_GIT_TEXT = ("log", "diff", "show")
 """Subcommands of git whose quoted arguments may contain operators, even in old clients."""
 _FIND_ACTION = re.compile(r"-(?:delete|exec|execdir|ok|okdir|fprint0?|fprintf|fls)\b")
 """An action of `find`. Old clients search all arguments for it, including file names."""
-_REMOVAL = re.compile(r"r[\"'\\]*m")
-"""The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
-_FOLDER_CHANGERS = frozenset({"cd", "chdir", "popd", "pushd"})
-_RELATIVE_CONTENT = re.compile(r"(?![/~]).*/\*/*", re.DOTALL)
-"""All files in a folder with a relative path. It is another folder after a `cd`, so removing them is asked about."""
-_SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
-_UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _PIPE = re.compile(r"(?<!\|)\|&?(?!\|)")
 _WRITERS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 """Programs that old clients treat as changing files, even without operands or with `sed -n`."""
@@ -452,7 +446,8 @@ def _check_line_guards(
         if BACKGROUND not in parsed.unclear or refusals.plain_lines:
             return None
         # The client decides on each part of a pipeline separately.
-        for part in (command, *_PIPE.split(command)):
+        # It ignores that another folder may be current.
+        for part in (command, *_PIPE.split(command), command.replace("$PWD/", "")):
             check = specific_rules.check_line(part, request, edits=mode == "acceptEdits", redirects=False)
             if BACKGROUND in find_programs(part).unclear and (check.needs is None or check.needs.parts == (part,)):
                 break
@@ -523,44 +518,8 @@ def _check_critical(command: str, request: PermissionRequest, refusals: Refusals
     """Ask about a line that could remove a root, home or session folder, or that parsers may read differently."""
     if refusals.open_expansion and may_be_misread(command):
         return Ask(refusals.open_expansion, "config", basis="critical")
-    removal = _find_critical_removal(command, request) if _REMOVAL.search(command) else None
-    if removal is None and refusals.open_expansion and _REMOVAL.search(command):
-        removal = _find_unreadable_removal(command)
+    removal = find_dangerous_removal(command, request.path_scope(), reads_scripts=bool(refusals.open_expansion))
     if removal is None:
         return None
     message = f"{removal} could remove far more than is meant, and is always asked about."
     return Ask(message, "config", basis="critical")
-
-
-def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
-    """Return the command in a line that could remove the project, the home folder or a root folder, or None."""
-    scope = request.path_scope()
-    expanded = expand_command_line(command)
-    programs = list(expanded.programs)
-    if expanded.uncertainties:  # the parser may have read several commands as one
-        programs += [entry for part in re.split(r"[\n;&|]", command) for entry in expand_command_line(part).programs]
-    changes_folder = any(entry.program.name in _FOLDER_CHANGERS for entry in programs)
-    for program in (entry.program for entry in programs):
-        if program_basename(program.name) in ("rm", "rmdir"):
-            arguments = [word.text for word in program.words[1:] if word.text[:1] != "-"]
-            if any(is_critical(word, scope) for word in arguments):
-                return program.text
-            if changes_folder and any(map(_RELATIVE_CONTENT.fullmatch, arguments)):
-                return program.text
-    return None
-
-
-def _find_unreadable_removal(command: str) -> str | None:
-    """Return a script with `rm` that is passed to a shell after an option with other characters than letters, or None.
-
-    The client does not read such scripts.
-    """
-    for program in (entry.program for entry in expand_command_line(command).programs):
-        if program_basename(program.name) not in ("bash", "sh"):
-            continue
-        texts = [word.text for word in program.words]
-        start = next((at for at, text in enumerate(texts) if _SCRIPT_OPTION.fullmatch(text)), len(texts))
-        is_unreadable = any(map(_UNREADABLE_OPTION.match, texts[1:start]))
-        if is_unreadable and any(re.search(r"\brm", text) for text in texts[start + 1 : start + 2]):
-            return program.text
-    return None

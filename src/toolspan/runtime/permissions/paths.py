@@ -202,7 +202,7 @@ class PathScope(Struct, frozen=True, gc=False):
             if path.startswith(folder) and (folder == "/" or path[len(folder) :][:1] in _PATH_BOUNDARIES):
                 return True
             target = self.links.resolve(folder)
-            if target != folder and _is_within(path, target):
+            if target != folder and is_within(path, target):
                 return True
         return False
 
@@ -239,7 +239,7 @@ class PathScope(Struct, frozen=True, gc=False):
             return True
         folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
         while folder != root:
-            if not _is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
+            if not is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
                 return False
             folder = folder.rpartition("/")[0] or "/"
         return True
@@ -256,7 +256,8 @@ class PathScope(Struct, frozen=True, gc=False):
         return _is_special_path(path) or _is_in_bare_repository(path)
 
 
-def _is_within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
+    """Return whether a path is a folder or below it."""
     return path == folder or path.startswith(folder + "/" if folder != "/" else "/")
 
 
@@ -299,22 +300,6 @@ def _is_in_bare_repository(path: str) -> bool:
 def is_ambiguous(path: str) -> bool:
     """Return whether some file systems treat a path as another one: `x~1`, `...`, `x.` and names of devices."""
     return _AMBIGUOUS_NAME.search(path) is not None
-
-
-def is_critical(name: str, scope: PathScope) -> bool:
-    """Return whether removing a path could remove a root folder, the home folder or a session folder."""
-    bare = name.rstrip("/*") or "/"
-    if not bare.strip("\\"):  # a root folder on some systems
-        return True
-    if "$" in bare or "`" in bare:
-        return name.endswith(("/", "/*")) or bare.strip("\"'").startswith("$")
-    protected = (scope.home, scope.cwd, *scope.folders)
-    protected = (*protected, *map(scope.links.resolve, protected))
-    for path in scope.possible_paths(bare):
-        for end in (path, scope.links.resolve(path)):
-            if end.count("/") <= 1 or any(_is_within(folder, end) for folder in protected):
-                return True
-    return False
 
 
 def expand_glob(text: str, scope: PathScope) -> list[str] | None:

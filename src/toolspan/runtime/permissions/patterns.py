@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS, WORD_SOURCE
 from toolspan.runtime.permissions.rule import matches_command
-from toolspan.shell.program import Program, program_basename
+from toolspan.shell.program import Program, bare_program_name, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.syntax import VALUE_UNCERTAINTIES
 from toolspan.shell.words import ShellWord
@@ -61,31 +61,36 @@ def _command_forms(line: str) -> tuple[str, ...]:
     if _QUOTE_CHARACTERS.search(line):
         forms.append(_strip_quotes(forms[0]))
     for entry in expand_command_line(line).programs:
-        program = entry.program
-        tokens = program.words
-        if tokens:
-            text, name = program.text, tokens[0].text
-            forms.append(text)
-            unquoted = " ".join([word.text for word in tokens])
-            if unquoted != text:
-                forms.append(unquoted)
-            if program.assignments:
-                forms += _assigned_forms(program, (text, unquoted))
-            if program.stdin_text is not None:
-                forms.append(f"{text} <<< {program.stdin_text}")
-            if any(map(_may_vanish, tokens)):
-                forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
-            if "/" in name:
-                forms.append(program_basename(name) + unquoted[len(name) :])
-            if name == "-" and len(tokens) > 1:  # the client skips a dash after `command` and `builtin`
-                forms += _command_forms(text.partition(" ")[2])
-            if name in ("[", "[["):
-                forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
-            forms += _quoted_forms(program, len(line))
+        if entry.program.words:
+            forms += _program_forms(entry.program, len(line))
     if "\n" in line.strip() and "<<" not in line:  # the client continues some commands on the next line
         forms += _command_forms(" ".join(line.split("\n")))
     forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms if _UNUSUAL_BLANKS.search(form)]
     return tuple(dict.fromkeys(forms))
+
+
+def _program_forms(program: Program, length: int) -> list[str]:
+    """Return one command in a line of this length, in all forms that a rule may match."""
+    text, tokens = program.text, program.words
+    name = tokens[0].text
+    forms = [text]
+    unquoted = " ".join([word.text for word in tokens])
+    if unquoted != text:
+        forms.append(unquoted)
+    if program.assignments:
+        forms += _assigned_forms(program, (text, unquoted))
+    if program.stdin_text is not None:
+        forms.append(f"{text} <<< {program.stdin_text}")
+    if any(map(_may_vanish, tokens)):
+        forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
+    if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
+        forms += [bare + unquoted[len(name) :] for bare in (program_basename(name), bare_program_name(name))]
+    if name == "-" and len(tokens) > 1:  # the client skips a dash after `command` and `builtin`
+        forms += _command_forms(text.partition(" ")[2])
+    if name in ("[", "[["):
+        forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
+    forms += _quoted_forms(program, length)
+    return forms
 
 
 def _quoted_forms(program: Program, length: int) -> tuple[str, ...]:

@@ -300,7 +300,11 @@ class Rules:
             check = check_command(LinePrograms(shell, programs), scope, actions)
             if check.forbidden_by is not None:
                 return check.forbidden_by
-        return self.check_line(shell, request, edits=False, redirects=False).forbidden_by
+        denial = self.check_line(shell, request, edits=False, redirects=False).forbidden_by
+        if denial is None and "the line cannot be parsed" in find_programs(shell).uncertainties:
+            closed = [shell + quote for quote in "'\"" if shell.count(quote) % 2]
+            return next(filter(None, (self._find_file_denial(request, line) for line in closed)), None)
+        return denial
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
