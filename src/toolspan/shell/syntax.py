@@ -54,7 +54,7 @@ _COMMENT = re.compile(r"(?<![^\s;&|()])#(?!\w+\)\))")
 _DOUBLE_PARENTHESIS = re.compile(r"(?<!\()\(\((?<!=~[ \t]\(\()(?<!=\(\()")
 _SIGN = r"[(+\-*/%<>=!&|^~?:,\[]"
 _OPERAND = (
-    r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#|\$\w+|\$\{\w+\}"
+    r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#(?=\w)|\$\w+|\$\{\w+\}"
     rf"|(?:(?<={_SIGN})|(?<={_SIGN} ))\$(?:[#?@*$!-]|\{{[^{{}}\s]*+\}}|\([^()]*+\)))"
 )
 """A part of an arithmetic expression. Most expansions are accepted only after an operator."""

@@ -191,7 +191,7 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
         argv = program.words
         name = argv[0].text if argv else ""
         bare_name = bare_program_name(name)
-        is_foreign = "\\" in name or not name.endswith(bare_name)
+        is_foreign = "\\" in name or name[:1] == "~" or not name.endswith(bare_name)
         if program.variables or bare_name in _EXPANDED_PROGRAMS or "=" in name or is_foreign:
             break
     else:  # none of them runs another program
@@ -265,9 +265,12 @@ class _WrapperExpander:
         while len(program.words) > 1 and _ASSIGNED_NAME.match(program.words[0].text):
             program = _program_from(program, 1)  # some clients skip the assignment
             self.programs.append(ReachableProgram(program, wrappers))
+        first = program.words[0] if program.words else None
         name = bare_program_name(program.name)
-        if name and name != program_basename(program.name):  # a program on Windows
-            first = replace(program.words[0], text=name)
+        if first is not None and first.text[:2] == "~/":
+            name = bare_program_name(first.text)
+        if first is not None and name and name != program_basename(program.name):  # in the home folder, or on Windows
+            first = replace(first, text=name, has_expansion=False)
             self.programs.append(ReachableProgram(replace(program, words=(first, *program.words[1:])), wrappers))
         if name in _STATE_CHANGING_BUILTINS or program.variables:
             self._note_name_changes(name, program)

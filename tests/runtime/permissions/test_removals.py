@@ -50,6 +50,7 @@ def test_no_rule_and_no_mode_allows_a_line_that_may_remove_far_more(
         ("'a\\rm' -rf /", False), ("Rm -rf $X/*", False), ("\u00a0rm -rf *", False), ("then rm -rf /", False),
         ("> o { cd x; rm -rf a/*; }", False), ("> o ! /bin/rm -rf /", False), ("xargs rm @(a|b) ~", False),
         ("eval rmdir $X/*", False), ("rm 'a", False), ("rm'' -v 'a", False), ("then rm -rf x", True),
+        ("cd x; rm -- -a/*", False), ("rm -- -a", True),
         ("foo -exec env rm $X/* {} +", False), ("foo -execdir rm x", True),
         ("eval \"$X\"; git rm -r .", True),
     ],
@@ -104,7 +105,8 @@ def test_a_script_with_rm_that_the_client_cannot_read_is_asked_about(
         ("echo $(case a in a) ls;; esac)", True), ("echo $(if a; then b; fi)", True), ("ls;;ls $(ls)", True),
         ("echo ${a0]}", False), ('echo "${${a[@]() }"', False), ("echo $(cat <<E:\nx\nE\n)", False),
         ("echo ${a[0]} ${x//\\//_} ${x:1:2} ${!x} ${x@Q} ${#x[@]}", True), ("echo $(cat <<E\nx\nE\n)", True),
-        ("${x:-`$(ls)}", False), ("$(echo (( (a) )) && ls)", False), ("echo $(if ((a)); then b; fi)", True),
+        ("${x:-`$(ls)}", False), ("echo $((16#(a)))", False),
+        ("$(echo (( (a) )) && ls)", False), ("echo $(if ((a)); then b; fi)", True),
         ("echo ${x:-`ls\\\n`}", False), ("echo ${x:-`ls`} \\\n a", True),
         ("cat <<E\n$((cd x); ls)\nE", False), ("cat <<'E'\n$((cd x); ls)\nE", True),
     ],
@@ -160,3 +162,8 @@ def test_a_denied_file_is_found_after_an_open_quote(tmp_path: Path, command: str
 
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
     assert isinstance(on_line(permissions, "echo \"it's\" > 'x", tmp_path), Allow)
+
+
+@pytest.mark.parametrize("command", ["~/rm -rf .claude", "'a\\rm' .bashrc", "rm.exe .git/config"])
+def test_a_protected_file_is_found_with_another_path_of_the_program(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(Rules(allow=["Bash"])), command, tmp_path), Ask)

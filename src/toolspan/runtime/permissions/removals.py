@@ -40,7 +40,7 @@ _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
 _UNREADABLE_PLACE = re.compile(
     r"(?<![\w-])(?:case|coproc|function|select)\s|\([ \t]*\)|\(\(|(?:!|\btime)\s+[({]|[<>]\s*\S+\s+\{|=\(|\]\+?="
-    r"|[@?+*!]\(|['\"]\*|\$['\"]|\$(?:\s|\Z)|\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|)|(?<!\S)['\"]?=\w|\s=\w"
+    r"|[^\s$<>(;&|'\"`]\(|['\"]\*|\$['\"]|\$(?:\s|\Z)|\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|)|(?<!\S)['\"]?=\w|\s=\w"
     r"|\{[^{}\s]*(?:,|\.\.)|['\"]-"
 )
 """Text that keeps the client from reading a script for a shell."""
@@ -107,7 +107,8 @@ def _find_in_text(command: str, scope: PathScope, *, changes_folder: bool, is_op
 
 
 def _has_dangerous_target(arguments: Sequence[str], scope: PathScope, *, changes_folder: bool) -> bool:
-    targets = [argument for argument in arguments if argument[:1] != "-"]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    targets = [argument for at, argument in enumerate(arguments) if argument[:1] != "-" or at > end]
     options = [argument for argument in arguments if argument[:1] == "-"]
     is_recursive = any("r" in option or "R" in option or "$" in option for option in options)
     for target in targets:
