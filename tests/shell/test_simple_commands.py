@@ -124,12 +124,12 @@ _DOCUMENT_LINES = st.sampled_from([
 
 @requirement("shell.simple-commands")
 @given(
-    st.lists(_WORDS, min_size=1, max_size=4),
-    st.sampled_from(["", "> a.txt ", ">> b/c ", "> 'x' ", ">a ", "2> e ", "> ~/x "]),
-    st.sampled_from(["<<", "<< ", "<<-", "<<  "]),
-    st.sampled_from(["'EOF'", '"EOF"', "EOF", "'A_B'", "'end'"]),
+    st.lists(st.sampled_from(["cat", "python3", "-", "-u", "a.txt", "'b c'", "--a=b", "*.py"]) | _WORDS, min_size=1),
+    st.sampled_from(["", "> a.txt ", ">> b/c "]) | st.sampled_from(["> 'x' ", ">a ", "2> e ", "> ~/x "]),
+    st.sampled_from(["<<", "<< ", "<<", "<<-"]),
+    st.sampled_from(["'EOF'", "'A_B'", "'end'", '"EOF"', "EOF"]),
     st.lists(_DOCUMENT_LINES, max_size=5),
-    st.sampled_from(["", "\n", "\n\n", " ", "\nls", "x"]),
+    st.sampled_from(["", "\n", "", "\n", "\n\n", "\nls"]),
 )
 def test_plain_documents_need_no_tree(
     words: list[str], target: str, operator: str, mark: str, body: list[str], rest: str

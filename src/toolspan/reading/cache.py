@@ -372,7 +372,7 @@ def _latest_change(stamps: Sequence[str | None]) -> int:
 
 def _absolute(path: Path) -> str:
     name = str(path)
-    # perf: most paths are absolute, and a `Path` removes everything that `abspath` does but the folders above
+    # perf: most paths are absolute, and a `Path` is already normalized except for `..`
     is_absolute = isinstance(path, RemotePath) or (name.startswith("/") and "/.." not in name)
     return name if is_absolute else os.path.abspath(name)  # noqa: PTH100
 

@@ -40,7 +40,7 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
     size: int
     modified: float
     status: os.stat_result | None = None
-    """The whole status of a local file that was found in a folder."""
+    """The status of a local file found in a folder; None for other files."""
     may_have_hook_log: bool = True
     """See `FolderEntry`."""
 

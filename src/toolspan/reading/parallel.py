@@ -43,7 +43,7 @@ _READ_LIMIT = 1 << 20
 _AHEAD_BYTES = 1 << 20
 """Size of the pipe in `read_ahead`, where the system allows it: enough for the calls redacted while a file is read."""
 _BATCH_BYTES = 1 << 16
-"""perf: smaller results of one share are sent together, because each message interrupts one of the busy processes."""
+"""perf: the results of a share are sent together up to this size, because each message wakes the parent process."""
 _RESULT_PIPE_BYTES = 4 * _BATCH_BYTES
 T = TypeVar("T")
 
@@ -179,10 +179,12 @@ def _run_worker(
             for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
                 kind, data = _run_task(work, n)
                 batch += _RESULT_HEADER.pack(n, kind, len(data))
-                batch += data
-                if len(batch) >= _BATCH_BYTES:
-                    _write_all(write_end, batch)
-                    batch.clear()
+                if len(batch) + len(data) < _BATCH_BYTES:
+                    batch += data
+                    continue
+                _write_all(write_end, batch)
+                batch.clear()
+                _write_all(write_end, data)
             _write_all(write_end, batch)
             batch.clear()
         _send(write_end, 0, _END, b"")

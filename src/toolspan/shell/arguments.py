@@ -186,7 +186,7 @@ _VALUE_FORMS = {
 }
 _NEWER = re.compile(r"-newer[aBcm]t")
 _UNKNOWN_TEST = re.compile(r"-[a-z]{3,}")
-"""A word that is not a test of `find`, which then fails, unless the table rejects it."""
+"""A word that looks like a test. `find` fails on unknown tests, so it is harmless unless the table rejects it."""
 _TEXT_CONVERSION = re.compile(r"%(?:%|[-+ #0']*\d*(?:\.\d*)?(?:[sbc]|q(?![A-Za-z])))")
 """The conversions of `printf` whose argument may be any text.
 
@@ -194,6 +194,8 @@ Some shells evaluate the argument of any other conversion as an arithmetic expre
 """
 _ASSIGNING_CONVERSION = re.compile(r"%[^%a-zA-Z]*[hjlLqtz]*n")
 _GLOB = re.compile(r"[*?\[]")
+_SHORT_DOCUMENT = re.compile(r"\$\(cat <<'\w+'\n[^\n$`{]*\n\w+\n\)", re.ASCII)
+"""A literal here-document of one line, without characters that the client takes for expansions."""
 
 
 def _is_number(text: str) -> bool:
@@ -270,6 +272,8 @@ class _ArgumentReader:
         if self._lenient:
             return False
         if word.has_expansion:
+            if word.has_substitution and not spec.globs and not _SHORT_DOCUMENT.fullmatch(word.text):
+                return True
             if "$PWD" in word.text:
                 return not spec.globs or spec.plain
             return (spec.literals or not spec.globs) and _GLOB.search(word.text) is not None

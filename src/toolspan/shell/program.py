@@ -136,7 +136,7 @@ _DOCUMENT_COMMAND = re.compile(rf"({_NAME}(?: {_SIMPLE_WORD})*+)(?: (>>?) ([A-Za
 _NOT_WORDS = frozenset({"", "&&", "||", "|", ";", "\n", *_PLAIN_REDIRECTS})
 
 
-@lru_cache(maxsize=1024)  # perf: the same words occur in many lines
+@lru_cache(maxsize=256)  # perf: the same words occur in many lines
 def _plain_word(source: str) -> ShellWord:
     first = source[0]
     if first in "'\"":
@@ -159,7 +159,7 @@ def _document_program(source: str) -> Program:
 
 
 def _are_literal_documents(tokens: list[str]) -> bool:
-    """Return whether no program of a line can run its texts of several lines."""
+    """Return whether no program in a line can run the line's texts of several lines."""
     documents = [token for token in tokens if token.startswith(_DOCUMENT_START)]
     if not DOCUMENT_READERS.isdisjoint(map(program_basename, tokens)):
         return False
@@ -210,8 +210,7 @@ def find_plain_programs(line: str) -> list[Program] | None:
 def find_document_program(line: str) -> Program | None:
     """Return the program of a line that is one plain command with a literal here-document; None for any other line.
 
-    perf: agents write files and run scripts in this way. The decision takes about two thirds of the time without a
-    tree.
+    perf: agents write files and run scripts in this way. The decision takes about half the time without a tree.
     """
     match = _DOCUMENT_COMMAND.match(line)
     if match is None:

@@ -398,7 +398,7 @@ class CommandReader(ABC):
         builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
 
     def _add_lost_word(self, source: str, builder: ProgramBuilder) -> None:
-        """Add a word before a here-document that is missing in the tree, or is a part of the operator there."""
+        """Add a word before a here-document that the tree omits or joins to the operator."""
         if builder.words and syntax.SHORT_OPTION.fullmatch(source):
             builder.words.append(ShellWord(source))
             builder.sources.append(source)
@@ -496,7 +496,7 @@ def _is_clear_text(source: str, programs: Sequence[Program]) -> bool:
 
 
 def _only_reads(program: Program) -> bool:
-    """Return whether a program needs no rule in any repository and spelling, if it may read its files."""
+    """Return whether a program only reads, in any repository and spelling. Its files are checked elsewhere."""
     arguments = program.arguments
     if arguments.unknown is not None or arguments.spec is None or arguments.changed:
         return False

@@ -64,7 +64,7 @@ KEYWORD_AFTER_VARIABLE = re.compile(
 )
 _REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"(?:\A|[\n;&|(){{`])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|[!{{])[ \t]+)*"
+    rf"(?:\A|[\n;&|(){{`])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|!)[ \t]+)*+"
     rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
     rf"{_KEYWORD}(?![\w-])",
     re.ASCII,
@@ -123,7 +123,7 @@ HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"',
 QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*+(?<!\\)\n)*+\1\n\)\"""", re.ASCII)
 """A literal text of several lines, such as the message of `git commit -m`. No line of it ends with a backslash."""
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
-BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
+BRACE_BEFORE_QUOTE = re.compile(r"\{[^{}]*['\"]")
 SHORT_OPTION = re.compile(r"-[A-Za-z]*", re.ASCII)
 PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
@@ -250,7 +250,8 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
 def has_brace_before_quote(line: str) -> bool:
     """Return whether an open brace outside quotes precedes a quote, which may hide the expansion of the brace.
 
-    Quotes in here-documents count, with and without regard to comments and escapes.
+    Quotes in here-documents count. The line is searched twice: with comments and escapes as ordinary text, and as the
+    shell reads them.
     """
     if BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)):
         return True
@@ -352,7 +353,7 @@ def _has_odd_arithmetic(text: str, before: str = "") -> bool:
 
 
 _BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b"then", b"}"})
-_BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])\s*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
+_BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])[^\S\n]*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
 
 
 _ARITHMETIC_ARGUMENT = re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -141,19 +140,17 @@ def test_a_background_command_that_names_the_current_folder_is_asked_about(tmp_p
     "text",
     [
         "rm ", "rm '", "r'", "sh -c rm ", "bash -c ", "rm -", "$(", "$((", "))", "$(ls;(", "`\\\n", "${`", "{a", "= ",
-        "> a ", "rm `", "rm $(x", "a/*/", "<<E $((", "!", "cd ",
+        "> a ", "rm `", "rm $(x", "a/*/", "<<E $((", "!", "cd ", "{ ", "\n", "<1", "$($(", "{", "- ",
+        "b/",
     ],
 )  # fmt: skip
-def test_long_lines_are_decided_in_linear_time(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("end", ["", "> a", "$(x)"])
+def test_very_long_lines_are_decided(tmp_path: Path, text: str, end: str) -> None:
     permissions = Permissions(mode="bypassPermissions", refusals=profile("2.1.325").refusals)
-    durations = []
-    for size in (5_000, 20_000):
-        command = "then sh -c rm " + text * (size // len(text))
-        start = time.process_time()
-        on_line(permissions, command, tmp_path)
-        durations.append(time.process_time() - start)
 
-    assert durations[1] < 1 + 8 * durations[0]
+    for start in ("", "then sh -c rm ", "command "):
+        decision = on_line(permissions, start + text * (100_000 // len(text)) + end, tmp_path)
+        assert isinstance(decision, (Allow, Ask))
 
 
 @pytest.mark.parametrize("command", ["mv 'src/b.py x", 'cat ".env', "ls; echo x > 'src/n", "nice touch 'src/n"])

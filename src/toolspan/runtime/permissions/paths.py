@@ -36,6 +36,9 @@ _PROTECTED_FILES = frozenset({
 _REPOSITORY_MARKS = ("HEAD", "objects", "refs")
 _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
+_MAX_PATH_LENGTH = 4_096
+"""The length above which the system opens no file."""
+_MAX_DEPTH = 100
 MAX_GLOB_FILES = 1_000
 """The maximum number of files to which a pattern is expanded."""
 _GLOB = re.compile(r"[*?\[]")
@@ -78,8 +81,13 @@ class LinkResolver:
         resolved = self._resolved or self._initialize_cache()
         target = resolved.get(path)
         if target is None:
+            if len(path) > _MAX_PATH_LENGTH:
+                return path
             resolved[path] = path  # stops at link loops
             folder, _, name = path.rpartition("/")
+            if folder not in resolved and folder.count("/") > _MAX_DEPTH:  # avoids a deep recursion
+                for match in re.finditer("/", folder[1:]):
+                    self.resolve(path[: match.end()])
             above = resolved.get(folder) or self.resolve(folder or "/")
             here = path if above == folder else _join_path(above, name)
             if above in self._missing:

@@ -39,6 +39,7 @@ _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
 _OPERATOR = re.compile(r"[;&|<>()$`]")
 _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
+_SKIPPED_DASHES = re.compile(r"\A(?:-[-p]?(?:\s+|\Z))++")
 _LEADING_DASHES = re.compile(r"\A(?:\s|--\s)+")
 _UNUSUAL_BLANKS = re.compile(r"\A\s|\s\s|[^\S ]|\s\Z|\ufeff")
 _MISPLACED_WORDS = frozenset({
@@ -85,8 +86,8 @@ def _program_forms(program: Program, length: int) -> list[str]:
         forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
     if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
         forms += [bare + unquoted[len(name) :] for bare in (program_basename(name), bare_program_name(name))]
-    if name == "-" and len(tokens) > 1:  # the client skips a dash after `command` and `builtin`
-        forms += _command_forms(text.partition(" ")[2])
+    if name == "-" and len(tokens) > 1:  # the client skips dashes after `command` and `builtin`
+        forms += _command_forms(_SKIPPED_DASHES.sub("", text))
     if name in ("[", "[["):
         forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
     forms += _quoted_forms(program, length)

@@ -30,7 +30,7 @@ _FOLDER_CHANGE = re.compile(r"\b(?:cd|chdir|popd|pushd)\b")
 _RELATIVE_CONTENT = re.compile(r"(?!/|~/).*/\*/*", re.DOTALL)
 """All files in a folder with a relative path. It is another folder after a `cd`, so removing them is asked about."""
 _GLOB = re.compile(r"[*?\[]")
-_SUBSTITUTION = re.compile(r"(?:\$\(|`).*[)`]", re.DOTALL)
+_SUBSTITUTION_START = re.compile(r"\$\(|`")
 _DRIVE = re.compile(r"/(?:mnt|volumes)(?:/[^/]+){0,2}|/(?:run/)?media(?:/[^/]+){0,3}")
 """A mounted drive, a folder that holds drives, or a file at the top level of a drive."""
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
@@ -39,7 +39,7 @@ _QUOTES = re.compile(r"[\"'\\]")
 _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
 _UNREADABLE_PLACE = re.compile(
-    r"(?<![\w-])(?:case|coproc|function|select)\s|\([ \t]*\)|\(\(|(?:!|\btime)\s+[({]|[<>]\s*\S+\s+\{|=\(|\]\+?="
+    r"(?<![\w-])(?:case|coproc|function|select)\s|\([ \t]*\)|\(\(|(?:!|\btime)\s+[({]|[<>]\s*[^\s<>]++\s+\{|=\(|\]\+?="
     r"|[^\s$<>(;&|'\"`]\(|['\"]\*|\$['\"]|\$(?:\s|\Z)|\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|)|(?<!\S)['\"]?=\w|\s=\w"
     r"|\{[^{}\s]*(?:,|\.\.)|['\"]-"
 )
@@ -92,7 +92,10 @@ def _find_removal_after_action(texts: Sequence[str]) -> int:
 
 
 def _find_in_text(command: str, scope: PathScope, *, changes_folder: bool, is_open: bool) -> str | None:
-    """Search a line that cannot be parsed completely for a dangerous removal. An open line may have an open quote."""
+    """Search a line that cannot be parsed completely for a dangerous removal.
+
+    `is_open` is true if the line may end inside quotes.
+    """
     for match in _REMOVAL_TEXT.finditer(command):
         if command[: match.start()].endswith("git "):
             continue
@@ -156,7 +159,8 @@ def is_critical(name: str, scope: PathScope, *, is_recursive: bool = True) -> bo
     if "$" in bare or "`" in bare:
         if name.endswith(("/", "/*")) or bare.startswith("$") or (is_recursive and bare.startswith("`")):
             return True
-        rest = _SUBSTITUTION.sub("", bare, count=1)
+        opening, closing = _SUBSTITUTION_START.search(bare), max(bare.rfind(")"), bare.rfind("`"))
+        rest = bare[: opening.start()] + bare[closing + 1 :] if opening and opening.end() <= closing else bare
         return rest not in ("", bare) and "$" not in rest and is_critical(rest, scope, is_recursive=is_recursive)
     protected = (scope.home, scope.cwd, *scope.folders)
     protected = tuple(path.casefold() for path in (*protected, *map(scope.links.resolve, protected)))

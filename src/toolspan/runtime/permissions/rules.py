@@ -65,7 +65,7 @@ _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_SCOPES = 64
 _GLOB_LETTER = re.compile(r"\[[!^]?\]?[^]]*\]|\\.", re.DOTALL)
-_COMMENT_AS_TARGET = re.compile(r"([<>]&?[ \t]*)#")
+_COMMENT_AS_TARGET = re.compile(r"([<>][&|]?(?:[ \t]|\\\n)*+)#")
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
@@ -290,8 +290,13 @@ class Rules:
 
     def _find_file_denial(self, request: PermissionRequest, shell: str) -> Rule | None:
         """Return the rule that denies a file accessed by a command line, or None."""
-        if "#" in shell:  # the client reads `> #x` as a file name instead of a comment
-            shell = _COMMENT_AS_TARGET.sub(r"\1\\#", shell)
+        denial = self._find_file_denial_in(request, shell)
+        if denial is None and "#" in shell:  # the client reads `> #x` as a file name instead of a comment
+            other = _COMMENT_AS_TARGET.sub(r"\1\\#", shell)
+            return self._find_file_denial_in(request, other) if other != shell else None
+        return denial
+
+    def _find_file_denial_in(self, request: PermissionRequest, shell: str) -> Rule | None:
         expanded = expand_command_line(shell).programs
         if any(entry.wrappers for entry in expanded):
             scope = request.path_scope()

@@ -79,8 +79,8 @@ class Recorder:
         timestamps in a resumed session never decrease. For some profiles, they strictly increase.
         """
         self._latest_user_time = 0.0
-        """The time of the last record on the user's side. A reply is always later: readers take a reply at the same
-        time for a copy that an old client made.
+        """The time of the last record on the user's side. A reply is always later: readers treat a reply with
+        the same timestamp as a copy made by an old client.
         """
         self._open_calls: dict[str, _OpenCall] = {}
         self._unrecorded_calls: set[str] = set()
