@@ -93,6 +93,16 @@ def test_answers_keep_the_order_of_the_files(processes: int, monkeypatch: pytest
 
 
 @requirement("survey.cores-change-nothing")
+def test_large_and_small_answers_arrive_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    sizes = [3_000_000 if n % 50 == 7 else n * 300 for n in range(200)]
+
+    result = list(fork_map([1] * len(sizes), lambda n: bytes([n]) * sizes[n]))
+
+    assert result == [bytes([n]) * size for n, size in enumerate(sizes)]
+
+
+@requirement("survey.cores-change-nothing")
 def test_work_continues_without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError("no more processes")

@@ -33,6 +33,7 @@ from toolspan.reading.cache import (
     compute_file_stamp,
     default_folder,
 )
+from toolspan.reading.discovery import iter_transcripts
 from toolspan.reading.parallel import SCAN_JOB, FileJob, FileSummary, parallel_map
 from toolspan.reading.parallel import scan_files as survey_files
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -418,6 +419,19 @@ def test_answer_is_computed_again_only_after_a_file_changed(tmp_path: Path) -> N
     with paths[1].open("ab") as stream:
         stream.write(b"\n")
     assert [ask(), ask()] == [5, 5]
+
+
+@requirement("cache.racing")
+def test_files_keep_the_stamps_of_their_listing(tmp_path: Path) -> None:
+    archive(tmp_path / "archive", "one", "two")
+    files = list(iter_transcripts(tmp_path / "archive"))
+    paths = [file.path for file in files]
+
+    assert StampedFiles.from_listing(files).stamps == StampedFiles(paths).stamps
+    with paths[1].open("ab") as stream:
+        stream.write(b"\n")
+    before, after = StampedFiles.from_listing(files).stamps, StampedFiles(paths).stamps
+    assert (before[0] == after[0], before[1] == after[1]) == (True, False)
 
 
 @requirement("cache.racing")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
@@ -629,6 +631,28 @@ def test_times_increase_for_clients_that_resume_by_time(tmp_path: Path, path: Pa
     times = [line["timestamp"] for line in conversation_lines(path)]
 
     assert times == sorted(set(times))
+
+
+@requirement("record.times")
+@pytest.mark.parametrize("version", ["2.1.325", "2.1.197", "2.0.65"])
+def test_a_reply_is_later_than_what_it_answers(tmp_path: Path, path: Path, version: str) -> None:
+    recording = Recorder(path, dataclasses.replace(origin(tmp_path, version=version), clock=lambda: START), Failures())
+    recording.record_prompt("go")
+    recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")))
+    recording.record_result(finished("toolu_a", "Read", "a", at=START))
+    recording.record_result(finished("toolu_b", "Read", "b", at=START))
+    recording.record_reply(message("done", id="msg_02"))
+
+    records = conversation_lines(path)
+    answered = [
+        (before["timestamp"], after["timestamp"])
+        for before, after in itertools.pairwise(records)
+        if (before["type"], after["type"]) == ("user", "assistant")
+    ]
+
+    assert len(answered) == 2
+    assert all(before < after for before, after in answered)
+    assert [record["timestamp"] for record in records] == sorted(record["timestamp"] for record in records)
 
 
 @requirement("record.bytes")
