@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from toolspan.shell.program import DOCUMENT_CODE
+from toolspan.shell.program import DOCUMENT_CODE, without_documents
 from toolspan.shell.words import ShellWord, bash_parser
 
 if TYPE_CHECKING:
@@ -283,6 +283,9 @@ def may_be_misread(line: str) -> bool:
     has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic, or ends a
     `$(…)` with the parenthesis of a subshell.
     """
+    if "$$(" in line or "$${" in line:
+        return True
+    line = without_documents(line)
     if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
     if _EMPTY_PARENTHESES.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
@@ -297,8 +300,6 @@ def may_be_misread(line: str) -> bool:
 
 def _has_unclear_expansion(line: str) -> bool:
     """Return whether parsers disagree on an expansion in a line."""
-    if "$$(" in line or "$${" in line:
-        return True
     if "${" in line and _UNUSUAL_PARAMETER.search(_without_strings(line, keeps_double_quotes=True)):
         return True
     if "\\\n" in line and "`" in line and "${" in line and any("\\\n" in part for part in line.split("`")[1::2]):

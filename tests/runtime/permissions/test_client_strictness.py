@@ -117,7 +117,7 @@ def test_a_denied_command_is_found_behind_and_with_assignments(tmp_path: Path, c
         "0< a rm", "ls; 0<&1 rm x", "0<<< x rm y", "foo bar 0< a", "foo --force ''", "foo --force {fd}>&1",
         "foo bar > x y", "foo bar <<'E' y\nx\nE", "foo b <<< x | cat", "foo <<< --force; ls", "foo bar $f",
         "for f in a; do foo --force $f; done", "A=1\nfoo", "LANG=C  A=1 foo", "'\u00a0A=1' foo",
-        "ls | git \npush", "A=2 git\npush x", "builtin '-- nice git push'", "nice '-n 5 rm x'", "timeout '5 rm x'",
+        "ls | git \npush", "A=2 git\npush x", "builtin '-- nice git push'", "nice '-n 5 rm x'", "timeout '5 rm x'", "timeout '5 rm x > y'",
         "stdbuf '-oL rm' x", "env -v 'A=1 rm x'", "foo --force >(cat)", "'\ufeff'rm x", "'\\nice' rm x",
         "builtin command - 'rm x'", "command - rm x", "<&- test A=1 rm x", "\\A\\[\\0\\]\\=\\1 rm x & ls",
     ],

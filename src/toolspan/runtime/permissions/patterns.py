@@ -36,7 +36,6 @@ _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 _MAX_ASSIGNMENTS = 50
 _BLANK = re.compile(r"\s")
 _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
-_OPERATOR = re.compile(r"[;&|<>()$`]")
 _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
 _SKIPPED_DASHES = re.compile(r"\A(?:-[-p]?(?:\s+|\Z))++")
@@ -103,7 +102,7 @@ def _quoted_forms(program: Program, length: int) -> tuple[str, ...]:
     is_wrapper = program_basename(tokens[0].text) in _SEEN_THROUGH
     for start, word in enumerate(tokens):
         is_quoted = _BLANK.search(word.text) or (start == 0 and _QUOTE_CHARACTERS.search(word.text))
-        if is_quoted and (start == 0 or not _OPERATOR.search(word.text)):
+        if is_quoted:
             name, *rest = [word.text for word in tokens]
             text = _LEADING_DASHES.sub("", " ".join([_QUOTE_CHARACTERS.sub("", name), *rest])).strip()
             return _command_forms(text) if len(text) < length else ()
