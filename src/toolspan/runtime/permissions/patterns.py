@@ -36,6 +36,7 @@ _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 _MAX_ASSIGNMENTS = 50
 _BLANK = re.compile(r"\s")
 _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
+_OPERATOR = re.compile(r"[;&|<>()$`]")
 _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
 _SKIPPED_DASHES = re.compile(r"\A(?:-[-p]?(?:\s+|\Z))++")
@@ -105,6 +106,8 @@ def _quoted_forms(program: Program, length: int) -> tuple[str, ...]:
         if is_quoted:
             name, *rest = [word.text for word in tokens]
             text = _LEADING_DASHES.sub("", " ".join([_QUOTE_CHARACTERS.sub("", name), *rest])).strip()
+            if start:
+                text = _OPERATOR.split(text, maxsplit=1)[0]  # the client does not search the commands after it
             return _command_forms(text) if len(text) < length else ()
         if not is_wrapper or (start and not _WRAPPER_ARGUMENT.match(word.text)):
             break
