@@ -18,9 +18,9 @@ NO_CONTROL_CHARACTERS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*+")
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
-ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
+ARITHMETIC = re.compile(r"[ \t0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
-ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([\s0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
+ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([ \t0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
 """Words without quotes that contain only arithmetic with numbers."""
 _PLAIN_COMMAND = r"[A-Za-z][\w-]*+(?: (?!2>)[\w./:,@%+^-]++)*+(?: < ?[\w./-]++)?+(?: 2>/dev/null)?+"
 TEXT_WITH_COMMANDS = re.compile(

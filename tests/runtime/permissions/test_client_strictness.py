@@ -31,7 +31,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "git reflog list delete", "[[ 1 -eq x ]]", "[[ !(a) ]]",
         "git log $((1))", "printf x $((1))", "which $((1))", "lsof \\\n \\*",
         "timeout 5 cd x", "command timeout 5 cd x", "which ls \\\\; uniq -c", "find . \\\n -name '*.py'",
-        "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx",
+        "echo $((1\n + 2)) && ls", "git log --format=%h%GK", "git show '%+G?'", "git branch --list %Gx",
         "git for-each-ref --sort=-signature:grade",
         "git log --format='%(contents:signature)'", "git rev-list '%(signature)'", "git tag -l '% G?'",
         "timeout \u0663 ls", "git log -n \u0663", "git log -\u00b2", "xargs -n \u00b2", "test \u0663 -eq \u0663",
