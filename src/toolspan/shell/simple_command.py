@@ -97,6 +97,8 @@ class CommandReader(ABC):
             else:
                 self._add_part(child, builder)
             if len(sources) > count:
+                if inputs and sources[0] == "jq" and sources[count][:1] == "-":
+                    self.unclear.append("A here-string")  # for the client, `jq` has no options after it
                 spelling += (gap.replace("\\\n", "") if count else "", *inputs, " ".join(sources[count:]))
                 sources[count:count] = inputs
                 inputs = []

@@ -36,6 +36,7 @@ _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 _MAX_ASSIGNMENTS = 50
 _BLANK = re.compile(r"\s")
 _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
+_ESCAPED_WORD = re.compile(r"\s\$'(?:[^'\\]|\\.)*+'(?=\s|\Z)", re.DOTALL)
 _OPERATOR = re.compile(r"[;&|<>()$`]")
 _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
@@ -84,6 +85,8 @@ def _program_forms(program: Program, length: int) -> list[str]:
         forms.append(f"{text} <<< {program.stdin_text}")
     if any(map(_may_vanish, tokens)):
         forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
+    if "$'" in text:  # the client omits such a word
+        forms.append(_ESCAPED_WORD.sub("", text))
     if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
         forms += [bare + unquoted[len(name) :] for bare in (program_basename(name), bare_program_name(name))]
     if name == "-" and len(tokens) > 1:  # the client skips dashes after `command` and `builtin`
