@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
 
 import toolspan
@@ -14,6 +15,7 @@ from tests.cli.terminal import Terminal, exec_terminal, message
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from tests.runtime.permissions.requests import make_request
+from toolspan.cli.prompt import terminal as prompt_terminal
 from toolspan.cli.prompt.approver import SessionPermissions
 from toolspan.runtime.permissions import Permissions, decide
 from toolspan.runtime.profiles import FileValues, profile
@@ -439,3 +441,29 @@ async def test_always_is_not_offered_for_code_secrets_or_long_lists(tmp_path: Pa
 
     assert isinstance(ask, Ask)
     assert await permissions.find_offer(request, ask) is None
+
+
+@requirement("run.conversation")
+@pytest.mark.anyio
+async def test_question_that_arrives_as_the_prompt_begins_is_shown_first() -> None:
+    main, side = os.openpty()
+    terminal = prompt_terminal.Terminal(side)
+    lines: list[str | None] = []
+
+    async def read() -> None:
+        lines.append(await terminal.read_idle_line("> "))
+
+    async def ask() -> None:
+        async with terminal.begin_question():
+            os.write(main, b"answer\n")
+            lines.append(await terminal.read_line("? "))
+        os.write(main, b"typed\n")
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            group.start_soon(ask)
+    os.close(main)
+    os.close(side)
+
+    assert lines == ["answer", "typed"]

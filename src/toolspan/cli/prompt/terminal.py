@@ -31,6 +31,7 @@ class Terminal:
         self._read_lock = anyio.Lock()
         self._idle_scope: anyio.CancelScope | None = None
         """The scope of an idle read, cancelled when a question needs the terminal."""
+        self._waiting_questions = 0
 
     @classmethod
     def open(cls, path: str = TTY_PATH) -> Self | None:
@@ -78,7 +79,12 @@ class Terminal:
         """
         if self._idle_scope is not None:
             self._idle_scope.cancel()
-        async with self._read_lock:
+        self._waiting_questions += 1
+        try:
+            await self._read_lock.acquire()
+        finally:
+            self._waiting_questions -= 1
+        try:
             self._buffer = b""
             before = None
             with suppress(termios.error):  # the terminal was closed; the next read fails
@@ -92,6 +98,8 @@ class Terminal:
                 if before is not None:
                     with suppress(termios.error):
                         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
+        finally:
+            self._read_lock.release()
 
     async def write(self, text: str) -> None:
         """Write text to the terminal."""
@@ -121,6 +129,8 @@ class Terminal:
         """Read a line, giving way to questions. The prompt is shown again after each question."""
         while True:
             async with self._read_lock:
+                if self._waiting_questions:  # one arrived while the lock was being acquired
+                    continue
                 try:
                     with anyio.CancelScope() as self._idle_scope:
                         return await self.read_line(prompt)
