@@ -458,8 +458,11 @@ def main() -> int:
         if asked.failures and asked.failures.exists():
             recorded = [Failure(**json.loads(line)) for line in asked.failures.read_text().splitlines()]
         else:
-            quiet = [Case("nothing", command, setup=NOTHING_SETUP, needs="git") for command in NOTHING]
-            quiet += [Case("error", command, setup=NOTHING_SETUP, needs="git") for command in NOT_NOTHING]
+            quiet = [
+                Case(cause, command, setup=NOTHING_SETUP, needs="rg" if command.startswith("rg ") else "git")
+                for cause, commands in (("nothing", NOTHING), ("error", NOT_NOTHING))
+                for command in commands
+            ]
             recorded = list(run_cases(CASES, scratch / "run", asked.node, asked.variants))
             recorded += run_cases(HELD_OUT, scratch / "held", asked.node, asked.variants)
             recorded += run_cases(quiet, scratch / "quiet", asked.node, 2)
