@@ -24,6 +24,7 @@ Fields of an entry:
 - `edits`: the mode `acceptEdits` covers the program
 - `bare`: the program is understood only without variables, redirects, wrappers and quotes before or around its name
 - `like`: an entry of the same file whose fields are the defaults and whose options are added
+- `NAME@2.0`: the entry that clients of 2.0 use for arguments that are not understood otherwise
 - `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader in `arguments.py`
 """
 

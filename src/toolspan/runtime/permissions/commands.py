@@ -409,6 +409,8 @@ class _CommandChecker:
         if inner.name == "cd":
             return self._follow_cd(inner, is_bare=inner is program) and not program.variables
         arguments = inner.arguments
+        if arguments.unknown is not None and self._allowed.parents:
+            arguments = read_arguments(f"{inner.name}@2.0", inner.words[1:])
         if arguments.unknown is not None or arguments.spec is None:
             return False
         return self._check_known(program, inner, arguments, arguments.spec)

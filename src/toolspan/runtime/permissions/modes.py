@@ -51,10 +51,10 @@ def parse_default_mode(name: str | None) -> Mode:
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
 
-_PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
+_PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()|-])*\"")
 _UNPLAIN_TEXT = re.compile(
-    r"\A\s*\n|\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?![012](?:[\s;|&)]|\Z))|(?:;|&&|\|\|)\s*\n|\0\s*=|\0[^\s;|&)]"
-    r"|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*(?:\d?>>?\s*[^\s>&]+\s+)*\d?>&|>&\d\s+\d>"
+    r"\A\s*\n|\\(?![\w. ()!-])|[$`{}#<\"]|&>|\|&|>\||>&(?![012](?:[\s;|&)]|\Z))|(?:;|&&|\|\|)\s*\n|\0\s*="
+    r"|\0[^\s;|&)\w./-]|(?:^|[|;&])\s*\w*\0\w*(?:[\s;|&]|\Z)|(?:^|[|;&\n])\s*(?:\d?>>?\s*[^\s>&]+\s+)*\d?>&|>&\d\s+\d>"
 )
 _ODD_TEXT = re.compile(r"(?<!\\)(?:\\\\)*#|\\[<>`\n]|&>|\|&|>&\s*[3-9]|(?:\A|&&|\|\||[;\n])[ \t]*\n")
 """Text outside quotes that old clients ask about even if a rule allows the line."""
@@ -70,6 +70,11 @@ _VARIABLE_TARGET = re.compile(r">[>&|]?\s*[^\s>]*[$%]")
 """Text that looks like a redirect to a file with a variable. Old clients ask about it, even in quotes."""
 _HOME_PATH = re.compile(r"~(?:/[\w./-]*)?", re.ASCII)
 _ESCAPED_PARENTHESIS = re.compile(r"\\[()]")
+_JOINED_QUOTES = re.compile(r"\0[\w./-]")
+_UNJOINED_TEXT = frozenset({"cd", "echo", "jq"})
+"""Programs for which old clients ask about a quote that ends inside a word."""
+_PARENTHESES = re.compile(r"[()]")
+_FIND_GROUP = re.compile(r"(?<!\S)\\[()](?!\S)")
 _QUOTED_SUBCOMMAND = re.compile(r"""git [^\s'"\\]*['"\\]""")
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _VALUES_AS_PATHS = frozenset({"column", "cut", "rg"})
@@ -280,13 +285,23 @@ class _ModeDecider:
         is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))
         if inner.name == "find" and _FIND_ACTION.search(arguments):
             return True
-        if inner.name not in ("[", "[[") and "]" in _PLAIN_QUOTES.sub("", program.text):
+        if _is_oddly_quoted(program, inner.name):
             return True
-        if inner.name == "echo" and (has_inner_quote(program) or _ESCAPED_PARENTHESIS.search(program.text)):
-            return True
-        if program.name == "git" and _QUOTED_SUBCOMMAND.match(program.text):
-            return True
+        if inner.name == "find" and len(_FIND_GROUP.findall(inner.text)) == len(_PARENTHESES.findall(arguments)):
+            arguments = _PARENTHESES.sub("", arguments)
         return not is_free_text and re.search(r"[;|&<>(){}$`\n]", arguments) is not None
+
+
+def _is_oddly_quoted(program: Program, name: str) -> bool:
+    """Return whether old clients ask about the quotes or the text outside of quotes of a command."""
+    unquoted = _PLAIN_QUOTES.sub("\0", program.text)
+    if "]" in unquoted and name not in ("[", "[["):
+        return True
+    if name == "echo" and (has_inner_quote(program) or "!" in unquoted or _ESCAPED_PARENTHESIS.search(program.text)):
+        return True
+    if name in _UNJOINED_TEXT and _JOINED_QUOTES.search(unquoted):
+        return True
+    return program.name == "git" and _QUOTED_SUBCOMMAND.match(program.text) is not None
 
 
 def _asks_about_form(program: Program, inner: Program) -> bool:
@@ -344,10 +359,10 @@ def _has_unplain_paths(programs: Sequence[Program]) -> bool:
 def _has_ambiguous_name(request: PermissionRequest, refusals: Refusals) -> bool:
     """Return whether some file systems treat a path in the call as another file."""
     is_search = tool_kind(request.tool) == "search"
-    if is_search and refusals.plain_lines:
+    if refusals.plain_lines and (is_search or tool_kind(request.tool) == "read"):
         name = request.input.get("path")
-        return request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
-    if refusals.plain_lines and tool_kind(request.tool) == "read":
+        if request.tool == "Grep" and isinstance(name, str) and name.endswith("."):
+            return True
         return any(re.search(refusals.suspicious_path, path, re.IGNORECASE) for path in paths_of(request))
     # A search below a folder that does not exist fails before the client asks.
     return any(is_ambiguous(path.rstrip()) and (not is_search or os.path.lexists(path)) for path in paths_of(request))
