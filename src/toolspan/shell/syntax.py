@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from toolspan.shell.program import DOCUMENT_CODE, without_documents
+from toolspan.shell.program import has_document_code, without_documents
 from toolspan.shell.words import ShellWord, bash_parser
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ _ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAN
 KEYWORD_AFTER_VARIABLE = re.compile(
     rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
 )
+_KEYWORD_AFTER_BLANK = re.compile(rf"[ \t]{_KEYWORD}(?![\w-])", re.ASCII)
+"""perf: This is part of both patterns for keywords after something else, and much faster to search for."""
 _REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
 _KEYWORD_AFTER_REDIRECT = re.compile(
     rf"(?:\A|[\n;&|(){{`])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|!)[ \t]+)*+"
@@ -217,7 +219,7 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
     A quoted string without expansions has none.
     """
     if QUOTED_DOCUMENT.fullmatch(source):
-        if DOCUMENT_CODE.search(source, 0, len(source) - 1):
+        if has_document_code(source):
             yield "A nested command"
         return
     if source[-1:] == "$" and source[-2:-1] != "\\":
@@ -286,12 +288,15 @@ def may_be_misread(line: str) -> bool:
     if "$$(" in line or "$${" in line:
         return True
     line = without_documents(line)
-    if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
+    has_keyword = _KEYWORD_AFTER_BLANK.search(line) is not None
+    if has_keyword and "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
         return True
     if _EMPTY_PARENTHESES.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
         return True
     has_parentheses = "((" in line
-    if has_parentheses or ">" in line or "<" in line:
+    # Without a here-document, the text between the strings contains only keywords that the line contains.
+    may_have_keyword = (has_keyword and (">" in line or "<" in line)) or "<<" in line
+    if has_parentheses or may_have_keyword:
         text = _without_strings(line)
         if _KEYWORD_AFTER_REDIRECT.search(text) or (has_parentheses and _has_odd_arithmetic(text)):
             return True

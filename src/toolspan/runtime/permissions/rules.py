@@ -27,9 +27,9 @@ from toolspan.runtime.permissions.commands import (
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.patterns import (
+    CommandPrefix,
     cannot_match_prefixes,
     expand_command_line,
-    first_tokens,
     matches_any_command,
     matches_program,
     may_hide_match,
@@ -73,10 +73,8 @@ class _CandidateRules(Struct, frozen=True):
     """The rules in one list that may match calls to a tool."""
 
     rules: tuple[Rule, ...]
-    prefixes: tuple[str, ...]
+    prefixes: tuple[CommandPrefix, ...]
     """The prefixes of the commands that the rules match."""
-    first_tokens: tuple[str, ...]
-    """The first token of each prefix."""
     parameters: frozenset[str]
     """The input fields that the rules may match."""
     matches_always: bool
@@ -88,7 +86,7 @@ class _CandidateRules(Struct, frozen=True):
             return True
         if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
             return False
-        return cannot_match_prefixes(shell, self.prefixes, self.first_tokens)
+        return cannot_match_prefixes(shell, self.prefixes)
 
 
 class _ToolRules(Struct, frozen=True):
@@ -377,11 +375,9 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
     named = [rule for rule in rules if _rule_covers_tool(rule, request)]
     contents = [rule.content for rule in named if rule.content is not None]
     parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
-    prefixes = tuple(map(command_prefix, contents))
     return _CandidateRules(
         tuple(rule for rule in rules if rule in named or _is_path_rule_for(rule, request)),
-        prefixes,
-        first_tokens(prefixes),
+        tuple(CommandPrefix.parse(command_prefix(content)) for content in contents),
         frozenset(match[1] for match in parameters if match is not None),
         len(contents) < len(named),
     )
