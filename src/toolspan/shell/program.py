@@ -193,6 +193,8 @@ def find_plain_programs(line: str) -> list[Program] | None:
     has_documents = _DOCUMENT_START in line
     if has_documents and not _are_literal_documents(tokens):
         return None
+    if not has_documents and _NOT_WORDS.isdisjoint(tokens):  # perf: most lines are a single command
+        return [Program(tuple([_plain_word(source) for source in tokens]), " ".join(tokens))]
     programs: list[Program] = []
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()
