@@ -43,7 +43,7 @@ class LineState:
         self.is_folder_unknown = False
         """True after a `cd` to an unknown folder."""
         self._allows_parents = allows_parents
-        self._visited_scopes: tuple[PathScope, ...] = (scope,)
+        self._visited_scopes = self.scopes
         """A scope for each folder that a `cd` may have entered so far, used to find denied files."""
         self._values: dict[str, str | None] = {}
 
@@ -130,6 +130,8 @@ class LineState:
 
     def possible_files(self, text: str, *, expands: bool) -> list[str]:
         """Return the files that a word without variables may refer to, expanding patterns on disk."""
+        if not expands and self._visited_scopes is self.scopes:  # perf: there was no `cd`
+            return self._start_scope.possible_paths(text)
         paths: list[str] = []
         for scope in {scope.cwd: scope for scope in (*self.scopes, *self._visited_scopes)}.values():
             if not expands:

@@ -42,6 +42,7 @@ _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
 _SKIPPED_DASHES = re.compile(r"\A(?:-[-p]?(?:\s+|\Z))++")
 _LEADING_DASHES = re.compile(r"\A(?:\s|--\s)+")
+_FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-delete"})
 _PLAIN_NAME = re.compile(r"[\w./][\w./+-]*+(?<!/)(?<!\.exe)", re.ASCII | re.IGNORECASE)
 """Names of programs whose forms all begin with the name or with its last part."""
 _MISPLACED_WORDS = frozenset({
@@ -328,5 +329,4 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
     name = program_basename(program.name)
     if name in PROGRAM_STARTERS or program_basename(strip_wrappers(program).name) in PROGRAM_STARTERS:
         return False
-    tokens = {word.text for word in program.words}
-    return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})
+    return name != "find" or _FIND_ACTIONS.isdisjoint([word.text for word in program.words])
