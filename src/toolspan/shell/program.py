@@ -99,13 +99,14 @@ _DOCUMENT_CODE = (
     re.compile(r"""\|(?<!\|\|)(?:&?\s*getline\b|(?!\|)[^|;{}#%/"]*")""", re.ASCII),
     re.compile(r'"/inet[46]?/'),
     re.compile(r"@\s*(?:(?:load|include)\b|\w[\w:]*+(?:\[[^\]]*+\])*+\s*\()", re.ASCII),
-    re.compile(r"\A[^\n]*+\n--?[A-Za-z0-9]"),
 )
-"""Code with which awk can run programs or open connections, or an option at the beginning. The client searches every
-text of several lines for these, whatever program reads the text.
+"""Code with which awk can run programs or open connections. The client searches every text of several lines for it,
+whatever program reads the text.
 
 perf: Each pattern begins with a fixed character, which the regex engine searches for.
 """
+_OPTION_AFTER_BREAK = re.compile(r"[^\n]*+\n--?[A-Za-z0-9]")
+"""An option at the beginning of a text of several lines, which the client searches for as well."""
 DOCUMENT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "printf", "xargs"})
 """Programs for which a text of several lines may be a program, an option or a number to evaluate."""
 _HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
@@ -171,8 +172,11 @@ def _are_literal_documents(tokens: list[str]) -> bool:
 
 
 def has_document_code(source: str) -> bool:
-    """Return whether a text of several lines, in quotes, may be code with which awk can run programs."""
-    return any(pattern.search(source, 0, len(source) - 1) for pattern in _DOCUMENT_CODE)
+    """Return whether a text of several lines, in quotes, may be code with which awk can run programs, or an option."""
+    end = len(source) - 1
+    if _OPTION_AFTER_BREAK.match(source, 0, end):
+        return True
+    return any(pattern.search(source, 0, end) for pattern in _DOCUMENT_CODE)
 
 
 def without_documents(line: str) -> str:

@@ -24,11 +24,11 @@ from toolspan.runtime.permissions.program_use import (
     find_granted_files,
     find_late_options,
     has_harmless_variables,
-    is_descriptor,
     is_free_variable,
     is_number,
     is_plain_edit,
     is_plainly_spelled,
+    is_stream_or_null,
     is_understood_wrapper,
     searches_folders,
     sets_variables,
@@ -158,7 +158,7 @@ def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath |
         changed = find_changed(program, program.arguments)
         if not changed and not program.redirects:
             continue
-        targets = [item.target for item in program.redirects if ">" in item.operator and not is_descriptor(item)]
+        targets = [item.target for item in program.redirects if ">" in item.operator and not is_stream_or_null(item)]
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
@@ -529,9 +529,9 @@ class _CommandChecker:
     # Redirects
 
     def _check_redirect(self, program: Program, redirect: Redirect) -> None:
-        kind, target = redirect.operator.lstrip("0123456789"), redirect.target
-        if is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
+        if is_stream_or_null(redirect):
             return
+        kind, target = redirect.operator.lstrip("0123456789"), redirect.target
         if target.text[:1] == "!" or "\n" in target.text:  # zsh treats `!` as an option of the redirect
             self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):

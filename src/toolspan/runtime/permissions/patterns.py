@@ -185,12 +185,12 @@ def _may_begin_with(line: str, first_words: tuple[str, ...]) -> bool:
 
     perf: this avoids `_command_forms` for most lines that contain the words elsewhere, such as in a here-document.
     """
-    stripped = line.strip()
-    if "\n" in stripped and "<<" not in line and _may_begin_with(" ".join(line.split("\n")), first_words):
+    if "\ufeff" in line:
         return True
-    for text in (stripped, _strip_quotes(stripped)):
-        first = text.replace("\ufeff", " ").split(None, 1)[:1]
-        if text.startswith(first_words) or (first and first[0].startswith(first_words)):
+    if "\n" in line.strip() and "<<" not in line and _may_begin_with(" ".join(line.split("\n")), first_words):
+        return True
+    for text in (line, _strip_quotes(line)):
+        if "".join(text.split(None, 1)[:1]).startswith(first_words):
             return True
     for entry in expand_command_line(line).programs:
         program = entry.program

@@ -271,7 +271,7 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
     may_change = bool(changed) or name in ("cp", "mv")  # the target may be joined to an option
     candidates += [(part, may_change) for word in words if _has_inner_sign(word.text) for part in _inner_values(word)]
     if program.redirects:
-        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
+        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_stream(item)]
     if name == "sed" and not any(_SCRIPT_OPTION.match(word.text) for word in inner.words[1:]):
         # The client treats options after the script as files.
         late = itertools.dropwhile(lambda word: word.text[:1] == "-", inner.words[1:])
@@ -299,7 +299,13 @@ def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
         yield ShellWord(text[2:], has_expansion=word.has_expansion)
 
 
-def is_descriptor(redirect: Redirect) -> bool:
+def is_stream_or_null(redirect: Redirect) -> bool:
+    """Return whether the redirect's target is another stream or `/dev/null`, which is never protected."""
+    target = redirect.target
+    return _is_stream(redirect) or (target.text == "/dev/null" and not target.has_expansion)
+
+
+def _is_stream(redirect: Redirect) -> bool:
     """Return whether the redirect's target is another stream instead of a file."""
     if redirect.operator[-1] != "&":
         return False
