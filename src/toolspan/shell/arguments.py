@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
+from functools import lru_cache
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +36,8 @@ class Arguments(Struct, frozen=True, gc=False):
     """The files that the program reads."""
     changed: tuple[ShellWord, ...] = ()
     """The files that the program creates, changes or removes."""
+    values: tuple[ShellWord, ...] = ()
+    """The values of options that are not files."""
 
     def files(self, *roles: Role) -> tuple[ShellWord, ...]:
         """Return the arguments that have one of the roles."""
@@ -203,6 +206,20 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
+@lru_cache(maxsize=256)  # perf: there are two patterns per program, and `re.search` looks for them more slowly
+def _compile_rejected(rejects: str, starts: str) -> re.Pattern[str]:
+    """Return a pattern for the texts that a program must not have, from these fields of its entry in the table."""
+    return re.compile("|".join(filter(None, (rejects, starts))))
+
+
+_SEARCHED_ROLES = frozenset({"text", "script", "value", "read", "ref", "ps"})
+"""The roles of the arguments in which these texts are searched for."""
+_OPERAND_ROLES: Mapping[str, tuple[Role, bool]] = {
+    f"{role}{star}": (role, bool(star)) for role in get_args(Role) for star in ("", "*")
+}
+"""The role of each word in the `operands` of a program, and whether it repeats."""
+
+
 class _ArgumentReader:
     """A reader for the arguments of one program. Its methods return the first text that is not understood, or None."""
 
@@ -214,13 +231,16 @@ class _ArgumentReader:
 
     def result(self, unknown: str | None) -> Arguments:
         """Return the arguments read so far. `unknown` is the first argument that is not understood."""
-        read, changed = [], []
+        read, changed, values = [], [], []
         for argument in self.arguments:
-            if argument.role == "read":
+            role = argument.role
+            if role == "read":
                 read.append(argument.word)
-            elif argument.role == "write":
+            elif role == "write":
                 changed.append(argument.word)
-        return Arguments(tuple(self.arguments), unknown, self._spec, tuple(read), tuple(changed))
+            elif role == "value":
+                values.append(argument.word)
+        return Arguments(tuple(self.arguments), unknown, self._spec, tuple(read), tuple(changed), tuple(values))
 
     def _with_role(self, role: Role) -> tuple[ShellWord, ...]:
         return tuple([argument.word for argument in self.arguments if argument.role == role])
@@ -366,8 +386,8 @@ class _ArgumentReader:
     def _read_operand(self, word: ShellWord) -> bool:
         if not self._roles:
             return False
-        role = cast("Role", self._roles[0].removesuffix("*"))
-        if not self._roles[0].endswith("*"):
+        role, repeats = _OPERAND_ROLES[self._roles[0]]
+        if not repeats:
             self._roles = self._roles[1:]
         self._has_operand = self._has_operand or role in ("read", "ps")
         self._add(word, role)
@@ -387,16 +407,15 @@ class _ArgumentReader:
         rejects, starts = self._spec.rejects, self._spec.starts
         if not rejects and not starts and not self._has_pair:
             return None
-        if starts:
-            rejects = f"{rejects}|{starts}" if rejects else starts
         if self._has_pair and any(
             argument.role == "script" and "$" in argument.word.text for argument in self.arguments
         ):
             return "$"  # the client treats the script after such a pair as a file
-        for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
-            if argument.role in ("text", "script", "value", "read", "ref", "ps") and re.search(
-                rejects, argument.word.text
-            ):
+        if not (rejects or starts) or self._spec.grammar == "find":
+            return None
+        pattern = _compile_rejected(rejects, starts)
+        for argument in self.arguments:
+            if argument.role in _SEARCHED_ROLES and pattern.search(argument.word.text):
                 return argument.word.text
         return None
 
@@ -431,7 +450,7 @@ class _ArgumentReader:
         return None
 
     def _is_rejected(self, word: ShellWord) -> bool:
-        return re.fullmatch(self._spec.rejects, word.text) is not None
+        return _compile_rejected(self._spec.rejects, "").fullmatch(word.text) is not None
 
     def read_printf(self, arguments: Sequence[ShellWord]) -> str | None:
         has_dashes = bool(arguments) and arguments[0].text == "--"

@@ -94,14 +94,19 @@ _DOCUMENT = (
 which would end it in the tree.
 """
 _DOCUMENTS = re.compile(_DOCUMENT)
-DOCUMENT_CODE = re.compile(
-    r"""\bsystem\s*\(|(?<!\|)\|(?:&?\s*getline\b|(?!\|)[^|;{}#%/"]*")|"/inet[46]?/"""
-    r"""|@\s*(?:(?:load|include)\b|\w[\w:]*+(?:\[[^\]]*+\])*+\s*\()|\A[^\n]*+\n--?[A-Za-z0-9]""",
-    re.ASCII,
+_DOCUMENT_CODE = (
+    re.compile(r"system(?<=\bsystem)\s*\(", re.ASCII),
+    re.compile(r"""\|(?<!\|\|)(?:&?\s*getline\b|(?!\|)[^|;{}#%/"]*")""", re.ASCII),
+    re.compile(r'"/inet[46]?/'),
+    re.compile(r"@\s*(?:(?:load|include)\b|\w[\w:]*+(?:\[[^\]]*+\])*+\s*\()", re.ASCII),
 )
-"""Code with which awk can run programs or open connections, or an option at the beginning. The client searches every
-text of several lines for these, whatever program reads the text.
+"""Code with which awk can run programs or open connections. The client searches every text of several lines for it,
+whatever program reads the text.
+
+perf: Each pattern begins with a fixed character, which the regex engine searches for.
 """
+_OPTION_AFTER_BREAK = re.compile(r"[^\n]*+\n--?[A-Za-z0-9]")
+"""An option at the beginning of a text of several lines, which the client searches for as well."""
 DOCUMENT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "printf", "xargs"})
 """Programs for which a text of several lines may be a program, an option or a number to evaluate."""
 _HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
@@ -163,7 +168,15 @@ def _are_literal_documents(tokens: list[str]) -> bool:
     documents = [token for token in tokens if token.startswith(_DOCUMENT_START)]
     if not DOCUMENT_READERS.isdisjoint(map(program_basename, tokens)):
         return False
-    return not any(DOCUMENT_CODE.search(source, 0, len(source) - 1) for source in documents)
+    return not any(map(has_document_code, documents))
+
+
+def has_document_code(source: str) -> bool:
+    """Return whether a text of several lines, in quotes, may be code with which awk can run programs, or an option."""
+    end = len(source) - 1
+    if _OPTION_AFTER_BREAK.match(source, 0, end):
+        return True
+    return any(pattern.search(source, 0, end) for pattern in _DOCUMENT_CODE)
 
 
 def without_documents(line: str) -> str:
@@ -184,6 +197,8 @@ def find_plain_programs(line: str) -> list[Program] | None:
     has_documents = _DOCUMENT_START in line
     if has_documents and not _are_literal_documents(tokens):
         return None
+    if not has_documents and _NOT_WORDS.isdisjoint(tokens):  # perf: most lines are a single command
+        return [Program(tuple([_plain_word(source) for source in tokens]), " ".join(tokens))]
     programs: list[Program] = []
     sources: list[str] = []
     redirects: tuple[Redirect, ...] = ()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from toolspan.shell.program import DOCUMENT_CODE, without_documents
+from toolspan.shell.program import has_document_code, without_documents
 from toolspan.shell.words import ShellWord, bash_parser
 
 if TYPE_CHECKING:
@@ -43,13 +43,16 @@ RESERVED_START = re.compile(rf"{_KEYWORD}['\"\\]")
 _GROUP = r"\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\)"
 _VALUE = rf"""(?:'[^']*'|"[^"]*"|\\.|\$?{_GROUP}|[^\s'";&|(])"""
 _STRING = re.compile(
-    r"""(?P<comment>(?<![^\s;&|])#[^\n]*)"""
-    r"""|(?<!<)<<(?!<)-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w++)['"]?(?P<rest>[^\n]*\n)"""
+    r"""#(?<![^\s;&|]#)(?P<comment>[^\n]*)"""
+    r"""|<<(?<!<<<)(?!<)-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w++)['"]?(?P<rest>[^\n]*\n)"""
     r"""(?:[^\n]*\n)*?\t*(?P=mark)(?=\n|\Z)"""
-    r"""|\\.|'[^']*'|"(?:[^"\\]|\\.)*\"""",
+    r"""|\\.|'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""",
     re.DOTALL,
 )
-"""A comment, a here-document, an escaped character or a quoted string."""
+"""A comment, a here-document, an escaped character or a quoted string.
+
+perf: Each alternative begins with a fixed character, so that the regex engine searches for these characters.
+"""
 _COMMENT = re.compile(r"(?<![^\s;&|()])#(?!\w+\)\))")
 _DOUBLE_PARENTHESIS = re.compile(r"(?<!\()\(\((?<!=~[ \t]\(\()(?<!=\(\()")
 _SIGN = r"[(+\-*/%<>=!&|^~?:,\[]"
@@ -59,19 +62,23 @@ _OPERAND = (
 )
 """A part of an arithmetic expression. Most expansions are accepted only after an operator."""
 _ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
-KEYWORD_AFTER_VARIABLE = re.compile(
-    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
+_KEYWORD_AFTER_BLANK = re.compile(rf"[ \t]{_KEYWORD}(?![\w-])", re.ASCII)
+_KEYWORD_AFTER_VARIABLE = re.compile(
+    rf"[\n;&|(][ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
 )
+"""perf: This pattern and the next two are for text after a line break, because the regex engine searches for the first
+character faster than with an alternative for the beginning of the text.
+"""
 _REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"(?:\A|[\n;&|(){{`])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|!)[ \t]+)*+"
+    rf"[\n;&|(){{`][ \t]*(?:(?:do|elif|else|if|then|time|until|while|!)[ \t]+)*+"
     rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
     rf"{_KEYWORD}(?![\w-])",
     re.ASCII,
 )
 _EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
 _FUNCTION_AFTER_PREFIX = re.compile(
-    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+[ \t]+|{_REDIRECT})++"
+    rf"[\n;&|(][ \t]*(?:[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+[ \t]+|{_REDIRECT})++"
     r"[\w.:-]++[ \t]*+\([ \t]*+\)",
     re.ASCII,
 )
@@ -136,7 +143,7 @@ PLAIN_TEXT = re.compile(r"[\w./:,@%+='\"! *?-]*")
 LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
 QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL)
-_COMMENT_OR_STRING = re.compile(rf"(?<![^\s;&|()])#[^\n]*+|\\.|{QUOTED_STRING.pattern}", re.DOTALL)
+_COMMENT_OR_STRING = re.compile(rf"#(?<![^\s;&|()]#)[^\n]*+|\\.|{QUOTED_STRING.pattern}", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
 MAX_STREAM_DIGITS = 9
 STREAM_AT_END = re.compile(r"(?<![^\s;&|()])(?:[0-9]{1,9}|\{[A-Za-z_]\w*\})\Z", re.ASCII)
@@ -217,7 +224,7 @@ def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str
     A quoted string without expansions has none.
     """
     if QUOTED_DOCUMENT.fullmatch(source):
-        if DOCUMENT_CODE.search(source, 0, len(source) - 1):
+        if has_document_code(source):
             yield "A nested command"
         return
     if source[-1:] == "$" and source[-2:-1] != "\\":
@@ -283,19 +290,32 @@ def may_be_misread(line: str) -> bool:
     has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic, or ends a
     `$(…)` with the parenthesis of a subshell.
     """
+    if not ("=" in line or "<" in line or ">" in line or "(" in line or "${" in line):
+        return False  # perf: every pattern below needs one of these
     if "$$(" in line or "$${" in line:
         return True
     line = without_documents(line)
-    if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
+    if "=" in line and _KEYWORD_AFTER_VARIABLE.search("\n" + line):
         return True
-    if _EMPTY_PARENTHESES.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
-        return True
-    has_parentheses = "((" in line
-    if has_parentheses or ">" in line or "<" in line:
+    may_have_function = _EMPTY_PARENTHESES.search(line) is not None
+    may_have_keyword = _may_have_keyword_after_redirect(line)
+    if may_have_function or may_have_keyword or "((" in line:
         text = _without_strings(line)
-        if _KEYWORD_AFTER_REDIRECT.search(text) or (has_parentheses and _has_odd_arithmetic(text)):
+        if may_have_function and _FUNCTION_AFTER_PREFIX.search("\n" + text):
+            return True
+        if may_have_keyword and _KEYWORD_AFTER_REDIRECT.search("\n" + text):
+            return True
+        if "((" in line and _has_odd_arithmetic(text):
             return True
     return ("$(" in line or "${" in line) and _has_unclear_expansion(line)
+
+
+def _may_have_keyword_after_redirect(line: str) -> bool:
+    """Return False only if no keyword follows a redirect, in or between the strings of a line.
+
+    perf: Without a here-document, `_without_strings` joins no parts of words, so that the line contains the keyword.
+    """
+    return "<<" in line or ((">" in line or "<" in line) and _KEYWORD_AFTER_BLANK.search(line) is not None)
 
 
 def _has_unclear_expansion(line: str) -> bool:
@@ -333,7 +353,7 @@ def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
     """
 
     def shorten(match: re.Match[str]) -> str:
-        if match["comment"]:
+        if match["comment"] is not None:
             is_clear = "((" not in match[0] or not re.search("[<>]", line[: match.start()])
             return "" if is_clear and "((" not in line[: match.start()] else match[0]
         first = match[0][0]
@@ -342,7 +362,7 @@ def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
         return "\\" if first == "\\" else match["rest"] or "''"
 
     text = _STRING.sub(shorten, line)
-    return line if _COMMENT.search(text) else text
+    return line if "#" in text and _COMMENT.search(text) else text
 
 
 def _has_odd_arithmetic(text: str, before: str = "") -> bool:

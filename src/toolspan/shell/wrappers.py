@@ -190,6 +190,8 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
     for program in line_programs.programs:
         argv = program.words
         name = argv[0].text if argv else ""
+        if name.isalnum() and name not in _EXPANDED_PROGRAMS and not program.variables:
+            continue  # perf: the checks below are for other names
         bare_name = bare_program_name(name)
         is_foreign = "\\" in name or name[:1] == "~" or not name.endswith(bare_name)
         if program.variables or bare_name in _EXPANDED_PROGRAMS or "=" in name or is_foreign:

@@ -13,8 +13,8 @@ from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions import Permissions, Rules
-from toolspan.runtime.permissions.rule import matches_command, matches_wildcard
-from toolspan.runtime.permissions.rules import added_folders, rules_from_settings, split_rules
+from toolspan.runtime.permissions.rule import matches_command, matches_wildcard, split_rules
+from toolspan.runtime.permissions.rules import added_folders, rules_from_settings
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings.load import PermissionSettings as Block
 from toolspan.types.decision import Allow, Ask, Decision, Deny

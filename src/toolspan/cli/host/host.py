@@ -48,7 +48,8 @@ from toolspan.runtime.hooks.configured import Compose
 from toolspan.runtime.permissions import MODES, Permissions, PolicyStack, Rules
 from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
-from toolspan.runtime.permissions.rules import added_folders, split_rules
+from toolspan.runtime.permissions.rule import split_rules
+from toolspan.runtime.permissions.rules import added_folders
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.sandbox.settings import merge_sandbox_settings
 from toolspan.runtime.settings import TrustStore, default_trust_path

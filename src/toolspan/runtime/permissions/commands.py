@@ -24,11 +24,11 @@ from toolspan.runtime.permissions.program_use import (
     find_granted_files,
     find_late_options,
     has_harmless_variables,
-    is_descriptor,
     is_free_variable,
     is_number,
     is_plain_edit,
     is_plainly_spelled,
+    is_stream_or_null,
     is_understood_wrapper,
     searches_folders,
     sets_variables,
@@ -158,7 +158,7 @@ def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath |
         changed = find_changed(program, program.arguments)
         if not changed and not program.redirects:
             continue
-        targets = [item.target for item in program.redirects if ">" in item.operator and not is_descriptor(item)]
+        targets = [item.target for item in program.redirects if ">" in item.operator and not is_stream_or_null(item)]
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
@@ -181,7 +181,7 @@ def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
 
 def _is_oddly_timed(program: Program, inner: Program) -> bool:
     """Return whether the client does not recognise the name of a program inside `time` or `nohup`."""
-    if inner is program or not _ODD_TIMED_NAME.search(inner.name):
+    if not _ODD_TIMED_NAME.search(inner.name):
         return False
     wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
     return not _TIMING_WRAPPERS.isdisjoint(wrappers)
@@ -222,24 +222,25 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
 class _CommandChecker:
     """A checker that follows the programs of a line in order, tracking the folders that may be current."""
 
+    reach: AccessedPath | None = None
+    leaves_scope = False
+    forbidden_by: Rule | None = None
+    doubts = False
+    _has_moved = False
+    """True after a `cd`, even one that stays in the same folder."""
+    _has_odd_cd = False
+    """True after a `cd` that contains a variable, an escape or a quote inside a word."""
+    _has_pipe = False
+    _has_moved_by_name = True
+    """True unless a `cd` names the current folder in another way than by its path, or has other blanks."""
+
     def __init__(self, scope: PathScope, allowed: AllowedActions, *, sets_variables: bool) -> None:
         self._start_scope, self._allowed = scope, allowed
         self._sets_variables = sets_variables
         """True if the line sets variables for its commands, so that only a rule can allow them."""
         self._state = LineState(scope, allows_parents=allowed.parents)
-        self._has_moved = False
-        """True after a `cd`, even one that stays in the same folder."""
         self.parts: list[str] = []
         self.rules: list[Rule] = []
-        self.reach: AccessedPath | None = None
-        self.leaves_scope = False
-        self.forbidden_by: Rule | None = None
-        self.doubts = False
-        self._has_odd_cd = False
-        """True after a `cd` that contains a variable, an escape or a quote inside a word."""
-        self._has_pipe = False
-        self._has_moved_by_name = True
-        """True unless a `cd` names the current folder in another way than by its path, or has other blanks."""
         self._writes: list[str] = []
         """The commands that change files. They need approval if the line also changes the current folder."""
         self._repository_commands: list[str] = []
@@ -252,30 +253,31 @@ class _CommandChecker:
         """The commands whose input is a file with a relative path."""
 
     def check_program(self, program: Program) -> None:
+        inner = strip_wrappers(program)
+        name = inner.name
         self._has_pipe = self._has_pipe or program.ended_by in ("|", "|&")
         if program.variables:
             self._state.record_variables(program)
         if self._allowed.forbidden_files is not None:
-            self._check_forbidden_files(program, self._allowed.forbidden_files)
-            self._state.record_folders(strip_wrappers(program))
+            self._check_forbidden_files(program, inner, self._allowed.forbidden_files)
+            self._state.record_folders(inner)
         if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
             # The file names come from standard input.
-            self.doubts = self.doubts or strip_wrappers(program).name not in PRINTING_PROGRAMS
+            self.doubts = self.doubts or name not in PRINTING_PROGRAMS
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
             if not all(map(is_free_variable, program.variables)) or len(program.variables) > 1:
-                self._require_approval(" ".join(f"{name}=" for name in program.variables))
+                self._require_approval(" ".join(f"{variable}=" for variable in program.variables))
             elif program.redirects:
                 self._require_approval(program.text)
             return
         rule = self._allowed.find_rule(program)
-        inner = strip_wrappers(program)
-        name = inner.name
         if name in _CREATING_PROGRAMS:
             self._note_repository_parts(program, inner.words[1:])
         is_unclear = name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)
-        if not name or name in _EVALUATING_BUILTINS or is_unclear or _is_oddly_timed(program, inner):
+        is_odd = inner is not program and _is_oddly_timed(program, inner)
+        if not name or name in _EVALUATING_BUILTINS or is_unclear or is_odd:
             self._require_approval(program.text)
         elif rule is not None and not _ODD_NAME.search(name):
             self.rules.append(rule)
@@ -529,9 +531,9 @@ class _CommandChecker:
     # Redirects
 
     def _check_redirect(self, program: Program, redirect: Redirect) -> None:
-        kind, target = redirect.operator.lstrip("0123456789"), redirect.target
-        if is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
+        if is_stream_or_null(redirect):
             return
+        kind, target = redirect.operator.lstrip("0123456789"), redirect.target
         if target.text[:1] == "!" or "\n" in target.text:  # zsh treats `!` as an option of the redirect
             self._require_approval(program.text or target.text)
         if kind in ("<", "<&"):
@@ -567,12 +569,12 @@ class _CommandChecker:
 
     # Denied files
 
-    def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
-        """Look for a rule that denies a file which the program may open."""
-        inner = strip_wrappers(program)
+    def _check_forbidden_files(self, program: Program, inner: Program, forbidden_files: ForbiddenFiles) -> None:
+        """Look for a rule that denies a file which the program, or the program inside its wrappers, may open."""
         base = program_basename(inner.name)
-        if base.lower() in TARGET_EDITORS:  # the client ignores the case
-            inner = replace(inner, words=(ShellWord(base.lower()), *inner.words[1:]))
+        editor = base.lower()  # the client ignores the case
+        if editor in TARGET_EDITORS and editor != inner.name:
+            inner = replace(inner, words=(ShellWord(editor), *inner.words[1:]))
         arguments = read_arguments(base, inner.words[1:]) if "/" in inner.name else inner.arguments
         seen: set[tuple[str, bool, bool]] = set()
         is_sed = forbidden_files.sed_changes and inner.name == "sed"

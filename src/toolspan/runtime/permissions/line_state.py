@@ -16,8 +16,8 @@ _EXPANSION_SIGN = re.compile(r"[$`]")
 _GLOB = re.compile(r"[*?\[]")
 _UNSAFE_TARGET = re.compile(r"[*?\[{}$]|\A//")
 """Characters in the names of files to change that some shell or system expands, even in quotes."""
-_PLAIN_PATH = re.compile(r"(?!.*\.\.)[\w.][\w./-]*+", re.ASCII)
-"""Relative paths that every shell and file system reads in the same way."""
+_PLAIN_PATH = re.compile(r"(?!.*\.\.)/?+[\w.][\w./: -]*+", re.ASCII)
+"""Paths that every shell and file system reads in the same way."""
 _UNKNOWN_FOLDER = re.compile(r"[*?\[]|\$PWD")
 """Text in the argument of `cd` that the client does not replace."""
 _UNKNOWN_CD_OPTION = re.compile(r"-(?![LPe@]+\Z|-?\Z)")
@@ -43,7 +43,7 @@ class LineState:
         self.is_folder_unknown = False
         """True after a `cd` to an unknown folder."""
         self._allows_parents = allows_parents
-        self._visited_scopes: tuple[PathScope, ...] = (scope,)
+        self._visited_scopes: tuple[PathScope, ...] = self.scopes
         """A scope for each folder that a `cd` may have entered so far, used to find denied files."""
         self._values: dict[str, str | None] = {}
 
@@ -78,8 +78,9 @@ class LineState:
 
     def resolve_paths(self, word: ShellWord) -> list[str] | None:
         """Return the files to which a word refers in each possible folder, or None if they are unknown."""
-        if not word.has_expansion and _PLAIN_PATH.fullmatch(word.text):
-            return [scope.absolute_path(word.text) for scope in self.scopes] or None
+        if not word.has_expansion and _PLAIN_PATH.fullmatch(word.text):  # perf: most paths pass all checks below
+            scopes = self.scopes or ((self._start_scope,) if word.text[0] == "/" else ())
+            return [scope.absolute_path(word.text) for scope in scopes] or None
         text = self.substitute_variables(word)
         if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")) or text[:2] == "//" or text[:1] == "=":
             return None
@@ -130,6 +131,8 @@ class LineState:
 
     def possible_files(self, text: str, *, expands: bool) -> list[str]:
         """Return the files that a word without variables may refer to, expanding patterns on disk."""
+        if not expands and self._visited_scopes is self.scopes:  # perf: there was no `cd`
+            return self._start_scope.possible_paths(text)
         paths: list[str] = []
         for scope in {scope.cwd: scope for scope in (*self.scopes, *self._visited_scopes)}.values():
             if not expands:

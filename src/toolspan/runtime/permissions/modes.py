@@ -279,7 +279,7 @@ class _ModeDecider:
             return True  # in this mode, only substitutions run
         if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+(?<!\.)", word.text) for word in inner.words[3:]):
             return True
-        values = inner.arguments.files("value") if inner.name in _VALUES_AS_PATHS else ()
+        values = inner.arguments.values if inner.name in _VALUES_AS_PATHS else ()
         if any(word in inner.words and _OUTER_PATH.match(word.text) for word in values):
             return True
         is_free_text = inner.name in _FREE_TEXT or (inner.name == "git" and arguments.startswith(_FREE_GIT_TEXT))

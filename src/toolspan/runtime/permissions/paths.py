@@ -66,12 +66,13 @@ _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
 class LinkResolver:
     """A cache of resolved links. It must not be reused for another decision."""
 
-    __slots__ = ("_missing", "_resolved")
+    __slots__ = ("_missing", "_resolved", "_statuses")
 
     def __init__(self) -> None:
         self._resolved: dict[str, str] = {}
         self._missing: set[str] = set()
         """Paths that do not exist, so that nothing exists below them either."""
+        self._statuses: dict[str, os.stat_result] = {}
 
     def resolve(self, path: str) -> str:
         """Resolve all symbolic links in an absolute path that contains no `..`.
@@ -114,6 +115,10 @@ class LinkResolver:
         """Return whether `resolve` found that a resolved path does not exist."""
         return path in self._missing
 
+    def find_status(self, path: str) -> os.stat_result | None:
+        """Return the status of a resolved path, or None if `resolve` did not need it."""
+        return self._statuses.get(path)
+
     def resolve_with_parents(self, path: str) -> str:
         """Resolve all links in a path in which `..` after a link means the parent of the link's target."""
         here = "/"
@@ -131,7 +136,9 @@ class LinkResolver:
             self._missing.add(here)
             return here
         try:
-            if not S_ISLNK(os.lstat(here).st_mode):
+            status = os.lstat(here)
+            if not S_ISLNK(status.st_mode):
+                self._statuses[here] = status
                 return here
             target = os.readlink(here)  # noqa: PTH115 - as above
         except FileNotFoundError:
@@ -166,7 +173,7 @@ class PathScope(Struct, frozen=True, gc=False):
     def absolute_path(self, name: str) -> str:
         """Make a path absolute and normalize it, without resolving links."""
         if _NORMALIZED_PATH.fullmatch(name):
-            return name if name[0] == "/" else _join_path(self.cwd, name)
+            return name if name[0] == "/" else f"{self.cwd}/{name}" if self.cwd != "/" else f"/{name}"
         path = normpath(self._expand_home(name))
         return path if path[:2] != "//" else path[1:]
 
@@ -184,8 +191,11 @@ class PathScope(Struct, frozen=True, gc=False):
     def possible_paths(self, name: str) -> list[str]:
         """Return all files that a program with this path as an argument may access."""
         path = self.absolute_path(name)
-        end = self.resolve_on_disk(name) if ".." in name else self.links.resolve(path)
-        candidates = [path] if ".." not in name or end == self.links.resolve(path) else [path, end]
+        end = self.links.resolve(path)
+        candidates = [path]
+        if ".." in name and (end_on_disk := self.resolve_on_disk(name)) != end:
+            end = end_on_disk
+            candidates.append(end)
         process = _PROCESS_FOLDER.match(end) if end.startswith("/proc/") else None
         if process is not None:
             start = self.cwd if process[1] == "cwd" else ""
@@ -217,7 +227,7 @@ class PathScope(Struct, frozen=True, gc=False):
     def other_names(self, path: str) -> list[str]:
         """Return the other names of a file in the project, which are hard links."""
         try:
-            status = os.stat(path)  # noqa: PTH116 - a text
+            status = self.links.find_status(path) or os.stat(path)  # noqa: PTH116 - a text
         except OSError:
             return []
         if status.st_nlink < 2 or not S_ISREG(status.st_mode):
@@ -232,7 +242,10 @@ class PathScope(Struct, frozen=True, gc=False):
         end = self.links.resolve(path)
         if paths.match(path) or (end != path and paths.match(end)):
             return True
-        return not self.links.is_missing(end) and any(map(paths.match, self.other_names(end)))
+        if self.links.is_missing(end):
+            return False
+        names = self.other_names(end)
+        return bool(names) and any(map(paths.match, names))
 
     def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
         """Return whether a folder contains a file that matches the pattern, or too many files to check."""

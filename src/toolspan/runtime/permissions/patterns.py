@@ -8,7 +8,7 @@ for allow rules, which have to match each command as it is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -42,7 +42,9 @@ _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
 _SKIPPED_DASHES = re.compile(r"\A(?:-[-p]?(?:\s+|\Z))++")
 _LEADING_DASHES = re.compile(r"\A(?:\s|--\s)+")
-_UNUSUAL_BLANKS = re.compile(r"\A\s|\s\s|[^\S ]|\s\Z|\ufeff")
+_FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-delete"})
+_PLAIN_NAME = re.compile(r"[\w./][\w./+-]*+(?<!/)(?<!\.exe)", re.ASCII | re.IGNORECASE)
+"""Names of programs whose forms all begin with the name or with its last part."""
 _MISPLACED_WORDS = frozenset({
     "A redirect before other words", "A redirect of a named stream", "A redirect that closes a stream",
     "Digits before a redirect", "Text after the start of a here-document",
@@ -67,7 +69,7 @@ def _command_forms(line: str) -> tuple[str, ...]:
             forms += _program_forms(entry.program, len(line))
     if "\n" in line.strip() and "<<" not in line:  # the client continues some commands on the next line
         forms += _command_forms(" ".join(line.split("\n")))
-    forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms if _UNUSUAL_BLANKS.search(form)]
+    forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms]
     return tuple(dict.fromkeys(forms))
 
 
@@ -132,31 +134,76 @@ def _assigned_forms(program: Program, texts: tuple[str, str]) -> Iterator[str]:
             yield f"{_strip_quotes(assignments)} {text}"
 
 
-def cannot_match_prefixes(line: str, prefixes: tuple[str, ...], tokens: tuple[str, ...]) -> bool:
-    """Return True only if no command in a line can match a pattern with one of these prefixes.
+class CommandPrefix(Struct, frozen=True):
+    """The text with which all commands that match a pattern begin."""
 
-    `tokens` are their first tokens, as returned by `first_tokens`.
-    """
+    text: str
+    words: tuple[str, ...]
+    """The words of the text that must be in a line with such a command, cut at their first quotes."""
+
+    @classmethod
+    def parse(cls, text: str) -> CommandPrefix:
+        """Split a prefix into words.
+
+        The forms of a command contain `<<<` instead of a here-document, and `x` instead of a substitution in a test.
+        """
+        first, *rest = text.split() or [""]
+        words = [first, *(word for word in rest if word != "<<<" and first[:1] != "[")]
+        return cls(text, tuple(_QUOTE_CHARACTERS.split(word, maxsplit=1)[0] for word in words))
+
+
+def cannot_match_prefixes(line: str, prefixes: Sequence[CommandPrefix]) -> bool:
+    """Return True only if no command in a line can match a pattern with one of these prefixes."""
     if _is_uncertain(line):
         return False
-    if "$'" not in line and "\\\n" not in line and not _contains_any(tokens, line):
+    if "$'" not in line and "\\\n" not in line:
+        prefixes = _contained_prefixes(line, prefixes)
+        if not prefixes:
+            return True
+    if not _may_begin_with(line, tuple([prefix.words[0] for prefix in prefixes])):
         return True
-    return not [form for form in _command_forms(line) if form.startswith(prefixes)]
+    texts = tuple([prefix.text for prefix in prefixes])
+    return not [form for form in _command_forms(line) if form.startswith(texts)]
 
 
-def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
-    """Return whether a line contains one of the tokens, even if quotes split it."""
+def _contained_prefixes(line: str, prefixes: Sequence[CommandPrefix]) -> list[CommandPrefix]:
+    """Return the prefixes all of whose words are in a line, even if quotes split them."""
     if "'" in line or '"' in line or "\\" in line:
         line = _strip_quotes(line)
-    for word in tokens:  # noqa: SIM110 - faster than any()
-        if word in line:
+    contained: list[CommandPrefix] = []
+    for prefix in prefixes:
+        for word in prefix.words:
+            if word not in line:
+                break
+        else:
+            contained.append(prefix)
+    return contained
+
+
+def _may_begin_with(line: str, first_words: tuple[str, ...]) -> bool:
+    """Return False only if no form of a command in a line begins with one of these words.
+
+    perf: this avoids `_command_forms` for most lines that contain the words elsewhere, such as in a here-document.
+    """
+    if "\ufeff" in line:
+        return True
+    if "\n" in line.strip() and "<<" not in line and _may_begin_with(" ".join(line.split("\n")), first_words):
+        return True
+    for text in (line, _strip_quotes(line)):
+        if "".join(text.split(None, 1)[:1]).startswith(first_words):
+            return True
+    for entry in expand_command_line(line).programs:
+        program = entry.program
+        if not program.words:
+            continue
+        name = program.words[0].text
+        base = program_basename(name)
+        is_plain = _PLAIN_NAME.fullmatch(name) and (program.text == name or program.text.startswith(f"{name} "))
+        if not is_plain or program.assignments or base in _SEEN_THROUGH:
+            return True
+        if name.startswith(first_words) or base.startswith(first_words):
             return True
     return False
-
-
-def first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the first word of each prefix, cut at the first quote."""
-    return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
 
 
 def matches_any_command(line: str, pattern: str) -> bool:
@@ -282,5 +329,4 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
     name = program_basename(program.name)
     if name in PROGRAM_STARTERS or program_basename(strip_wrappers(program).name) in PROGRAM_STARTERS:
         return False
-    tokens = {word.text for word in program.words}
-    return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})
+    return name != "find" or _FIND_ACTIONS.isdisjoint([word.text for word in program.words])

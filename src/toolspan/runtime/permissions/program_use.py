@@ -123,8 +123,13 @@ def find_late_options(program: Program, spec: ProgramSpec) -> list[ShellWord]:
     takes_files = name in TARGET_EDITORS or name == "uniq" or spec.roles[-1:] == ("read*",)
     if not takes_files or spec.grammar in ("find", "test") or name in ("git", "jq"):
         return []
-    late = itertools.dropwhile(lambda word: word.text[:1] == "-" and word.text not in ("-", "--"), program.words[1:])
-    return [word for word in late if word.text[:1] == "-" and len(word.text) > 1 and not word.has_expansion]
+    late, has_operand = [], False
+    for word in program.words[1:]:
+        text = word.text
+        has_operand = has_operand or text[:1] != "-" or text in ("-", "--")
+        if has_operand and text[:1] == "-" and len(text) > 1 and not word.has_expansion:
+            late.append(word)
+    return late
 
 
 def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...]:
@@ -134,7 +139,7 @@ def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...
         if program.name != "mkdir":
             return arguments.changed
         # The client treats the mode of new folders as a folder.
-        return (*arguments.changed, *[word for word in arguments.files("value") if word in program.words])
+        return (*arguments.changed, *[word for word in arguments.values if word in program.words])
     return (*_words_after_script(program), *[word for word in program.words[1:] if word.text == "-"])
 
 
@@ -170,9 +175,9 @@ def has_plain_assignments(program: Program) -> bool:
 
     Their values must be plain and unquoted. No rule applies to special builtins of the shell, which keep the variables.
     """
-    if program.assignments and program.name in _SPECIAL_BUILTINS:
-        return False
-    return all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
+    if not program.assignments:
+        return True
+    return program.name not in _SPECIAL_BUILTINS and all(map(_PLAIN_ASSIGNMENT.fullmatch, program.assignments))
 
 
 def is_understood_wrapper(program: Program, inner: Program) -> bool:
@@ -238,9 +243,9 @@ def values_taken_for_files(program: Program, arguments: Arguments) -> list[Shell
     name = program.name
     if name in _PLAIN_VALUES or not (name == "uniq" or (arguments.spec and "read" in arguments.spec.operands)):
         return []
-    values = [word for word in arguments.files("value") if word in program.words]
+    values = [word for word in arguments.values if word in program.words]
     is_grep = name in ("egrep", "fgrep", "grep")
-    if is_grep and any(word.text[:1] == "-" and _GREP_VALUES.fullmatch(word.text) for word in program.words):
+    if is_grep and [1 for word in program.words if word.text[:1] == "-" and _GREP_VALUES.fullmatch(word.text)]:
         return [*values, *arguments.files("text")]
     if not values or (not is_grep and name not in _LATE_VALUES):
         return values
@@ -261,10 +266,12 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
         words += values_taken_for_files(inner, arguments)
         if arguments.spec.operands == "text*" and name not in PRINTING_PROGRAMS:
             words += arguments.files("text")
-    candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
+    words_and_values = (*words, *program.loop_values)
+    candidates = [(word, bool(changed) and word in changed) for word in words_and_values]
     may_change = bool(changed) or name in ("cp", "mv")  # the target may be joined to an option
-    candidates += [(part, may_change) for word in words for part in _inner_values(word)]
-    candidates += [(item.target, ">" in item.operator) for item in program.redirects if not is_descriptor(item)]
+    candidates += [(part, may_change) for word in words if _has_inner_sign(word.text) for part in _inner_values(word)]
+    if program.redirects:
+        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_stream(item)]
     if name == "sed" and not any(_SCRIPT_OPTION.match(word.text) for word in inner.words[1:]):
         # The client treats options after the script as files.
         late = itertools.dropwhile(lambda word: word.text[:1] == "-", inner.words[1:])
@@ -277,6 +284,11 @@ def find_candidates(program: Program, inner: Program, arguments: Arguments) -> l
     return candidates
 
 
+def _has_inner_sign(text: str) -> bool:
+    """Return False only if `_inner_values` yields nothing for a word with this text."""
+    return text[:1] == "-" or "=" in text or ":" in text or "@" in text
+
+
 def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
     """Yield the parts of a word that may be a file: `--file=x`, `HEAD:x`, `@x` and `-fx`."""
     text = word.text
@@ -287,7 +299,13 @@ def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
         yield ShellWord(text[2:], has_expansion=word.has_expansion)
 
 
-def is_descriptor(redirect: Redirect) -> bool:
+def is_stream_or_null(redirect: Redirect) -> bool:
+    """Return whether the redirect's target is another stream or `/dev/null`, which is never protected."""
+    target = redirect.target
+    return _is_stream(redirect) or (target.text == "/dev/null" and not target.has_expansion)
+
+
+def _is_stream(redirect: Redirect) -> bool:
     """Return whether the redirect's target is another stream instead of a file."""
     if redirect.operator[-1] != "&":
         return False

@@ -35,7 +35,6 @@ _DRIVE = re.compile(r"/(?:mnt|volumes)(?:/[^/]+){0,2}|/(?:run/)?media(?:/[^/]+){
 """A mounted drive, a folder that holds drives, or a file at the top level of a drive."""
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
-_QUOTES = re.compile(r"[\"'\\]")
 _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
 _UNREADABLE_PLACE = re.compile(
@@ -177,7 +176,7 @@ def _find_unreadable_script(command: str, programs: Sequence[Program]) -> str | 
     """Return a command that passes a script with `rm` to a shell if the client cannot read the script, or None."""
     if "sh" not in command.lower():
         return None
-    text = _QUOTES.sub("", command)
+    text = command.replace("\\", "").replace("'", "").replace('"', "")
     shell = _SHELL_NAME.search(text)
     start = _SCRIPT_START.search(text, shell.end() - 1) if shell else None
     if start is None or not (_REMOVAL_WORD.search(text, start.end()) or _REMOVAL_WORD.search(command)):

@@ -98,6 +98,20 @@ class Rule(Struct, frozen=True, cache_hash=True):
         return self.tool.startswith("mcp__") and "*" not in server and bool(rest)
 
 
+def split_rules(text: str) -> list[str]:
+    """Split an option's value at spaces and commas outside parentheses."""
+    rules: list[str] = []
+    depth, word = 0, ""
+    for letter in text + " ":
+        depth += (letter == "(") - (letter == ")")
+        if letter in ", " and depth <= 0:
+            rules += [word] if word else []
+            word = ""
+        else:
+            word += letter
+    return [*rules, word.rstrip()] if word else rules  # an unclosed rule is kept, so that parsing it fails
+
+
 def matches_wildcard(text: str, pattern: str) -> bool:
     """Return whether `text` matches a pattern in which `*` matches any characters. Runs in linear time."""
     head, *rest = pattern.split("*")

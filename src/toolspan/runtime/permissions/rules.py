@@ -27,9 +27,9 @@ from toolspan.runtime.permissions.commands import (
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.patterns import (
+    CommandPrefix,
     cannot_match_prefixes,
     expand_command_line,
-    first_tokens,
     matches_any_command,
     matches_program,
     may_hide_match,
@@ -73,10 +73,8 @@ class _CandidateRules(Struct, frozen=True):
     """The rules in one list that may match calls to a tool."""
 
     rules: tuple[Rule, ...]
-    prefixes: tuple[str, ...]
+    prefixes: tuple[CommandPrefix, ...]
     """The prefixes of the commands that the rules match."""
-    first_tokens: tuple[str, ...]
-    """The first token of each prefix."""
     parameters: frozenset[str]
     """The input fields that the rules may match."""
     matches_always: bool
@@ -88,7 +86,7 @@ class _CandidateRules(Struct, frozen=True):
             return True
         if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
             return False
-        return cannot_match_prefixes(shell, self.prefixes, self.first_tokens)
+        return cannot_match_prefixes(shell, self.prefixes)
 
 
 class _ToolRules(Struct, frozen=True):
@@ -145,7 +143,8 @@ class Rules:
         self._build_indexes()
 
     def _build_indexes(self) -> None:
-        self._last_check: tuple[object, CommandCheck] | None = None
+        self._is_empty = not (self.allow or self.ask or self.deny)
+        self._last_check: tuple[PermissionRequest, tuple[object, ...], CommandCheck] | None = None
         self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
         self._allowed_actions_cache: dict[tuple[bool, bool, bool, str, tuple[str, ...], str], AllowedActions] = {}
         self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
@@ -179,6 +178,8 @@ class Rules:
 
     def __call__(self, request: PermissionRequest) -> Decision | None:
         """Return the decision for a call, or None if no rule matches."""
+        if self._is_empty:
+            return None
         shell = command_of(request)
         tool_rules = self._rules_for_tool(request)
         is_irrelevant = tool_rules.deny_or_ask.is_irrelevant(request, shell)
@@ -257,13 +258,14 @@ class Rules:
         self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool, parents: bool = False
     ) -> CommandCheck:
         """Check a command line against these rules and a mode."""
-        cwd, project, session_folder = request.cwd, request.project, request.session_folder
-        key = (request.call.id, line, edits, redirects, parents, cwd, project, request.folders, session_folder)
-        if self._last_check is None or self._last_check[0] != key:
-            scope = request.path_scope()
-            actions = self.allowed_actions(scope, edits=edits, redirects=redirects, parents=parents)
-            self._last_check = (key, check_command(find_programs(line), scope, actions))
-        return self._last_check[1]
+        last, key = self._last_check, (line, edits, redirects, parents)
+        if last is not None and last[1] == key and _is_same_call(last[0], request):
+            return last[2]
+        scope = request.path_scope()
+        actions = self.allowed_actions(scope, edits=edits, redirects=redirects, parents=parents)
+        check = check_command(find_programs(line), scope, actions)
+        self._last_check = (request, key, check)
+        return check
 
     # Denying and asking
 
@@ -298,7 +300,7 @@ class Rules:
 
     def _find_file_denial_in(self, request: PermissionRequest, shell: str) -> Rule | None:
         expanded = expand_command_line(shell).programs
-        if any(entry.wrappers for entry in expanded):
+        if [entry for entry in expanded if entry.wrappers]:
             scope = request.path_scope()
             actions = self.allowed_actions(scope, edits=False, redirects=False)
             programs = tuple(entry.program for entry in expanded)
@@ -356,6 +358,15 @@ class Rules:
         return False
 
 
+def _is_same_call(request: PermissionRequest, other: PermissionRequest) -> bool:
+    """Return whether two requests are for the same call in the same folders."""
+    if request is other:
+        return True
+    folders = (request.cwd, request.project, request.folders, request.session_folder)
+    other_folders = (other.cwd, other.project, other.folders, other.session_folder)
+    return request.call.id == other.call.id and folders == other_folders
+
+
 def command_of(request: PermissionRequest) -> str | None:
     """Return the command line in a call to a shell tool, or None for other tools."""
     command = request.input.get("command")
@@ -377,11 +388,9 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
     named = [rule for rule in rules if _rule_covers_tool(rule, request)]
     contents = [rule.content for rule in named if rule.content is not None]
     parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
-    prefixes = tuple(map(command_prefix, contents))
     return _CandidateRules(
         tuple(rule for rule in rules if rule in named or _is_path_rule_for(rule, request)),
-        prefixes,
-        first_tokens(prefixes),
+        tuple(CommandPrefix.parse(command_prefix(content)) for content in contents),
         frozenset(match[1] for match in parameters if match is not None),
         len(contents) < len(named),
     )
@@ -582,17 +591,3 @@ def rules_from_settings(
     rules = Rules(allow=allow, ask=ask, deny=deny, origin=origin, folder=folder)
     rules.extends_reading = not is_old
     return rules
-
-
-def split_rules(text: str) -> list[str]:
-    """Split an option's value at spaces and commas outside parentheses."""
-    rules: list[str] = []
-    depth, word = 0, ""
-    for letter in text + " ":
-        depth += (letter == "(") - (letter == ")")
-        if letter in ", " and depth <= 0:
-            rules += [word] if word else []
-            word = ""
-        else:
-            word += letter
-    return [*rules, word.rstrip()] if word else rules  # an unclosed rule is kept, so that parsing it fails
