@@ -92,7 +92,7 @@ def _program_forms(program: Program, length: int) -> list[str]:
     if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
         forms += [bare + unquoted[len(name) :] for bare in (program_basename(name), bare_program_name(name))]
     if name == "-" and len(tokens) > 1:  # the client skips dashes after `command` and `builtin`
-        forms += _command_forms(_SKIPPED_DASHES.sub("", text))
+        forms += _command_forms(_SKIPPED_DASHES.sub("", text if _SKIPPED_DASHES.match(text) else unquoted))
     if name in ("[", "[["):
         forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
     forms += _quoted_forms(program, length)
