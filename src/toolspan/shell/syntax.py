@@ -280,8 +280,8 @@ _UNUSUAL_PARAMETER = re.compile(
 
 def may_be_misread(line: str) -> bool:
     """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic, or ends a
-    `$(…)` with the parenthesis of a subshell.
+    has a keyword or a function after an assignment or a redirect, or has `((` after a word or before anything but plain
+    arithmetic, or ends a `$(…)` with the parenthesis of a subshell.
     """
     if "$$(" in line or "$${" in line:
         return True
@@ -293,7 +293,9 @@ def may_be_misread(line: str) -> bool:
     has_parentheses = "((" in line
     if has_parentheses or ">" in line or "<" in line:
         text = _without_strings(line)
-        if _KEYWORD_AFTER_REDIRECT.search(text) or (has_parentheses and _has_odd_arithmetic(text)):
+        if _KEYWORD_AFTER_REDIRECT.search(text):
+            return True
+        if has_parentheses and (_has_odd_arithmetic(text) or _has_arithmetic_argument(text)):
             return True
     return ("$(" in line or "${" in line) and _has_unclear_expansion(line)
 
@@ -304,13 +306,13 @@ def _has_unclear_expansion(line: str) -> bool:
         return True
     if "\\\n" in line and "`" in line and "${" in line and any("\\\n" in part for part in line.split("`")[1::2]):
         return True
+    if "\\\n" in line and "${" in line and _has_break_in_parameter(line):
+        return True
     if "<<" in line and "$((" in line and _has_odd_arithmetic(_without_strings(line, keeps_double_quotes=True), "$"):
         return True
     if "<<" in line and "$(" in line and _ODD_DOCUMENT.search(line):
         return True
     if "`" in line and _without_strings(line, keeps_double_quotes=True).count("`") % 2:
-        return True
-    if "((" in line and _ARITHMETIC_ARGUMENT.search(_without_strings(line)):
         return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     if "))" in line and _has_touching_parentheses(root):
@@ -318,6 +320,20 @@ def _has_unclear_expansion(line: str) -> bool:
     if (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line)) and _has_broken_substitution(root):
         return True
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
+
+
+def _has_break_in_parameter(line: str) -> bool:
+    """Return whether `${…}` contains an escaped line break."""
+    text = _without_strings(line.replace("\\\n", "\0"), keeps_double_quotes=True)
+    end = 0
+    while (start := text.find("${", end)) >= 0:
+        depth, end = 1, start + 2
+        while depth and end < len(text):
+            depth += (text[end] == "{") - (text[end] == "}")
+            end += 1
+        if "\0" in text[start:end]:
+            return True
+    return False
 
 
 def _ends_in_expansion(line: str) -> bool:
@@ -357,10 +373,23 @@ _BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b
 _BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])[^\S\n]*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
 
 
-_ARITHMETIC_ARGUMENT = re.compile(
-    r"(?<![\w./-])(?!(?:do|elif|else|for|if|then|time|until|while)[ \t])[\w./-]++[ \t]++\(\("
+_EXPRESSION_OR_TEST = re.compile(
+    r"\(\((?:[^()]|\((?:[^()]|\([^()]*+\))*+\))*+\)\)|\[\[\s[^\n]*?\s\]\]|\$\{[^{}]*+\}|\w\[[^\]\s]*+\]"
 )
-"""`((` after a word that is not a keyword."""
+_ARITHMETIC_ARGUMENT = re.compile(
+    r"(?<![^\s;&|<>()`])(?<![<>]&)(?!(?:do|done|elif|else|esac|fi|for|if|then|until|while)[ \t(\\]"
+    r"|(?:!|[{}]|\[)[ \t]|[A-Za-z_]\w*\+?=)[^\s;&|<>()`]++(?<!\$)(?:[ \t]|\\\n)*+\(\("
+    r"|(?:<<<[ \t]*+|(?:`|\$\([^()]*+\)|\$\(\(0\)\))[ \t]++)\(\("
+)
+"""`((` after a word that is neither a keyword nor an assignment, after `<<<`, or after a substitution."""
+
+
+def _has_arithmetic_argument(text: str) -> bool:
+    """Return whether `((` is an argument of a command. Tests and nested expressions may contain `((`."""
+    shortened = _EXPRESSION_OR_TEST.sub(lambda match: "((0))" if match[0][0] == "(" else "0", text)
+    return _ARITHMETIC_ARGUMENT.search(shortened) is not None
+
+
 _ODD_DOCUMENT = re.compile(r"""(?<!<)<<(?!<)-?[ \t]*+(?!\\?\w++(?:[\s;&|<>)]|\Z)|'\w++'|"\w++")""")
 """A here-document with an unusual delimiter, whose end parsers may find in different places."""
 

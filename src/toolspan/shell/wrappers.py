@@ -372,9 +372,13 @@ class _WrapperExpander:
         for line in _command_line_values(argv, wrapper):
             self._expand_text(line, wrappers, depth)
         start = _find_program_index(argv, wrapper)
+        while start is not None and argv[start : start + 1] == (ShellWord("-"),):  # the client skips it
+            following = _find_program_index(argv[start:], _WrapperSpec(value_options=wrapper.value_options))
+            start = None if following is None else start + following
         if start is None:
             self._add_candidates(program, wrappers)
         elif start < len(argv) and wrapper.joins_arguments:
+            self.programs.append(ReachableProgram(_program_from(program, start), wrappers))
             self._expand_text(join_words(argv[start:], " "), wrappers, depth)
         elif start < len(argv):
             inner = _program_from(program, start)
