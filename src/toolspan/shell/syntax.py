@@ -59,19 +59,19 @@ _OPERAND = (
 )
 """A part of an arithmetic expression. Most expansions are accepted only after an operator."""
 _ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
-KEYWORD_AFTER_VARIABLE = re.compile(
-    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
-)
-_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
+_BLANKS_OR_BREAKS = r"[ \t]++(?:\\\n?[ \t]*+)*+"
+"""Blanks with escaped line breaks, of which `_without_strings` keeps the backslash."""
+_COMMAND_START = r"(?:\A|[\n;&|(){}`])[ \t]*(?:(?:do|done|elif|else|esac|fi|if|then|time|until|while|!|\[)[ \t]+)*+"
+_ASSIGNMENT = rf"[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+{_BLANKS_OR_BREAKS}"
+_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?:{_ASSIGNMENT})+{_KEYWORD}(?![\w-])", re.ASCII)
+_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++{_BLANKS_OR_BREAKS})"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"(?:\A|[\n;&|(){{`])[ \t]*(?:(?:do|elif|else|if|then|time|until|while|!)[ \t]+)*+"
-    rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
-    rf"{_KEYWORD}(?![\w-])",
-    re.ASCII,
+    rf"{_COMMAND_START}(?:{_ASSIGNMENT})*{_REDIRECT}(?:{_REDIRECT}|{_ASSIGNMENT})*{_KEYWORD}(?![\w-])", re.ASCII
 )
+_NUMBER_AS_NAME = re.compile(rf"{_COMMAND_START}(?:for|function|select)[ \t]++\$(?:\(\(|\[)")
 _EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
 _FUNCTION_AFTER_PREFIX = re.compile(
-    rf"(?:\A|[\n;&|(])[ \t]*(?:[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+[ \t]+|{_REDIRECT})++"
+    rf"(?:\A|[\n;&|()])[ \t]*(?:{_ASSIGNMENT}|{_REDIRECT})++"
     r"[\w.:-]++[ \t]*+\([ \t]*+\)",
     re.ASCII,
 )
@@ -279,16 +279,20 @@ _UNUSUAL_PARAMETER = re.compile(
 
 
 def may_be_misread(line: str) -> bool:
-    """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword or a function after an assignment or a redirect, or has `((` after a word or before anything but plain
-    arithmetic, or ends a `$(…)` with the parenthesis of a subshell.
+    """Return whether parsers disagree on a line.
+
+    It ends inside `$(…)`, `${…}` or `$((…))`, or contains `$$(`, `$${` or `$$[`, or has a keyword or function after an
+    assignment or a redirect, or has `((` after a word or before anything but plain arithmetic, or ends a `$(…)` with
+    the parenthesis of a subshell.
     """
-    if "$$(" in line or "$${" in line:
+    if "$$" in line and ("$$(" in line or "$${" in line or "$$[" in line):
         return True
     line = without_documents(line)
-    if "=" in line and KEYWORD_AFTER_VARIABLE.search(line):
+    if "=" in line and _KEYWORD_AFTER_VARIABLE.search(line) and _KEYWORD_AFTER_VARIABLE.search(_without_strings(line)):
         return True
     if _EMPTY_PARENTHESES.search(line) and _FUNCTION_AFTER_PREFIX.search(_without_strings(line)):
+        return True
+    if ("$((" in line or "$[" in line) and _NUMBER_AS_NAME.search(_without_strings(line)):
         return True
     has_parentheses = "((" in line
     if has_parentheses or ">" in line or "<" in line:

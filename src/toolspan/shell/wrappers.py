@@ -156,6 +156,7 @@ SHELLS = frozenset({
     "ash", "bash", "csh", "dash", "fish", "ksh", "ksh93", "mksh", "rbash", "sh", "tcsh", "yash",
     "zsh",
 })  # fmt: skip
+_VERSIONED_SHELL = re.compile(r"((?:ba|da|k|z)?sh)-\d[\d.]*", re.ASCII)
 _CODE_OPTIONS: Mapping[str, frozenset[str]] = {
     "bun": frozenset({"-e", "--eval", "-p", "--print"}),
     "deno": frozenset({"eval"}),
@@ -191,7 +192,7 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
         argv = program.words
         name = argv[0].text if argv else ""
         bare_name = bare_program_name(name)
-        is_foreign = "\\" in name or name[:1] == "~" or not name.endswith(bare_name)
+        is_foreign = "\\" in name or name[:1] == "~" or not name.endswith(bare_name) or "sh-" in bare_name
         if program.variables or bare_name in _EXPANDED_PROGRAMS or "=" in name or is_foreign:
             break
     else:  # none of them runs another program
@@ -269,6 +270,8 @@ class _WrapperExpander:
         name = bare_program_name(program.name)
         if first is not None and first.text[:2] == "~/":
             name = bare_program_name(first.text)
+        if "sh-" in name and (versioned := _VERSIONED_SHELL.fullmatch(name)):
+            name = versioned[1]
         if first is not None and name and name != program_basename(program.name):  # in the home folder, or on Windows
             first = replace(first, text=name, has_expansion=False)
             self.programs.append(ReachableProgram(replace(program, words=(first, *program.words[1:])), wrappers))

@@ -40,7 +40,7 @@ _ESCAPED_WORD = re.compile(r"\s\$'(?:[^'\\]|\\.)*+'(?=\s|\Z)", re.DOTALL)
 _ESCAPED_BLANK = re.compile(r"(?<![^\s;&|<>()'\"`])(?:[^\s;&|<>()'\"`\\]|\\.)*\\ [ \t]*+", re.DOTALL)
 _SKIPPED_TEXTS = ((_ESCAPED_WORD, "$'"), (_ESCAPED_BLANK, "\\ "))
 """Texts that the client skips: words in escape quotes, and the name of a program up to a blank after a backslash."""
-_VANISHING_WORD = re.compile(r"\s\$(?:\w+|\{\w+\})(?=\s)")
+_VANISHING_WORD = re.compile(r"\s\$(?:\w+|\{\w+\})(?=\s)|<<<\s*+\S++")
 _PROGRAM_ENDING = re.compile(r"\.exe\b", re.IGNORECASE)
 _OPERATOR = re.compile(r"[;&|<>()$`]")
 _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
@@ -98,6 +98,8 @@ def _program_forms(program: Program, length: int) -> list[str]:
     if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
         bare_names = (program_basename(name), bare_program_name(name))
         forms += [bare + form[len(name) :] for bare in bare_names for form in forms if form.startswith(name)]
+        if "" in bare_names:  # the client skips a name such as `../`
+            forms += _command_forms(" ".join(unquoted[len(name) :].split()))
     if name == "-" and len(tokens) > 1:  # the client skips dashes after `command` and `builtin`
         rest = _SKIPPED_DASHES.sub("", text)
         forms += _command_forms(rest) if rest != text else ()  # a quoted dash stays
@@ -194,7 +196,7 @@ def matches_text(text: str, pattern: str) -> bool:
     if prefix.first in bare and prefix.pattern.search(bare) is not None:
         return True
     shorter = _PROGRAM_ENDING.sub("", bare) if ".exe" in bare.lower() else bare
-    shorter = _VANISHING_WORD.sub("", shorter) if "$" in shorter else shorter
+    shorter = _VANISHING_WORD.sub("", shorter) if "$" in shorter or "<<<" in shorter else shorter
     return shorter != bare and prefix.pattern.search(shorter) is not None
 
 

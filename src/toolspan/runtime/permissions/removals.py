@@ -40,6 +40,7 @@ _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
 _SHELL_CALL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?\s(?:.*\s)?-[A-Za-z]*c", re.IGNORECASE)
 _STRING = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|\$'(?:[^'\\]|\\.)*+'|'[^']*+'""", re.DOTALL)
+_QUOTED_NAME = re.compile(r"['\"][\w./-]+['\"]")
 _UNKNOWN_ESCAPE = re.compile(r"\\[xUc0-7]")
 """Escapes in `$'…'` that the client does not decode, so that the text may contain `rm`."""
 _BLANK_ESCAPE = re.compile(r"\\[abefnrtv]")
@@ -199,10 +200,10 @@ def _find_hidden_script(command: str) -> str | None:
 
 
 def _mark_string(match: re.Match[str]) -> str:
-    """Return a null character for a string that may contain `rm` in escapes, and an empty string for any other."""
+    """Return a null character for a string that may hide `rm`, a quoted name without its quotes, or an empty string."""
     text = match[0]
     if text[0] != "$":
-        return "''"
+        return text[1:-1] if _QUOTED_NAME.fullmatch(text) else "''"
     letters = _LETTER_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), _BLANK_ESCAPE.sub(" ", text))
     return "\0" if _UNKNOWN_ESCAPE.search(text) or _REMOVAL_WORD.search(letters) else "''"
 
