@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 _INSIDE = (
@@ -57,8 +58,9 @@ _COMMON = (
 class Lines:
     """Draws command lines."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
+    def __init__(self, rng: random.Random, commands: Sequence[str] = ()) -> None:
+        """Create a source of lines. Half of the commands are among `commands`, if there are any."""
+        self._rng, self._commands = rng, commands
 
     def line(self) -> str:
         """Draw a line: a command, a compound, or a construct around them."""
@@ -78,6 +80,8 @@ class Lines:
         rng = self._rng
         program = rng.choice(_COMMON) if rng.random() < 0.5 else rng.choice(sorted(OPTIONS))
         words = [rng.choice(OPTIONS[program])] if rng.random() < 0.85 else []
+        if self._commands and rng.random() < 0.5:
+            program, *words = rng.choice(self._commands).split()
         words += [self.word() for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
         text = " ".join(word for word in (self._spelled(program), *words) if word)
         if rng.random() < 0.05:
@@ -147,6 +151,7 @@ class Lines:
         return rng.choice((
             f"\\{program}", f"'{program}'", f'"{program}"', f"/bin/{program}", f"/usr/bin/{program}", f"./{program}",
             f"{head}''{tail}", f"$'{program}'", f"{program}.exe", f"'a\\{program}'",
+            f"a\\ {program}", f"{program} $'x'", f"{program}<<<x", f"{program} $X", f"{program} ", f"{program}$'x'",
             f"\u00a0{program}", f"then {program}", f"${{X}}{program}", f"{head}\\{tail}",
         ))  # fmt: skip
 
@@ -214,5 +219,9 @@ class Lines:
             f"{one.replace(' ', ' <<< x ', 1)}", f"{one} > x y", f"{one} {{fd}}>&1", f"{one} >(cat)",
             f"f() {{ bash -c '{bare}'; }}", f"bash -c $'{bare}'", f"case a in a) sh -c '{bare}';; esac", f"{one} '",
             f"echo $({one}; ({other}))", f"echo $({one};;)", f"> o {{ cd x; {one}; }}", f"foo -exec {one} \\;",
+            f"{one} ((a))", f"x{value} (({bare}))", f"echo ${{x:-`{one}`}}", f"echo ${{x:-$({one} \\\n)}}",
+            f"else {one}", f"watch '{bare}'", f"watch {one}", f"ionice - -n7 {one}", f"sudo {one}",
+            f"bash -c $'{bare}\\x20'",
+            f"bash -c 'alias x=y; {bare}'", f"sh -c '{bare} ${{#x}}'", f"setsid -w {one}", f"strace - {one}",
             f"{one} <<\n'E'\nx\nE", f"xargs -n1 {one}", f"cd src && /usr/bin/nice {one}",
         ))  # fmt: skip

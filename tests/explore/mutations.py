@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,11 @@ Json = dict[str, Any]
 _MODES = ("default", "acceptEdits", "default", "dontAsk", "bypassPermissions")
 _ATTEMPTS = 40_000
 _LINES = 200
+_DENIED = (
+    "foo bar", "foo:*", "foo bar:*", "foo * baz", "git push:*", "git push *", "curl:*", "rm:*", "npm run *", "*bar*",
+    "X=1 foo:*", "timeout:*", "xargs:*", "make", "docker * x", "env:*", "cd:*", "* --force", "bash -c:*", "sudo *",
+)  # fmt: skip
+"""Patterns of rules that deny or ask about commands."""
 _PIECES = (
     "'", '"', "\\", "\n", " ", "\t", "  ", "~", "~/", "*", "?", "[", "]", "[a]", "{", "}", "{a,b}", "(", ")", "$", "!",
     "#", " #", "=", "==", ":", "@", "%", "^", "+", "-", "--", " -- ", "&", ";", "|", "&&", "||", "|&", ";;", "<", ">",
@@ -41,6 +46,7 @@ _PIECES = (
     "| cat", "| sort", "| xargs", "&& pwd", "; pwd", "\npwd", "|| true", "! ", "X=1 ", "LANG=C ", "TZ=x ", "\u00fc",
     "\u00a0", "\u2003", "\u00e9", "\r", "$X", "$HOME", "$(", "`", "${", "$((1))", "a=b", "=ls", "%1", "-rf", "@{u}",
     "\u0663", "\u00b2", "..\\", "%G", "signature", "((", "))", "\\\\", "A=1 ", "LC_MESSAGES=C ",
+    "$'x'", " $'x' ", "a\\ ", ".exe", "((a))", " ((", "else ", "} ", "watch ", "sudo ", "ionice - ", "<<<x",
     "> x ", "-ni", "-Ei", "cd .. && ", " <<< x ", "0< a.txt ", "-f/etc/passwd", "-x/../y", "-x..", " -- -x", "\ufeff",
     "cd /home/dev/proj; ", "cd  /home/dev/proj && ",
     "HEAD", "HEAD~1", ".git", ".env", "/etc/passwd", "/dev/null", "~root", "ln-out", "*.txt", "src/*", "s/a/b/", "1p",
@@ -58,8 +64,11 @@ def generate_mutation_case(seed: int, version: str, number: int) -> Json:
         rules = [rule for rule in permissions.pop(key, []) if rule != "Bash"]
         if rules and (rng.random() >= chance or mode == "bypassPermissions"):
             permissions[key] = rules
+    denied = [text for text in _DENIED if rng.random() < 0.2] if rng.random() < 0.3 else []
+    if denied:
+        permissions |= {"allow": ["Bash"], rng.choice(("deny", "ask")): [f"Bash({text})" for text in denied]}
     with _decider(case) as runs:
-        lines = list(_draw_lines(rng, runs))
+        lines = list(_draw_lines(rng, runs, denied))
     calls = [
         {"id": f"toolu_01{case['id'].replace('-', '')}x{index:03}", "name": "Bash", "input": {"command": line}}
         for index, line in enumerate(lines)
@@ -68,13 +77,14 @@ def generate_mutation_case(seed: int, version: str, number: int) -> Json:
     return case
 
 
-def _draw_lines(rng: random.Random, runs: Any) -> Iterator[str]:
-    """Yield changed lines that run, each once."""
-    lines, seen, sources = Lines(rng), set[str](), list[str]()
+def _draw_lines(rng: random.Random, runs: Any, denied: Sequence[str]) -> Iterator[str]:
+    """Yield changed lines that run, each once. If rules deny commands, the lines are changed from denied ones."""
+    commands = [text.replace("*", "x").replace(":x", " x") for text in denied]
+    lines, seen, sources = Lines(rng, commands), set[str](), list[str]()
     for _ in range(_ATTEMPTS):
         if len(sources) < 60 or rng.random() < 0.3:
             source = lines.line()
-            if runs(source):
+            if runs(source) is not bool(denied):
                 sources.append(source)
             continue
         line = rng.choice(sources)
@@ -83,7 +93,7 @@ def _draw_lines(rng: random.Random, runs: Any) -> Iterator[str]:
         if line in seen or not line.strip() or not runs(line):
             continue
         seen.add(line)
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and not denied:
             sources.append(line)
         yield line
         if len(seen) >= _LINES:

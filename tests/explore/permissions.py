@@ -31,6 +31,7 @@ _RULES = (
     "Edit(.git/**)", "Edit(~/proj/src/**)", "Read(secret)", "Bash(git diff:*)", "Bash(find . -name *)", "Edit(*.txt)",
     "Bash(time:*)", "Bash(export:*)", "Bash(set:*)", "Bash(foo bar)", "Bash(* --force)", "Read(src/**)",
     "Bash(npm run test:*)", "Edit(**)", "Read(**)",
+    "Bash(watch ls)", "Bash(setsid ls)", "Bash(jobs:*)", "Bash(unset:*)", "Bash(find * x)", "Bash(strace ls)",
     "Bash(test:*)", "Bash(A=1 ls)", "Bash(LANG=C:*)", "Bash(X=1 cat *)", "Edit(src/b.py)", "Bash(nohup:*)",
 )  # fmt: skip
 _ODD_RULES = (

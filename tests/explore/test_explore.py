@@ -29,12 +29,20 @@ def test_a_seed_gives_the_same_case_again(generate: Any) -> None:
 
 
 def test_mutations_are_different_lines_that_the_mode_alone_may_run() -> None:
-    case = generate_mutation_case(3, "2.1.325", 0)
+    case = generate_mutation_case(3, "2.1.325", 2)
     lines = [call["input"]["command"] for turn in case["turns"] for call in turn]
 
     assert len(lines) == len(set(lines)) >= 100
     assert not any("$(" in line and "'" not in line and "\\" not in line for line in lines)
-    assert case == generate_mutation_case(3, "2.1.325", 0)
+    assert case == generate_mutation_case(3, "2.1.325", 2)
+
+
+def test_some_mutations_are_made_from_lines_that_a_rule_denies() -> None:
+    case = generate_mutation_case(3, "2.1.325", 0)
+    lines = [call["input"]["command"] for turn in case["turns"] for call in turn]
+
+    assert case["settings"]["permissions"]["allow"] == ["Bash"]
+    assert any("foo" in line or "make" in line for line in lines)
 
 
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])

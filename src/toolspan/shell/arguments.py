@@ -340,7 +340,8 @@ class _ArgumentReader:
             if value is not None and is_long:
                 self._add(ShellWord(value, has_expansion=word.has_expansion), "read")
             return 0
-        if kind is None or (kind == "flag" and value is not None):
+        is_empty = value == "" and kind == "optional" and self._spec.bare
+        if kind is None or (kind == "flag" and value is not None) or is_empty:
             return None
         self._note_option(option)
         if kind == "optional" and value is None and self._rejects_dashes and following and following[0].text[:1] == "-":

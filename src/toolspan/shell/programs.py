@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 BACKGROUND = "A background command"
 """The entry in `LinePrograms.unclear` for a command that ends with `&`."""
 MAX_LINE_LENGTH = 10_000
-"""The length in characters above which a line is not parsed."""
+"""The length in UTF-16 code units, as the client counts, above which a line is not parsed."""
 
 
 @lru_cache(maxsize=256)
 def find_programs(line: str) -> LinePrograms:
     """Return the programs that a line would run, and the reasons why it may run others."""
-    if len(line) > MAX_LINE_LENGTH:
+    if len(line) > MAX_LINE_LENGTH or (
+        len(line) > MAX_LINE_LENGTH // 2 and len(line.encode("utf-16-le", "surrogatepass")) > 2 * MAX_LINE_LENGTH
+    ):
         return LinePrograms(line, (), ("the line is very long",))
     plain_programs = find_plain_programs(line)
     if plain_programs is not None:
@@ -69,7 +71,10 @@ def find_programs(line: str) -> LinePrograms:
 def find_programs_in_tree(line: str, unclear: Sequence[str] = ()) -> LinePrograms:
     """Return the programs that a line would run, according to its tree."""
     finder = _ProgramFinder(line)
-    finder.visit_line()
+    try:
+        finder.visit_line()
+    except RecursionError:  # an expression with hundreds of operators
+        finder.uncertainties.append("the line is nested too deeply")
     reasons = [tuple(dict.fromkeys(found)) for found in (finder.uncertainties, [*finder.unclear, *unclear])]
     return LinePrograms(line, tuple(finder.programs), reasons[0], finder.has_compounds, reasons[1])
 

@@ -103,7 +103,11 @@ class CommandReader(ABC):
                 sources[count:count] = inputs
                 inputs = []
             elif child.type == "herestring_redirect" and sources:
-                inputs.append(text[start:end])
+                if gap:
+                    inputs.append(text[start:end])
+                else:  # for the client, it belongs to the word before it
+                    sources[-1] += text[start:end]
+                    spelling.append(text[start:end])
             before, at = child, end
         written = "".join(spelling)
         builder.spelling = "" if written == " ".join(sources) else written

@@ -62,23 +62,24 @@ _OPERAND = (
 )
 """A part of an arithmetic expression. Most expansions are accepted only after an operator."""
 _ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
-_KEYWORD_AFTER_BLANK = re.compile(rf"[ \t]{_KEYWORD}(?![\w-])", re.ASCII)
-_KEYWORD_AFTER_VARIABLE = re.compile(
-    rf"[\n;&|(][ \t]*(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)+{_KEYWORD}(?![\w-])", re.ASCII
-)
-"""perf: This pattern and the next two are for text after a line break, because the regex engine searches for the first
-character faster than with an alternative for the beginning of the text.
+_KEYWORD_AFTER_BLANK = re.compile(rf"(?:[ \t]|(?<=\\)\n){_KEYWORD}(?![\w-])", re.ASCII)
+_BLANKS_OR_BREAKS = r"[ \t]++(?:\\\n?[ \t]*+)*+"
+"""Blanks with escaped line breaks, of which `_without_strings` keeps the backslash."""
+_COMMAND_START = r"[\n;&|(){}`][ \t]*(?:(?:do|done|elif|else|esac|fi|if|then|time|until|while|!|\[)[ \t]+)*+"
+"""The start of a command in a text after a line break.
+
+perf: The regex engine searches for the first character faster than with an alternative for the start of the text.
 """
-_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++[ \t]+)"
+_ASSIGNMENT = rf"[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+{_BLANKS_OR_BREAKS}"
+_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?:{_ASSIGNMENT})+{_KEYWORD}(?![\w-])", re.ASCII)
+_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++{_BLANKS_OR_BREAKS})"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"[\n;&|(){{`][ \t]*(?:(?:do|elif|else|if|then|time|until|while|!)[ \t]+)*+"
-    rf"(?:[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*{_REDIRECT}(?:{_REDIRECT}|[A-Za-z_]\w*\+?={_VALUE}*+[ \t]+)*"
-    rf"{_KEYWORD}(?![\w-])",
-    re.ASCII,
+    rf"{_COMMAND_START}(?:{_ASSIGNMENT})*{_REDIRECT}(?:{_REDIRECT}|{_ASSIGNMENT})*{_KEYWORD}(?![\w-])", re.ASCII
 )
+_NUMBER_AS_NAME = re.compile(rf"{_COMMAND_START}(?:for|function|select)[ \t]++\$(?:\(\(|\[)")
 _EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
 _FUNCTION_AFTER_PREFIX = re.compile(
-    rf"[\n;&|(][ \t]*(?:[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+[ \t]+|{_REDIRECT})++"
+    rf"[\n;&|()][ \t]*(?:{_ASSIGNMENT}|{_REDIRECT})++"
     r"[\w.:-]++[ \t]*+\([ \t]*+\)",
     re.ASCII,
 )
@@ -286,26 +287,32 @@ _UNUSUAL_PARAMETER = re.compile(
 
 
 def may_be_misread(line: str) -> bool:
-    """Return whether parsers disagree on a line: it ends inside `$(…)`, `${…}` or `$((…))`, contains `$$(` or `$${`, or
-    has a keyword or a function after an assignment or a redirect, or has `((` that is not plain arithmetic, or ends a
-    `$(…)` with the parenthesis of a subshell.
+    """Return whether parsers disagree on a line.
+
+    It ends inside `$(…)`, `${…}` or `$((…))`, or contains `$$(`, `$${` or `$$[`, or has a keyword or function after an
+    assignment or a redirect, or has `((` after a word or before anything but plain arithmetic, or ends a `$(…)` with
+    the parenthesis of a subshell.
     """
-    if not ("=" in line or "<" in line or ">" in line or "(" in line or "${" in line):
+    if not ("=" in line or "<" in line or ">" in line or "(" in line or "${" in line or "$[" in line):
         return False  # perf: every pattern below needs one of these
-    if "$$(" in line or "$${" in line:
+    if "$$" in line and ("$$(" in line or "$${" in line or "$$[" in line):
         return True
     line = without_documents(line)
-    if "=" in line and _KEYWORD_AFTER_VARIABLE.search("\n" + line):
-        return True
+    may_have_keyword = "=" in line and _KEYWORD_AFTER_VARIABLE.search("\n" + line) is not None
     may_have_function = _EMPTY_PARENTHESES.search(line) is not None
-    may_have_keyword = _may_have_keyword_after_redirect(line)
-    if may_have_function or may_have_keyword or "((" in line:
+    may_have_name = "$((" in line or "$[" in line
+    may_follow_redirect = _may_have_keyword_after_redirect(line)
+    if may_have_keyword or may_have_function or may_have_name or may_follow_redirect or "((" in line:
         text = _without_strings(line)
-        if may_have_function and _FUNCTION_AFTER_PREFIX.search("\n" + text):
+        patterns = (
+            (may_have_keyword, _KEYWORD_AFTER_VARIABLE),
+            (may_have_function, _FUNCTION_AFTER_PREFIX),
+            (may_have_name, _NUMBER_AS_NAME),
+            (may_follow_redirect, _KEYWORD_AFTER_REDIRECT),
+        )
+        if any(may_match and pattern.search("\n" + text) for may_match, pattern in patterns):
             return True
-        if may_have_keyword and _KEYWORD_AFTER_REDIRECT.search("\n" + text):
-            return True
-        if "((" in line and _has_odd_arithmetic(text):
+        if "((" in line and (_has_odd_arithmetic(text) or _has_arithmetic_argument(text)):
             return True
     return ("$(" in line or "${" in line) and _has_unclear_expansion(line)
 
@@ -324,13 +331,13 @@ def _has_unclear_expansion(line: str) -> bool:
         return True
     if "\\\n" in line and "`" in line and "${" in line and any("\\\n" in part for part in line.split("`")[1::2]):
         return True
+    if "\\\n" in line and "${" in line and _has_break_in_parameter(line):
+        return True
     if "<<" in line and "$((" in line and _has_odd_arithmetic(_without_strings(line, keeps_double_quotes=True), "$"):
         return True
     if "<<" in line and "$(" in line and _ODD_DOCUMENT.search(line):
         return True
     if "`" in line and _without_strings(line, keeps_double_quotes=True).count("`") % 2:
-        return True
-    if "((" in line and _ARITHMETIC_ARGUMENT.search(_without_strings(line)):
         return True
     root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
     if "))" in line and _has_touching_parentheses(root):
@@ -338,6 +345,20 @@ def _has_unclear_expansion(line: str) -> bool:
     if (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line)) and _has_broken_substitution(root):
         return True
     return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
+
+
+def _has_break_in_parameter(line: str) -> bool:
+    """Return whether `${…}` contains an escaped line break."""
+    text = _without_strings(line.replace("\\\n", "\0"), keeps_double_quotes=True)
+    end = 0
+    while (start := text.find("${", end)) >= 0:
+        depth, end = 1, start + 2
+        while depth and end < len(text):
+            depth += (text[end] == "{") - (text[end] == "}")
+            end += 1
+        if "\0" in text[start:end]:
+            return True
+    return False
 
 
 def _ends_in_expansion(line: str) -> bool:
@@ -377,10 +398,23 @@ _BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b
 _BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])[^\S\n]*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
 
 
-_ARITHMETIC_ARGUMENT = re.compile(
-    r"(?<![\w./-])(?!(?:do|elif|else|for|if|then|time|until|while)[ \t])[\w./-]++[ \t]++\(\("
+_EXPRESSION_OR_TEST = re.compile(
+    r"\(\((?:[^()]|\((?:[^()]|\([^()]*+\))*+\))*+\)\)|\[\[\s[^\n]*?\s\]\]|\$\{[^{}]*+\}|\w\[[^\]\s]*+\]"
 )
-"""`((` after a word that is not a keyword."""
+_ARITHMETIC_ARGUMENT = re.compile(
+    r"(?<![^\s;&|<>()`])(?<![<>]&)(?!(?:do|done|elif|else|esac|fi|for|if|then|until|while)[ \t(\\]"
+    r"|(?:!|[{}]|\[)[ \t]|[A-Za-z_]\w*\+?=)[^\s;&|<>()`]++(?<!\$)(?:[ \t]|\\\n)*+\(\("
+    r"|(?:<<<[ \t]*+|(?:`|\$\([^()]*+\)|\$\(\(0\)\))[ \t]++)\(\("
+)
+"""`((` after a word that is neither a keyword nor an assignment, after `<<<`, or after a substitution."""
+
+
+def _has_arithmetic_argument(text: str) -> bool:
+    """Return whether `((` is an argument of a command. Tests and nested expressions may contain `((`."""
+    shortened = _EXPRESSION_OR_TEST.sub(lambda match: "((0))" if match[0][0] == "(" else "0", text)
+    return _ARITHMETIC_ARGUMENT.search(shortened) is not None
+
+
 _ODD_DOCUMENT = re.compile(r"""(?<!<)<<(?!<)-?[ \t]*+(?!\\?\w++(?:[\s;&|<>)]|\Z)|'\w++'|"\w++")""")
 """A here-document with an unusual delimiter, whose end parsers may find in different places."""
 

@@ -156,6 +156,7 @@ SHELLS = frozenset({
     "ash", "bash", "csh", "dash", "fish", "ksh", "ksh93", "mksh", "rbash", "sh", "tcsh", "yash",
     "zsh",
 })  # fmt: skip
+_VERSIONED_SHELL = re.compile(r"((?:ba|da|k|z)?sh)-\d[\d.]*", re.ASCII)
 _CODE_OPTIONS: Mapping[str, frozenset[str]] = {
     "bun": frozenset({"-e", "--eval", "-p", "--print"}),
     "deno": frozenset({"eval"}),
@@ -193,7 +194,7 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
         if name.isalnum() and name not in _EXPANDED_PROGRAMS and not program.variables:
             continue  # perf: the checks below are for other names
         bare_name = bare_program_name(name)
-        is_foreign = "\\" in name or name[:1] == "~" or not name.endswith(bare_name)
+        is_foreign = "\\" in name or name[:1] == "~" or not name.endswith(bare_name) or "sh-" in bare_name
         if program.variables or bare_name in _EXPANDED_PROGRAMS or "=" in name or is_foreign:
             break
     else:  # none of them runs another program
@@ -271,6 +272,8 @@ class _WrapperExpander:
         name = bare_program_name(program.name)
         if first is not None and first.text[:2] == "~/":
             name = bare_program_name(first.text)
+        if "sh-" in name and (versioned := _VERSIONED_SHELL.fullmatch(name)):
+            name = versioned[1]
         if first is not None and name and name != program_basename(program.name):  # in the home folder, or on Windows
             first = replace(first, text=name, has_expansion=False)
             self.programs.append(ReachableProgram(replace(program, words=(first, *program.words[1:])), wrappers))
@@ -374,9 +377,13 @@ class _WrapperExpander:
         for line in _command_line_values(argv, wrapper):
             self._expand_text(line, wrappers, depth)
         start = _find_program_index(argv, wrapper)
+        while start is not None and argv[start : start + 1] == (ShellWord("-"),):  # the client skips it
+            following = _find_program_index(argv[start:], _WrapperSpec(value_options=wrapper.value_options))
+            start = None if following is None else start + following
         if start is None:
             self._add_candidates(program, wrappers)
         elif start < len(argv) and wrapper.joins_arguments:
+            self.programs.append(ReachableProgram(_program_from(program, start), wrappers))
             self._expand_text(join_words(argv[start:], " "), wrappers, depth)
         elif start < len(argv):
             inner = _program_from(program, start)

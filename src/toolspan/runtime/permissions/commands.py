@@ -30,6 +30,7 @@ from toolspan.runtime.permissions.program_use import (
     is_plainly_spelled,
     is_stream_or_null,
     is_understood_wrapper,
+    may_gain_script,
     searches_folders,
     sets_variables,
     values_taken_for_files,
@@ -68,8 +69,6 @@ _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 _CREATING_PROGRAMS = frozenset({"cp", "dd", "install", "ln", "mkdir", "mv", "rsync", "tee", "touch"})
 _REPOSITORY_PARTS = frozenset({"head", "hooks", "objects", "refs"})
 """Names of files that make git treat a folder as a repository and run the hooks in it."""
-_XARGS_SCRIPTS = frozenset({"find", "jq"})
-"""Programs to which `xargs` may add dangerous arguments, so that a rule for them does not cover `xargs`."""
 _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 """Names of programs for which allow rules are ignored, because some shells expand them or treat them as options."""
 _TIMING_WRAPPERS = frozenset({"nohup", "time"})
@@ -323,7 +322,7 @@ class _CommandChecker:
         if base == "env" or (base != inner.name and base in TRANSPARENT_WRAPPERS):
             self._check_granted_wrapper(program, inner)
         if strip_wrappers(program, through_xargs=False).name == "xargs":
-            if inner.name in _XARGS_SCRIPTS:
+            if may_gain_script(inner):
                 self._require_approval(program.text)
             if ShellWord("git") in program.words:
                 self._repository_commands.append(program.text)

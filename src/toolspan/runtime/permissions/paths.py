@@ -132,16 +132,16 @@ class LinkResolver:
     def _follow_link(self, here: str, above: str) -> str:
         """Resolve a path whose parent folder `above` contains no links."""
         foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
-        if foreign or (_CAN_TEST_LINKS and not access(here, F_OK, follow_symlinks=False)):
-            self._missing.add(here)
-            return here
         try:
+            if foreign or (_CAN_TEST_LINKS and not access(here, F_OK, follow_symlinks=False)):
+                self._missing.add(here)
+                return here
             status = os.lstat(here)
             if not S_ISLNK(status.st_mode):
                 self._statuses[here] = status
                 return here
             target = os.readlink(here)  # noqa: PTH115 - as above
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # no file can have a name with a null character
             self._missing.add(here)
             return here
         except OSError:  # not accessible

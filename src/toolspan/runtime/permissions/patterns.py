@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from toolspan.runtime.permissions.program_use import PROGRAM_STARTERS, WORD_SOURCE
+from toolspan.runtime.permissions.program_use import GUARDED_STARTERS, PROGRAM_STARTERS, WORD_SOURCE
 from toolspan.runtime.permissions.rule import matches_command
 from toolspan.shell.program import Program, bare_program_name, program_basename
 from toolspan.shell.programs import find_programs
@@ -37,6 +37,11 @@ _MAX_ASSIGNMENTS = 50
 _BLANK = re.compile(r"\s")
 _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
 _ESCAPED_WORD = re.compile(r"\s\$'(?:[^'\\]|\\.)*+'(?=\s|\Z)", re.DOTALL)
+_ESCAPED_BLANK = re.compile(r"(?<![^\s;&|<>()'\"`])(?:[^\s;&|<>()'\"`\\]|\\.)*\\ [ \t]*+", re.DOTALL)
+_SKIPPED_TEXTS = ((_ESCAPED_WORD, "$'"), (_ESCAPED_BLANK, "\\ "))
+"""Texts that the client skips: words in escape quotes, and the name of a program up to a blank after a backslash."""
+_VANISHING_WORD = re.compile(r"\s\$(?:\w+|\{\w+\})(?=\s)|<<<\s*+\S++")
+_PROGRAM_ENDING = re.compile(r"\.exe\b", re.IGNORECASE)
 _OPERATOR = re.compile(r"[;&|<>()$`]")
 _WRAPPER_ARGUMENT = re.compile(r"-|[0-9.]+[smhd]?\Z|[A-Za-z_]\w*=", re.ASCII)
 """Words between a wrapper and its program."""
@@ -69,6 +74,9 @@ def _command_forms(line: str) -> tuple[str, ...]:
             forms += _program_forms(entry.program, len(line))
     if "\n" in line.strip() and "<<" not in line:  # the client continues some commands on the next line
         forms += _command_forms(" ".join(line.split("\n")))
+    for pattern, mark in _SKIPPED_TEXTS:
+        if mark in line and (rest := pattern.sub("", line)) != line:
+            forms += _command_forms(rest)
     forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms]
     return tuple(dict.fromkeys(forms))
 
@@ -90,9 +98,13 @@ def _program_forms(program: Program, length: int) -> list[str]:
     if "$'" in text:  # the client omits such a word
         forms.append(_ESCAPED_WORD.sub("", text))
     if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
-        forms += [bare + unquoted[len(name) :] for bare in (program_basename(name), bare_program_name(name))]
+        bare_names = (program_basename(name), bare_program_name(name))
+        forms += [bare + form[len(name) :] for bare in bare_names for form in forms if form.startswith(name)]
+        if "" in bare_names:  # the client skips a name such as `../`
+            forms += _command_forms(" ".join(unquoted[len(name) :].split()))
     if name == "-" and len(tokens) > 1:  # the client skips dashes after `command` and `builtin`
-        forms += _command_forms(_SKIPPED_DASHES.sub("", text if _SKIPPED_DASHES.match(text) else unquoted))
+        rest = _SKIPPED_DASHES.sub("", text)
+        forms += _command_forms(rest) if rest != text else ()  # a quoted dash stays
     if name in ("[", "[["):
         forms += [form.removesuffix("]" * len(name)).rstrip() for form in (text, unquoted)]
     forms += _quoted_forms(program, length)
@@ -156,7 +168,7 @@ def cannot_match_prefixes(line: str, prefixes: Sequence[CommandPrefix]) -> bool:
     """Return True only if no command in a line can match a pattern with one of these prefixes."""
     if _is_uncertain(line):
         return False
-    if "$'" not in line and "\\\n" not in line:
+    if "$'" not in line and "\\\n" not in line and "\\ " not in line:
         prefixes = _contained_prefixes(line, prefixes)
         if not prefixes:
             return True
@@ -228,7 +240,11 @@ def matches_text(text: str, pattern: str) -> bool:
     if prefix is None or (prefix.first in text and prefix.matches_loosely(text)):
         return True
     bare = _strip_quotes(text)
-    return prefix.first in bare and prefix.pattern.search(bare) is not None
+    if prefix.first in bare and prefix.pattern.search(bare) is not None:
+        return True
+    shorter = _PROGRAM_ENDING.sub("", bare) if ".exe" in bare.lower() else bare
+    shorter = _VANISHING_WORD.sub("", shorter) if "$" in shorter or "<<<" in shorter else shorter
+    return shorter != bare and prefix.pattern.search(shorter) is not None
 
 
 class _FixedPrefix(Struct, frozen=True):
@@ -293,7 +309,8 @@ def matches_program(program: Program, pattern: str) -> bool:
     The number of blanks between the words is ignored only if the pattern ends in a separate star.
     """
     if program.spelling and not pattern.endswith((":*", " *")):
-        return matches_command(program.spelling, pattern, granting=True)
+        spellings = (program.spelling, program.text)
+        return all(matches_command(spelling, pattern, granting=True) for spelling in spellings)
     inner = strip_wrappers(program, through_xargs=False)
     if matches_command(program.text, pattern, granting=True) and (inner is program or not program.variables):
         return True
@@ -319,14 +336,18 @@ def _text_inside_wrappers(program: Program, inner: Program) -> str:
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
-    """Return whether a rule is precise enough to allow a program. Programs that run others need a rule without `*`."""
+    """Return whether a rule is precise enough to allow a program as a part of a line.
+
+    Programs that run others need a rule without `*`. Some of them are allowed only as a whole line.
+    """
     if pattern is None:
         return True
     if program.stdin_text is not None and not pattern.endswith("*"):
         return False  # a here-string or here-document follows the last word
+    name = program_basename(program.name)
+    starters = PROGRAM_STARTERS if "*" in pattern else GUARDED_STARTERS
+    if name in starters or program_basename(strip_wrappers(program).name) in starters:
+        return False
     if "*" not in pattern:
         return True
-    name = program_basename(program.name)
-    if name in PROGRAM_STARTERS or program_basename(strip_wrappers(program).name) in PROGRAM_STARTERS:
-        return False
     return name != "find" or _FIND_ACTIONS.isdisjoint([word.text for word in program.words])

@@ -39,6 +39,10 @@ PROGRAM_STARTERS = frozenset({
     "unbuffer", "unshare", "watch", "xvfb-run",
 })  # fmt: skip
 """Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
+GUARDED_STARTERS = frozenset({
+    "chrt", "flock", "ionice", "ltrace", "nsenter", "script", "setsid", "strace", "taskset", "unshare", "watch",
+})  # fmt: skip
+"""Programs that run other programs, and that a rule allows only as a whole line."""
 PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
 _PLAIN_FILE = re.compile(r"[\w./~=]")
@@ -58,6 +62,17 @@ _QUOTED_WORD = re.compile(r"""(?<!\S)(?!--[\w-]+=)\S*["'\\]""")
 _EXPANSION_SIGN = re.compile(r"[$`]")
 _GLOB = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"[*?\[\]]")
+_DECLARATION_OPTIONS = {"export": "Aafnp", "unset": "fv"}
+
+
+def may_gain_script(program: Program) -> bool:
+    """Return whether words that `xargs` adds may be actions or a script, so that a rule does not cover `xargs`."""
+    if program.name not in ("awk", "gawk", "mawk"):
+        return program.name in ("find", "jq")
+    at = 1
+    while at < len(program.words) and program.words[at].text[:1] == "-":
+        at += 2 if program.words[at].text in ("-F", "-v") else 1
+    return at >= len(program.words)
 
 
 def exceeds_rule(program: Program) -> bool:
@@ -72,6 +87,11 @@ def exceeds_rule(program: Program) -> bool:
         case "set":
             has_pattern = any(word.has_expansion and _GLOB.search(word.text) for word in program.words)
             return has_pattern or not _SHELL_OPTIONS.fullmatch(" ".join(word.text for word in program.words[1:]))
+        case "jobs":  # `-x` runs a program
+            return any(word.text[:1] == "-" and "x" in word.text for word in program.words)
+        case "export" | "unset":
+            options = [word.text[1:] for word in program.words[1:] if word.text[:1] == "-"]
+            return any(option.strip("-" + _DECLARATION_OPTIONS[program.name]) for option in options)
         case "printf" if len(program.words) > 1 and program.words[1].text[:1] == "-" != program.words[1].text[1:2]:
             return True
         case "find" if (unknown := program.arguments.unknown) is not None and _BRACKETS.search(

@@ -37,8 +37,20 @@ _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
+_SHELL_CALL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?\s(?:.*\s)?-[A-Za-z]*c", re.IGNORECASE)
+_STRING = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|\$'(?:[^'\\]|\\.)*+'|'[^']*+'""", re.DOTALL)
+_QUOTED_NAME = re.compile(r"['\"][\w./-]+['\"]")
+_UNKNOWN_ESCAPE = re.compile(r"\\[xUc0-7]")
+"""Escapes in `$'…'` that the client does not decode, so that the text may contain `rm`."""
+_BLANK_ESCAPE = re.compile(r"\\[abefnrtv]")
+_LETTER_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{1,4})")
+_BRACED_REMOVAL = re.compile(
+    r"(?<![\w.@:,-])(?:r\{(?:[^{}\s]*,)?m(?:,[^{}\s]*)?\}|\{(?:[^{}\s]*,)?r(?:,[^{}\s]*)?\}m)(?![\w.@:-])"
+)
+"""A pattern such as `r{m,x}`, which expands to `rm`."""
 _UNREADABLE_PLACE = re.compile(
-    r"(?<![\w-])(?:case|coproc|function|select)\s|\([ \t]*\)|\(\(|(?:!|\btime)\s+[({]|[<>]\s*[^\s<>]++\s+\{|=\(|\]\+?="
+    r"(?<![\w-])(?:case|coproc|function|select)\s|(?<![\w-])alias\b|\$\{[#!]"
+    r"|\([ \t]*\)|\(\(|(?:!|\btime)\s+[({]|[<>]\s*[^\s<>]++\s+\{|=\(|\]\+?="
     r"|[^\s$<>(;&|'\"`]\(|['\"]\*|\$['\"]|\$(?:\s|\Z)|\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|)|(?<!\S)['\"]?=\w|\s=\w"
     r"|\{[^{}\s]*(?:,|\.\.)|['\"]-"
 )
@@ -54,6 +66,10 @@ def find_dangerous_removal(command: str, scope: PathScope, *, reads_scripts: boo
     It could remove the project, the home folder, a root folder or a drive, or its target is known only when it runs.
     If `reads_scripts` is true, scripts for a shell that the client cannot read are also found.
     """
+    if reads_scripts and ("$'" in command or "{" in command) and "sh" in command.lower():
+        hidden = _find_hidden_script(command)
+        if hidden is not None:
+            return hidden
     if not _REMOVAL.search(command):
         return None
     expanded = expand_command_line(command)
@@ -170,6 +186,25 @@ def is_critical(name: str, scope: PathScope, *, is_recursive: bool = True) -> bo
             if (is_recursive or name.endswith("*")) and _DRIVE.fullmatch(normpath(end)):
                 return True
     return False
+
+
+def _find_hidden_script(command: str) -> str | None:
+    """Return the part of a line that passes a script to a shell if escapes or braces may hide `rm` in it, or None."""
+    text = _STRING.sub(_mark_string, command)
+    for part in re.split(r"[\n;&|]", text):
+        if "\0" in part and _SHELL_CALL.search(part):
+            return command
+    shell = _SHELL_CALL.search(command) if "{" in command else None
+    return command if shell and _BRACED_REMOVAL.search(command, shell.end()) else None
+
+
+def _mark_string(match: re.Match[str]) -> str:
+    """Return a null character for a string that may hide `rm`, a quoted name without its quotes, or an empty string."""
+    text = match[0]
+    if text[0] != "$":
+        return text[1:-1] if _QUOTED_NAME.fullmatch(text) else "''"
+    letters = _LETTER_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), _BLANK_ESCAPE.sub(" ", text))
+    return "\0" if _UNKNOWN_ESCAPE.search(text) or _REMOVAL_WORD.search(letters) else "''"
 
 
 def _find_unreadable_script(command: str, programs: Sequence[Program]) -> str | None:

@@ -1,0 +1,126 @@
+"""Unusual spellings of commands that the newest client recognises, in rules and in scripts for a shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.permissions.requests import bash_request, decide_request
+from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.runtime.permissions.modes import Mode
+from toolspan.runtime.profiles import profile
+from toolspan.types.decision import Allow, Ask, Decision, Deny
+
+
+def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
+    return decide_request(permissions, bash_request(command, project))
+
+
+@pytest.mark.parametrize(
+    ("command", "is_denied"),
+    [
+        ("sudo foo $'x' bar", True), ("'foo' $'x' bar", True), ("/bin/foo $'x' bar", True), ("foo $'x' 'bar'", True),
+        ("echo ${x:-`foo $'x' bar`}", True), ("foo x$'x' bar", False),
+        ("a\\ foo bar", True), ("a\\  foo bar", True), ("sudo a\\ foo bar", True), ("X=1 a\\ foo bar", True),
+        ("echo $(a\\ b\\ foo bar)", True), ("a\\ timeout 5 foo bar", True), ("a\\ b foo bar", False),
+        ("else foo.exe bar", True), ("} 'foo.EXE' bar", True), ("then sudo foo.exe bar", True), ("a foo.exe x", False),
+        ("/bin/foo $X bar", True), ("echo ${x:-`foo $X bar`}", True), ("foo x bar", False),
+        ("../ X=1 foo bar", True), ("else foo<<<x bar", True), ("bash-5.2 -c 'foo bar'", True),
+        ("ionice -c2 - -n7 foo bar", True), ("watch - -n 1 foo bar", True),
+    ],
+)  # fmt: skip
+def test_a_denied_command_is_found_in_an_unusual_spelling(tmp_path: Path, command: str, is_denied: bool) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(foo bar)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Deny) is is_denied
+
+
+@pytest.mark.parametrize("command", ["watch 'foo a; b baz'", "watch foo a 'b; c' baz", "watch -n1 'foo a | baz'"])
+def test_the_line_that_a_wrapper_joins_matches_as_one_command(tmp_path: Path, command: str) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(foo * baz)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Deny)
+
+
+def test_a_quoted_dash_as_a_name_is_not_skipped(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(foo:*)"]))
+
+    assert isinstance(on_line(permissions, "''- foo", tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "runs"),
+    [
+        ("watch x", "watch x", True), ("watch x", "watch x; ls", False), ("setsid x", "nice setsid x", False),
+        ("strace x", "strace x 2>&1", False), ("pkexec x", "pkexec x; ls", True), ("foo x", "foo x; ls", True),
+        ("foo:*", "foo <<< a", True), ("foo:*", "foo<<<a", False), ("foo:*", "foo x<<<a", True),
+        ("foo x:*", "foo x<<< a b", False), ("foo*", "foo<<<a", True),
+        ("foo * x", "foo y x", True), ("foo * x", "foo  x", False), ("foo * x", "foo y  x", True),
+        ("foo * * x", "foo y  x", False), ("foo x", "foo  x", False), ("foo *", "foo  x", True),
+        ("jobs:*", "jobs -l", True), ("jobs:*", "jobs -lx y", False),
+        ("export:*", "export -p", True), ("export:*", "export -x", False),
+        ("unset:*", "unset -p", False),
+        ("awk:*", "xargs awk '{print}'", True), ("awk:*", "xargs awk", False), ("awk:*", "xargs awk -F :", False),
+        ("awk:*", "xargs awk -F : x", True),
+    ],
+)  # fmt: skip
+def test_a_rule_allows_a_part_of_a_line_only_as_it_is_written(
+    tmp_path: Path, rule: str, command: str, runs: bool
+) -> None:
+    permissions = Permissions(Rules(allow=[f"Bash({rule})"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("x ((a))", False), ("'x' ((a))", False), ("x* ((a))", False), ("x((a))", False), ("x <<< ((a))", False),
+        ("echo $(x) ((a))", False), ("x \\\n((a))", False), ("time ((a))", False),
+        ("x; ((a))", True), ("! ((a))", True), ("if ((a)); then x; fi", True), ("x=((a))", True), ("x (a)", True),
+        ("(( a = 2 * ((1 + 2)) ))", True), ("[[ $x =~ ^((a|b)) ]]", True), ("echo 'x ((a))'", True),
+        ("for ((i=0;i<3;i++)); do x; done", True), ("case a in a) ((b));; esac", True),
+        ("echo ${x:-a\\\nb}", False), ("echo ${x:-$(ls \\\n y)}", False), ("echo ${x} $(ls \\\n y)", True),
+        ("x[0]=1 if", False), ("} x=1 else", False), ("done > o then", False), ("! x=1 fi", False),
+        ("if [ x=1 do", False), ("x=1 \\\n if", False), ("> o \\\nwhile x", False), ("x=1 \\\nls", True),
+        ("echo $$[1]", False), ("echo $$ [1]", True), ("for $((1)) in a", False), ("echo for $((1))", True),
+        ("'bash' -c $'\\x66'", False),
+        ("if x=1; then ls; fi", True), ("x[0]=1 ls", True), ("awk '{ x=1 } END { y=2 if (z) w }' f", True),
+        ("bash-5 -c 'rm -rf /'", False), ("zsh-5.9 -c ls", True),
+        ("bash -c $'\\146oo'", False), ("sudo bash -ec x$'\\x66'", False), ("sh -c $'ls\\nrm x'", False),
+        ("bash -c $'\\u0072m x'", False), ("bash -c 'r{m,x} y'", False), ("bash -c 'alias x=ls; rm y'", False),
+        ("bash -c 'echo ${#x}; rm y'", False),
+        ("bash -c $'ls\\n'", True), ("bash -c ls; echo $'\\x66'", True), ("bash -c \"printf $'\\x66'\"", True),
+        ("bash -c 'cp a.{rs,mk} x'", True), ("bash -c 'rm y'", True), ("grep $'\\x66' x", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_line_that_parsers_may_read_differently_is_asked_about(
+    tmp_path: Path, command: str, runs: bool, mode: Mode
+) -> None:
+    permissions = Permissions(Rules(allow=["Bash"]), mode=mode, refusals=profile("2.1.325").refusals)
+
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+def test_the_length_of_a_line_is_counted_in_utf_16_code_units(tmp_path: Path) -> None:
+    assert isinstance(on_line(Permissions(), "echo " + "\U0001f600" * 4_000, tmp_path), Allow)
+    assert isinstance(on_line(Permissions(), "echo " + "\U0001f600" * 5_000, tmp_path), Ask)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["echo $((" + "1+" * 600 + "1))", "[ " + "-f a -a " * 600 + "-f b ]", "[[ " + "-f a && " * 1000 + "-f b ]]"],
+)
+def test_an_expression_with_very_many_operators_is_asked_about(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(), command, tmp_path), Ask)
+
+
+def test_a_removal_of_a_name_with_a_null_character_is_asked_about(tmp_path: Path) -> None:
+    assert isinstance(on_line(Permissions(), "rm 'x\0", tmp_path), Ask)
+
+
+@pytest.mark.parametrize("command", ["uniq --group=", "uniq --skip-fields="])
+def test_an_option_of_uniq_with_an_empty_value_is_asked_about(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(), command, tmp_path), Ask)
