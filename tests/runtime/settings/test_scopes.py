@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
+from tests.runtime.permissions.requests import make_request
+from toolspan.cli.host.settings import HostSettings
 from toolspan.errors import SourceError
+from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import (
     MergedSettings,
     SettingsError,
@@ -20,6 +23,7 @@ from toolspan.runtime.settings import (
     merge_settings,
 )
 from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec, parse_settings
+from toolspan.types.decision import Deny
 
 
 def make_paths(tmp_path: Path) -> SettingsPaths:
@@ -84,7 +88,35 @@ def test_a_project_cannot_make_bypass_permissions_the_default(tmp_path: Path, sc
 
     merged = merge_settings(load_layers(paths, named=named), trusted=True)
 
-    assert merged.permissions.default_mode == ("bypassPermissions" if scope == "user" else None)
+    assert merged.permissions.default_mode == ("bypassPermissions" if scope == "user" else "default")
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize("mode", ["bypassPermissions", "auto"])
+@pytest.mark.parametrize(("scope", "lower"), [("project", "user"), ("local", "user"), ("local", "project")])
+def test_a_default_mode_that_a_project_cannot_set_hides_that_of_lower_files(
+    tmp_path: Path, scope: str, lower: str, mode: str
+) -> None:
+    files = {scope: {"permissions": {"defaultMode": mode}}, lower: {"permissions": {"defaultMode": "acceptEdits"}}}
+
+    merged = merge_settings(load_layers(write_scopes(tmp_path, **files)), trusted=True)
+
+    assert merged.permissions.default_mode == "default"
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize(("scope", "denied"), [("managed", "project"), ("local", "project"), ("user", "user")])
+def test_a_leading_slash_in_a_rule_of_an_administrator_means_the_project(
+    tmp_path: Path, scope: str, denied: str
+) -> None:
+    paths = write_scopes(tmp_path, **{scope: {"permissions": {"deny": ["Read(/a.txt)"]}}})
+    settings = HostSettings(merge_settings(load_layers(paths), trusted=True), paths, {})
+
+    rules = settings.permission_rules(profile("2.1.325"))
+
+    for folder in ("project", "user", "managed"):
+        request = make_request("Read", paths.project, file_path=str(tmp_path / folder / "a.txt"))
+        assert isinstance(rules(request), Deny) is (folder == denied)
 
 
 @requirement("settings.scopes")
