@@ -33,9 +33,9 @@ _MATCHERS = (
     "Bash, Read", " Bash", "Bash ", "!Bash", "[", "Bash|Read|Write|WebFetch|Skill",
 )  # fmt: skip
 _CONDITIONS = (
-    "Bash(touch:*)", "Bash(touch a)", "Bash", "Write", "Edit(src/**)", "Bash(rm:*)", "Nope", "", "Bash(",
+    "Bash(touch:*)", "Bash(touch a)", "Bash", "Write", "Edit(src/**)", "Bash(rm:*)", "Nope",
     "WebFetch(domain:*)",
-    "Read(.env)", "mcp__shapes", "Bash(ls *)", 5,
+    "Read(.env)", "mcp__shapes", "Bash(ls *)",
 )  # fmt: skip
 _INPUTS: tuple[Json, ...] = (
     {"command": "touch a"}, {"command": "rm a.txt"}, {"command": "ls"}, {"command": "npm run x"}, {"command": 5}, {},
@@ -88,7 +88,7 @@ def _draw_handler(rng: random.Random, event: str) -> Json:
         )
     handler: Json = {"type": "command", "command": script}
     if rng.random() < 0.2:
-        handler["if"] = rng.choice(_CONDITIONS[:-1])
+        handler["if"] = rng.choice(_CONDITIONS)
     return handler
 
 

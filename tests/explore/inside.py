@@ -207,7 +207,7 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     if code or problem:
         problem = f"exit code {code} {problem} {log.read_text(errors='replace')[-400:]}".strip()
     for result in candidate.results.values():
-        result["denied"] = result.get("state") == "denied"
+        result["denied"] = result.get("state") in ("denied", "blocked_by_hook")
     return {"results": candidate.results, "problem": problem}
 
 

@@ -85,7 +85,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "mcp__a__b__give",
         "mcp__shapes__give_dotted", "mcp__shapes__give.dotted", "mcp__shapes__give_read_only", "*", "mcp__", "mcp",
         "mcp_*",
-        "mcp__sh", "mcp__sh__*", "mcp__sh*__give", "mcp__up", "mcp__UP", "mcp__with_space", "mcp__with space",
+        "mcp__sh", "mcp__sh__*", "mcp__sh*__give", "mcp__up", "mcp__UP", "mcp__with_space",
         "mcp__shapes__*_only", "mcp__shapes__**", "mcp__*__*", "mcp__shapes__give()", "mcp__shapes__give__*",
         "mcp__shapes__GIVE", "mcp__shapes ", "shapes", "shapes__give", "mcp__s*", "mcp__shapes_*",
     ),
