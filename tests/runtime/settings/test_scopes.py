@@ -133,11 +133,38 @@ def test_an_unknown_default_mode_is_an_error(mode: object) -> None:
         ("model", 5, "`model` must be a string, not a number"), ("verbose", "x", "`verbose` must be a boolean"),
         ("cleanupPeriodDays", True, "`cleanupPeriodDays` must be a number, not a boolean"),
         ("statusLine", "x", "`statusLine` must be an object"), ("availableModels", "x", "must be a list, not a string"),
+        ("statusLine", {"type": "command"}, "`statusLine`: Object missing required field `command`"),
+        ("fileSuggestion", {"type": "x", "command": "x"}, r"`fileSuggestion\.type`: Invalid enum value 'x'"),
+        ("cleanupPeriodDays", 0, "`cleanupPeriodDays`: Expected"), ("cleanupPeriodDays", 1.5, "multiple of 1"),
+        ("forceLoginOrgUUID", 5, "`forceLoginOrgUUID`: Expected"), ("enabledPlugins", {"a": "x"}, "Expected `bool"),
+        ("attribution", {"commit": 5}, "Expected `str`, got `int`"), ("availableModels", [5], "Expected `str`"),
+        ("autoUpdatesChannel", "beta", "Invalid enum value 'beta'"), ("minimumVersion", 5, "Expected `str`, got `int`"),
+        ("skipWebFetchPreflight", "x", "Expected `bool`"), ("strictKnownMarketplaces", "x", "Expected `array`"),
+        ("disableAllHooks", None, "`disableAllHooks` must not be null"),
     ],
 )  # fmt: skip
 def test_a_key_of_the_client_with_another_type_is_an_error(key: str, value: object, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse_settings({"permissions": {"allow": ["Bash"]}, key: value}, "x")
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize("key", ["disableBypassPermissionsMode", "disableAutoMode"])
+@pytest.mark.parametrize("value", ["enable", "DISABLE", None, ""])
+def test_a_mode_can_only_be_disabled(key: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=f'`permissions.{key}` must be "disable", or missing'):
+        parse_settings({"permissions": {key: value}}, "x")
+
+
+@requirement("settings.scopes")
+def test_valid_values_of_keys_of_the_client_are_accepted() -> None:
+    values = {
+        "statusLine": {"type": "command", "command": "x", "padding": 0}, "cleanupPeriodDays": 30.0, "agent": "x",
+        "forceLoginOrgUUID": ["x"], "enabledPlugins": {"a": True, "b": ["1"]}, "autoUpdatesChannel": "rc",
+        "attribution": {"commit": "", "other": 5}, "availableModels": ["x"], "strictKnownMarketplaces": [],
+    }  # fmt: skip
+
+    assert parse_settings(values, "x").permissions.allow == ()
 
 
 @requirement("settings.scopes")
