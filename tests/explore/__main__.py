@@ -1,7 +1,7 @@
 """Compare toolspan with the real client on generated cases.
 
-    python -m tests.explore [--seed 1] [--version 2.1.325] [--cases 20] [--only REGEX] [--permissions] [--mutations]
-                            [--min 0.97] [--install] [--record]
+    python -m tests.explore [--seed 1] [--version 2.1.325] [--cases 20] [--only REGEX] [--permissions] [--forms]
+                            [--mutations] [--min 0.97] [--install] [--record]
 
 Each case starts the client once, in namespaces of its own with loopback only, and gives it some 45 calls; `toolspan
 exec` gets the same calls in an equal folder. Prints rates per tool and the differences grouped by cause, and writes
@@ -28,15 +28,19 @@ import click
 
 from tests.explore.compare import FILES, Comparer, Comparison, Difference, load_purposes
 from tests.explore.generate import generate_case
+from tests.explore.hook_forms import generate_hook_case
 from tests.explore.mutations import generate_mutation_case
 from tests.explore.permissions import generate_permission_case
 from tests.explore.run import Machine
+from tests.explore.settings_forms import generate_settings_case
+from tests.explore.tool_forms import generate_tool_case
 from tests.oracle.installed_client import ROOT
 
 Json = dict[str, Any]
 _SHARED = Path(os.environ.get("SHARED", "../shared")).resolve()
 _SCRATCH = Path(os.environ.get("ORACLE_SCRATCH", "/var/tmp/toolspan-oracle")).resolve()
 _PURPOSES = Path(__file__).parent / "on_purpose.toml"
+_FORMS = (generate_tool_case, generate_settings_case, generate_hook_case)
 _MEASURED = Path(__file__).parent / "measured.json"
 
 
@@ -48,6 +52,7 @@ _MEASURED = Path(__file__).parent / "measured.json"
 @click.option("--cases", "count", type=int, default=23, show_default=True, help="Cases per seed and version.")
 @click.option("--only", default="", help="Run only cases whose id matches this regular expression.")
 @click.option("--permissions", is_flag=True, help="Compare only permission decisions, on cases made for them.")
+@click.option("--forms", is_flag=True, help="Compare decisions on tools without commands, on settings and on hooks.")
 @click.option("--mutations", is_flag=True, help="Compare decisions on changes of lines that toolspan runs.")
 @click.option("--jobs", type=int, default=2, show_default=True)
 @click.option(
@@ -60,7 +65,7 @@ _MEASURED = Path(__file__).parent / "measured.json"
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / ".scratch/explore")
 def main(
     seeds: tuple[int, ...], versions: tuple[str, ...], count: int, only: str, jobs: int, reduced: int, show: int,
-    minimum: float, out: Path, *, permissions: bool, mutations: bool, install: bool, record: bool,
+    minimum: float, out: Path, *, permissions: bool, forms: bool, mutations: bool, install: bool, record: bool,
 ) -> None:  # fmt: skip
     """Compare toolspan with the real client on generated cases."""
     if install:
@@ -72,11 +77,12 @@ def main(
     for seed in seeds:
         for version in versions:
             generate = generate_permission_case if permissions else generate_case
+            generate = generate_form_case if forms else generate
             generate = generate_mutation_case if mutations else generate
             cases = [generate(seed, version, number) for number in range(count)]
             cases = [case for case in cases if re.search(only, case["id"])]
             click.echo(f"seed {seed}, version {version}: {len(cases)} cases")
-            kind = "mutations" if mutations else "permissions" if permissions else "seed"
+            kind = "mutations" if mutations else "forms" if forms else "permissions" if permissions else "seed"
             name = f"{kind}-{seed}-{version}"
             comparisons = list(_watch(machine.compare_all(cases, jobs), out / f"{name}.jsonl"))
             report = Report(comparisons)
@@ -93,6 +99,11 @@ def main(
             if record and kind == "seed":
                 record_run(_MEASURED, report.to_counts(seed, version))
     sys.exit(1 if lowest < minimum else 0)
+
+
+def generate_form_case(seed: int, version: str, number: int) -> Json:
+    """Return a case about tools without commands, settings or hooks, in turn."""
+    return _FORMS[number % len(_FORMS)](seed, version, number)
 
 
 def _watch(comparisons: Iterator[Comparison], differences: Path) -> Iterator[Comparison]:

@@ -24,7 +24,7 @@ from tests.explore.run import Machine
 
 Json = dict[str, Any]
 _CALLS_PER_TURN = {"plan": 4}
-_CASE_KEYS = ("tools", "env", "mcp_servers", "allowed_tools", "disallowed_tools")
+_CASE_KEYS = ("tools", "env", "mcp_servers", "allowed_tools", "disallowed_tools", "all_scopes", "managed_settings")
 
 
 @click.command()

@@ -21,6 +21,8 @@ FILES = "(files)"
 """The tool name under which differences between the files afterwards are listed."""
 FIELDS = ("is_error", "content", "toolUseResult")
 _CONTEXT = 60
+_REMOTE_TOOLS = frozenset({"WebFetch", "WebSearch", "Agent", "Task"})
+"""Tools that fail in the namespaces of cases after they were permitted."""
 _SKIPPED = "[Tool call skipped"
 """The beginning of the client's results for calls after the one that ended the turn."""
 _END = r"[\s\S]*?(?=</tool_use_error>|\Z)"
@@ -212,12 +214,11 @@ class Purpose:
     def explains(self, case: Json, call: Json, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
         texts = [json.dumps(side.get(self.where), ensure_ascii=False) for side in (want, got)]
-        rules = case.get("settings", {}).get("permissions", {})
-        restrictions = [*rules.get("deny", ()), *rules.get("ask", ())]
+        restrictions = [*_rules_of(case, "deny"), *_rules_of(case, "ask")]
         return (
             case["version"] in self.versions
             and self.mode in ("", case.get("permission_mode"))
-            and (not self.allow or self.allow in rules.get("allow", ()))
+            and (not self.allow or self.allow in _rules_of(case, "allow"))
             and (not self.restriction or any(re.fullmatch(self.restriction, rule) for rule in restrictions))
             and self.fields.issuperset(fields)
             and re.fullmatch(self.tool, tool_name(call)) is not None
@@ -225,6 +226,13 @@ class Purpose:
             and re.search(self.client, texts[0]) is not None
             and re.search(self.ours, texts[1]) is not None
         )
+
+
+def _rules_of(case: Json, key: str) -> list[str]:
+    """Return the rules of a case's project settings, which may be invalid."""
+    block = case.get("settings", {}).get("permissions")
+    rules = block.get(key) if isinstance(block, dict) else None
+    return [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list) else []
 
 
 def load_purposes(path: Path) -> list[Json]:
@@ -246,21 +254,31 @@ def cut_advice(value: object) -> object:
 
 
 def compare_decisions(tool: str, client: Json, ours: Json) -> str:
-    """Return `laxer` if only toolspan acted on a call that the client refused, `stricter` for the reverse."""
+    """Return `laxer` if only toolspan acted on a call that the client refused, `stricter` for the reverse.
+
+    toolspan refuses all calls of a case, without answers, if it does not start with its settings.
+    """
     if client.get("denied") and has_acted(tool, ours):
         return "laxer"
-    if has_acted(tool, client) and ours.get("denied"):
+    if has_acted(tool, client) and (ours.get("denied") or not ours):
         return "stricter"
     return ""
 
 
 def has_acted(tool: str, result: Json) -> bool:
-    """Return whether a call got as far as having effects. A command has them even if it fails; other tools have not."""
+    """Return whether a call got as far as having effects.
+
+    A command has them even if it fails, and so has a call that needs a network, a server or a model. Other tools have
+    not.
+    """
     if not result or result.get("denied"):
         return False
     if not result.get("is_error"):
         return True
-    return tool == "Bash" and str(result.get("content")).startswith("Exit code")
+    content = str(result.get("content"))
+    if tool in _REMOTE_TOOLS or tool.startswith("mcp__"):
+        return "<tool_use_error>" not in content and not content.startswith("PreToolUse")
+    return tool == "Bash" and content.startswith("Exit code")
 
 
 def tool_name(call: Json) -> str:

@@ -50,10 +50,20 @@ def main(shared: str, side: str, case_path: str, output_path: str) -> None:
     score.put(world.cwd, case.get("files") or {}, paths)
     score.put(world.home, case.get("home_files") or {}, paths)
     case = score.fill(case, paths)
+    if case.get("managed_settings"):
+        _mount_managed_settings(case["managed_settings"], Path(output_path).parent / "etc")
     output = _run_client(world, case) if side == "client" else _run_toolspan(world, case, lib, score)
     output["files"] = {**_settings_files(Path(world.cwd)), **world.snapshot()}
     Path(output_path).write_text(json.dumps(output), encoding="utf-8")
     shutil.rmtree(world.out, ignore_errors=True)
+
+
+def _mount_managed_settings(text: str, folder: Path) -> None:
+    """Replace /etc in this namespace by a copy that has an administrator's settings."""
+    shutil.copytree("/etc", folder, symlinks=True)
+    (folder / "claude-code").mkdir(exist_ok=True)
+    (folder / "claude-code/managed-settings.json").write_text(text, encoding="utf-8")
+    subprocess.run(["mount", "--bind", str(folder), "/etc"], check=True)
 
 
 def _settings_files(cwd: Path) -> Json:
@@ -156,7 +166,8 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     settings.write_text(json.dumps(case["settings"], indent=1))
     for command in case.get("setup") or []:
         subprocess.run(["bash", "-c", command], cwd=cwd, check=True, stdout=subprocess.DEVNULL)
-    arguments = ["--settings", str(settings)]
+    # As one of several files, the project's settings have their usual rank, and need trust.
+    arguments = [] if case.get("all_scopes") else ["--settings", str(settings)]
     if case.get("permission_mode"):
         arguments += ["--permission-mode", case["permission_mode"]]
     arguments += ["--profile", nearest_profile(case["version"])]
@@ -176,6 +187,9 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     variables = [f"{key}={value}" for key, value in environment.items()]
     program = str(Path(sys.prefix) / "bin/toolspan")
     log = Path(world.out) / "stderr.txt"
+    if case.get("all_scopes"):
+        trust = [*user, *variables, program, "trust", "--yes", str(cwd)]
+        subprocess.run(trust, cwd=cwd, check=False, capture_output=True)
     candidate = score.Candidate([*user, *variables, program, "exec", *arguments], cwd, dict(os.environ), str(log))
     problem = ""
     ids: dict[str, str] = {}
@@ -193,7 +207,7 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     if code or problem:
         problem = f"exit code {code} {problem} {log.read_text(errors='replace')[-400:]}".strip()
     for result in candidate.results.values():
-        result["denied"] = result.get("state") == "denied"
+        result["denied"] = result.get("state") in ("denied", "blocked_by_hook")
     return {"results": candidate.results, "problem": problem}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.explore.__main__ import record_run
+from tests.explore.__main__ import generate_form_case, record_run
 from tests.explore.compare import Purpose, compare_decisions, first_difference, group_key, load_purposes, skeleton
 from tests.explore.generate import THEMES, generate_case
 from tests.explore.inside import nearest_profile
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PURPOSES = Path(__file__).parent / "on_purpose.toml"
 
 
-@pytest.mark.parametrize("generate", [generate_case, generate_permission_case])
+@pytest.mark.parametrize("generate", [generate_case, generate_permission_case, generate_form_case])
 def test_a_seed_gives_the_same_case_again(generate: Any) -> None:
     for number in range(len(THEMES)):
         assert json.dumps(generate(3, "2.1.325", number)) == json.dumps(generate(3, "2.1.325", number))
@@ -50,6 +50,30 @@ def test_call_ids_of_a_case_are_unique(version: str) -> None:
     for number in range(len(THEMES)):
         ids = [call["id"] for turn in generate_case(1, version, number)["turns"] for call in turn]
         assert len(ids) == len(set(ids)) >= 30
+
+
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_forms_are_about_tools_settings_and_hooks_in_turn(version: str) -> None:
+    cases = [generate_form_case(1, version, number) for number in range(12)]
+
+    assert [case["id"][0] for case in cases] == ["t", "f", "h"] * 4
+    assert all(case.get("all_scopes") for case in cases[1::3])
+    assert all(case["settings"]["hooks"] for case in cases[2::3])
+    for case in cases:
+        ids = [call["id"] for turn in case["turns"] for call in turn]
+        assert len(ids) == len(set(ids)) >= 12
+        assert case["theme"] == "permissions"
+
+
+def test_a_call_that_fails_for_want_of_a_network_was_permitted() -> None:
+    refused = {"content": "no", "is_error": True, "denied": True}
+    failed = {"content": "The address cannot be found", "is_error": True}
+    invalid = {"content": "<tool_use_error>x</tool_use_error>", "is_error": True}
+    blocked = {"content": "PreToolUse:WebFetch hook error: no", "is_error": True}
+
+    assert compare_decisions("WebFetch", refused, failed) == compare_decisions("mcp__a__b", refused, failed) == "laxer"
+    assert compare_decisions("WebFetch", failed, refused) == compare_decisions("Agent", failed, {}) == "stricter"
+    assert compare_decisions("WebFetch", refused, invalid) == compare_decisions("WebFetch", refused, blocked) == ""
 
 
 def test_only_a_call_that_the_client_refuses_and_toolspan_runs_is_laxer() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.client import client, fill
+from toolspan.runtime.permissions.modes import Mode, Permissions
+from toolspan.runtime.permissions.rules import Rules
 
 pytestmark = pytest.mark.anyio
 _CELLS: list[dict[str, object]] = [
@@ -73,6 +75,45 @@ async def test_an_unknown_skill_is_answered_with_a_similar_one(tmp_path: Path) -
     assert far == "<tool_use_error>Unknown skill: GREET</tool_use_error>"
     assert old == "<tool_use_error>Unknown skill: gret</tool_use_error>"
     assert loose == "Launching skill: greet"
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "dontAsk"])
+@pytest.mark.parametrize(
+    ("head", "runs"),
+    [
+        ("name: x\ndescription: y\nmodel: opus", True), ("description: y\ncontext: fork", True), (None, True),
+        ("allowed-tools: Read", False), ("'disallowed-tools': Bash", False), ("paths: src/**", False),
+        ("hooks:\n  Stop:\n    - hooks:\n        - {type: command, command: 'true'}", False),
+    ],
+)  # fmt: skip
+async def test_a_skill_that_only_adds_text_needs_no_permission(
+    tmp_path: Path, head: str | None, runs: bool, mode: Mode
+) -> None:
+    fill(tmp_path, {".claude/skills/x/SKILL.md": "Hello." if head is None else f"---\n{head}\n---\nHello."})
+    async with client(tmp_path, "Skill", permissions=Permissions(mode=mode)) as session:
+        answer = await session.text("Skill", skill="x")
+    async with client(tmp_path, "Skill", version="2.0.65", permissions=Permissions(mode=mode)) as session:
+        old = await session.text("Skill", skill="x")
+
+    assert (answer == "Launching skill: x") is runs
+    assert old != "Launching skill: x"
+
+
+async def test_a_skill_with_a_command_or_behind_a_link_needs_permission(tmp_path: Path) -> None:
+    fill(tmp_path, {".claude/skills/command/SKILL.md": "Today is !`date`.", "secret.txt": "secret"})
+    (tmp_path / ".claude/skills/link").mkdir()
+    (tmp_path / ".claude/skills/link/SKILL.md").symlink_to(tmp_path / "secret.txt")
+    async with client(tmp_path, "Skill", permissions=Permissions()) as session:
+        answers = [await session.text("Skill", skill=name) for name in ("command", "link")]
+
+    assert not any(answer.startswith("Launching") for answer in answers)
+
+
+@pytest.mark.parametrize("rules", [Rules(ask=["Skill"]), Rules(ask=["Skill(x)"]), Rules(deny=["Skill(x)"])])
+async def test_a_rule_takes_precedence_over_the_content_of_a_skill(tmp_path: Path, rules: Rules) -> None:
+    fill(tmp_path, {".claude/skills/x/SKILL.md": "Hello."})
+    async with client(tmp_path, "Skill", permissions=Permissions(rules)) as session:
+        assert not (await session.text("Skill", skill="x")).startswith("Launching")
 
 
 async def test_the_oldest_client_marks_errors_of_background_commands(tmp_path: Path) -> None:

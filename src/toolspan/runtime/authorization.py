@@ -405,7 +405,9 @@ def _build_request(
         cwd=cwd,
         project=context.workspace.project,
         # The tools of MCP servers may overlap if the server declares them read-only.
-        read_only=tool.read_only or (_overlaps_if_reading(tool) and tool.may_overlap(valid.value)),
+        read_only=tool.read_only
+        or (_overlaps_if_reading(tool) and tool.may_overlap(valid.value))
+        or (tool.only_reads is not None and tool.only_reads(valid.value, context.workspace)),
         mode=context.permission_mode,
         known_as=tool.name,
         searched_folder=_searched_folder(tool, valid, context),

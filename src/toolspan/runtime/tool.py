@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import BadTool
-from toolspan.runtime.context import CallContext, ToolContext
+from toolspan.runtime.context import CallContext, ToolContext, Workspace
 from toolspan.runtime.schema.derive import derive_schema
 from toolspan.runtime.schema.issues import Parse
 from toolspan.types.error_kinds import ErrorKind
@@ -131,6 +131,8 @@ class Tool:
     aliases: tuple[str, ...] = ()
     read_only: bool = False
     """True if the tool changes nothing. This is a hint for permissions."""
+    only_reads: Callable[[Any, Workspace], bool] | None = None
+    """A function that returns whether a call changes nothing, for tools of which only some calls do not."""
     output_limit: int | None = OUTPUT_LIMIT
     """The maximum number of characters for the model. Longer output is written to a file. None means no limit."""
     timeout: float | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.runtime.context import ToolContext
+from toolspan.runtime.context import ToolContext, Workspace
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
@@ -24,6 +24,9 @@ from toolspan.tools.schemas import object_schema, text
 
 _HIDDEN_SKILL = re.compile(r"^disable-model-invocation:\s*[\"']?(?:true|yes|on)\b", re.MULTILINE | re.IGNORECASE)
 MAX_SKILL_BYTES = 1 << 20
+_EFFECTS_IN_HEAD = re.compile(r"allowed-?_?tools|hooks|^\W*paths\W*:", re.IGNORECASE | re.MULTILINE)
+_COMMAND_IN_BODY = re.compile(r"!`|```!")
+"""A command whose output the client inserts into the text."""
 _MAX_TYPOS = 2
 _NAME_PATTERN = re.compile(r"[\w.:-]+", re.ASCII)
 _SCHEMA = object_schema(
@@ -49,14 +52,34 @@ def skill_tool(profile: Profile) -> Tool:
         run=_run_skill,
         validate=_validate_skill,
         subject=ToolSubject("text", "skill"),
+        only_reads=None if profile.availability.asks_about_all_skills else _only_adds_text,
     )
+
+
+def _only_adds_text(value: Mapping[str, object], workspace: Workspace) -> bool:
+    """Return whether a skill only adds text to the conversation. Such skills run without a question.
+
+    Those that bring hooks, change the tools, contain commands for the client, or are links to elsewhere do more.
+    """
+    path = _find_skill_file(_skill_name(value), workspace)
+    if path is None:
+        return False
+    resolved = path.resolve()
+    if not any(resolved.is_relative_to(folder.resolve()) for folder in _skill_folders(workspace)):
+        return False
+    try:
+        content = read_file(resolved, MAX_SKILL_BYTES).data.decode("utf-8", "replace")
+    except ToolError:
+        return False
+    head, body = split_frontmatter(content) or ("", content)
+    return _EFFECTS_IN_HEAD.search(head) is None and _COMMAND_IN_BODY.search(body) is None
 
 
 async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
     name = _skill_name(value)
     if not name:
         return Refusal("Invalid skill format: ", "invalid_input")
-    path = await to_thread.run_sync(_find_skill_file, name, ctx)
+    path = await to_thread.run_sync(_find_skill_file, name, ctx.workspace)
     if path is None:
         similar = await to_thread.run_sync(_find_similar_skill, name, ctx)
         advice = f". Did you mean {similar}?" if similar and ctx.profile.availability.suggests_skills else ""
@@ -69,8 +92,8 @@ async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refu
 
 def _find_similar_skill(name: str, ctx: ToolContext) -> str | None:
     """Return the skill with the most similar name, if it differs in at most two letters."""
-    folders = (ctx.workspace.project / ".claude", ctx.workspace.config)
-    names = [path.parent.name for folder in folders for path in sorted(folder.glob("skills/*/SKILL.md"))]
+    folders = _skill_folders(ctx.workspace)
+    names = [path.parent.name for folder in folders for path in sorted(folder.glob("*/SKILL.md"))]
     distances = [(_edit_distance(name, other), other) for other in names if abs(len(name) - len(other)) <= _MAX_TYPOS]
     distance, nearest = min(distances, key=lambda pair: pair[0], default=(_MAX_TYPOS + 1, None))
     return nearest if distance <= _MAX_TYPOS else None
@@ -98,7 +121,7 @@ def _is_hidden_from_models(path: Path) -> bool:
 
 async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
     name = _skill_name(value)
-    path = await to_thread.run_sync(_find_skill_file, name, ctx)
+    path = await to_thread.run_sync(_find_skill_file, name, ctx.workspace)
     if path is None:  # it was deleted after validation
         raise ToolError(f"Unknown skill: {name}", kind="not_found", wrapped=True)
     loaded = await to_thread.run_sync(read_file, path, MAX_SKILL_BYTES)
@@ -121,9 +144,12 @@ def _skill_name(value: Mapping[str, object]) -> str:
     return str(value["skill"]).strip().removeprefix("/")
 
 
-def _find_skill_file(name: str, ctx: ToolContext) -> Path | None:
+def _skill_folders(workspace: Workspace) -> tuple[Path, Path]:
+    return workspace.project / ".claude" / "skills", workspace.config / "skills"
+
+
+def _find_skill_file(name: str, workspace: Workspace) -> Path | None:
     if not _NAME_PATTERN.fullmatch(name) or name.startswith("."):
         return None
-    folders = (ctx.workspace.project / ".claude", ctx.workspace.config)
-    files = (folder / "skills" / name / "SKILL.md" for folder in folders)
+    files = (folder / name / "SKILL.md" for folder in _skill_folders(workspace))
     return next((file for file in files if file.is_file()), None)

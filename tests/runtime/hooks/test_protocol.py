@@ -113,7 +113,87 @@ def test_permission_request_is_answered_with_a_behavior() -> None:
         fields = {"hookEventName": "PermissionRequest", "decision": decision}
         return parse({"hookSpecificOutput": fields}, point="PermissionRequest")
 
-    yes = parse_permission(behavior="allow", updatedInput={"a": 1}, updatedPermissions=[{"type": "setMode"}])
+    update = {"type": "setMode", "mode": "plan", "destination": "session"}
+    yes = parse_permission(behavior="allow", updatedInput={"a": 1}, updatedPermissions=[update])
     assert yes.decision == Allow(None, "hook", {"a": 1})
-    assert yes.permission_updates == ({"type": "setMode"},)
+    assert yes.permission_updates == (update,)
     assert parse_permission(behavior="deny", message="no", interrupt=True).decision == Deny("no", "hook", True)
+
+
+def permission(**decision: object) -> dict[str, object]:
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
+@requirement("hooks.answers")
+@pytest.mark.parametrize(
+    "output",
+    [
+        pre(permissionDecision="allow", permissionDecisionReason=None),
+        pre(permissionDecision="allow", updatedInput=None),
+        pre(permissionDecision="allow") | {"systemMessage": None}, pre(permissionDecision="allow") | {"decision": None},
+        pre(permissionDecision=None, updatedInput={"command": "ls"}), {"decision": "approve", "reason": None},
+        {"decision": "approve", "hookSpecificOutput": None},
+    ],
+)  # fmt: skip
+def test_output_with_a_null_field_allows_nothing(output: dict[str, object]) -> None:
+    response = parse(output)
+
+    assert (response.decision, response.input) == (None, None)
+    assert response.error is not None and "is null" in response.error
+
+
+@requirement("hooks.answers")
+def test_output_with_a_null_field_still_objects_and_asks() -> None:
+    reasonless = {"permissionDecisionReason": None}
+
+    assert parse(pre(permissionDecision="deny", **reasonless)).decision == Deny(None, "hook")
+    assert parse(pre(permissionDecision="ask", **reasonless)).decision == Ask(None, "hook")
+    assert parse({"decision": "block", "reason": None}).decision == Deny(None, "hook")
+    assert parse(permission(behavior="deny", message=None), point="PermissionRequest").decision == Deny(None, "hook")
+
+
+@requirement("hooks.answers")
+@pytest.mark.parametrize(
+    "update",
+    [
+        {}, {"type": "nope"}, {"type": "setMode", "mode": "plan"},
+        {"type": "setMode", "mode": "nope", "destination": "session"},
+        {"type": "addRules", "rules": ["Bash"], "behavior": "allow", "destination": "session"},
+        {"type": "addRules", "rules": [{"toolName": "Bash"}], "behavior": "allow", "destination": "policySettings"},
+        {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": None}], "behavior": "allow",
+         "destination": "session"},
+        {"type": "addDirectories", "directories": "/tmp", "destination": "session"},
+    ],
+)  # fmt: skip
+def test_an_invalid_permission_update_makes_the_whole_answer_invalid(update: dict[str, object]) -> None:
+    response = parse(permission(behavior="allow", updatedPermissions=[update]), point="PermissionRequest")
+
+    assert response.decision is None
+    assert response.error is not None and response.error.startswith("Hook JSON output validation failed")
+
+
+@requirement("hooks.answers")
+def test_fields_of_other_points_and_behaviors_may_contain_anything() -> None:
+    assert parse(pre(permissionDecision="deny", retry="x", watchPaths=5, decision=5)).decision == Deny(None, "hook")
+    answers = [permission(behavior="deny", updatedInput=5), permission(behavior="allow", message=5, interrupt=None)]
+
+    denied, allowed = (parse(answer, point="PermissionRequest").decision for answer in answers)
+
+    assert (denied, allowed) == (Deny(None, "hook"), Allow(None, "hook"))
+
+
+@requirement("hooks.answers")
+@pytest.mark.parametrize("start", ["\ufeff", "\u00a0", "\f", "\u2028\n"])
+@pytest.mark.parametrize("extra", ["", ', "x": 1e999', ', "x": "\\ud800"'])
+def test_a_denial_counts_despite_odd_spaces_numbers_and_letters(start: str, extra: str) -> None:
+    text = json.dumps(pre(permissionDecision="deny")).removesuffix("}") + extra + "}"
+
+    assert parse(start + text).decision == Deny(None, "hook")
+
+
+@requirement("hooks.answers")
+@pytest.mark.parametrize("text", ['{"decision": "approve", "x": NaN}', '{"decision": "approve"} note', "\x00{}"])
+def test_text_that_only_looks_like_json_is_plain_text(text: str) -> None:
+    response = parse(text)
+
+    assert (response.decision, response.plain_text) == (None, text)

@@ -116,6 +116,7 @@ def test_only_a_rule_allows_a_skill_in_plan_mode(tmp_path: Path) -> None:
     guards = [guard_policy("plan", refusals, Rules(allow=rules)) for rules in ([], ["Skill(deploy)"])]
 
     assert [guard(skill) for guard in guards] == [Ask(basis="plan"), None]
+    assert guards[0](replace(skill, read_only=True)) is None
 
 
 @requirement("permission.plan")

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
+from tests.runtime.permissions.requests import make_request
+from toolspan.cli.host.settings import HostSettings
 from toolspan.errors import SourceError
+from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import (
     MergedSettings,
     SettingsError,
@@ -20,6 +23,7 @@ from toolspan.runtime.settings import (
     merge_settings,
 )
 from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec, parse_settings
+from toolspan.types.decision import Deny
 
 
 def make_paths(tmp_path: Path) -> SettingsPaths:
@@ -84,7 +88,35 @@ def test_a_project_cannot_make_bypass_permissions_the_default(tmp_path: Path, sc
 
     merged = merge_settings(load_layers(paths, named=named), trusted=True)
 
-    assert merged.permissions.default_mode == ("bypassPermissions" if scope == "user" else None)
+    assert merged.permissions.default_mode == ("bypassPermissions" if scope == "user" else "default")
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize("mode", ["bypassPermissions", "auto"])
+@pytest.mark.parametrize(("scope", "lower"), [("project", "user"), ("local", "user"), ("local", "project")])
+def test_a_default_mode_that_a_project_cannot_set_hides_that_of_lower_files(
+    tmp_path: Path, scope: str, lower: str, mode: str
+) -> None:
+    files = {scope: {"permissions": {"defaultMode": mode}}, lower: {"permissions": {"defaultMode": "acceptEdits"}}}
+
+    merged = merge_settings(load_layers(write_scopes(tmp_path, **files)), trusted=True)
+
+    assert merged.permissions.default_mode == "default"
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize(("scope", "denied"), [("managed", "project"), ("local", "project"), ("user", "user")])
+def test_a_leading_slash_in_a_rule_of_an_administrator_means_the_project(
+    tmp_path: Path, scope: str, denied: str
+) -> None:
+    paths = write_scopes(tmp_path, **{scope: {"permissions": {"deny": ["Read(/a.txt)"]}}})
+    settings = HostSettings(merge_settings(load_layers(paths), trusted=True), paths, {})
+
+    rules = settings.permission_rules(profile("2.1.325"))
+
+    for folder in ("project", "user", "managed"):
+        request = make_request("Read", paths.project, file_path=str(tmp_path / folder / "a.txt"))
+        assert isinstance(rules(request), Deny) is (folder == denied)
 
 
 @requirement("settings.scopes")
@@ -101,11 +133,38 @@ def test_an_unknown_default_mode_is_an_error(mode: object) -> None:
         ("model", 5, "`model` must be a string, not a number"), ("verbose", "x", "`verbose` must be a boolean"),
         ("cleanupPeriodDays", True, "`cleanupPeriodDays` must be a number, not a boolean"),
         ("statusLine", "x", "`statusLine` must be an object"), ("availableModels", "x", "must be a list, not a string"),
+        ("statusLine", {"type": "command"}, "`statusLine`: Object missing required field `command`"),
+        ("fileSuggestion", {"type": "x", "command": "x"}, r"`fileSuggestion\.type`: Invalid enum value 'x'"),
+        ("cleanupPeriodDays", 0, "`cleanupPeriodDays`: Expected"), ("cleanupPeriodDays", 1.5, "multiple of 1"),
+        ("forceLoginOrgUUID", 5, "`forceLoginOrgUUID`: Expected"), ("enabledPlugins", {"a": "x"}, "Expected `bool"),
+        ("attribution", {"commit": 5}, "Expected `str`, got `int`"), ("availableModels", [5], "Expected `str`"),
+        ("autoUpdatesChannel", "beta", "Invalid enum value 'beta'"), ("minimumVersion", 5, "Expected `str`, got `int`"),
+        ("skipWebFetchPreflight", "x", "Expected `bool`"), ("strictKnownMarketplaces", "x", "Expected `array`"),
+        ("disableAllHooks", None, "`disableAllHooks` must not be null"),
     ],
 )  # fmt: skip
 def test_a_key_of_the_client_with_another_type_is_an_error(key: str, value: object, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse_settings({"permissions": {"allow": ["Bash"]}, key: value}, "x")
+
+
+@requirement("settings.scopes")
+@pytest.mark.parametrize("key", ["disableBypassPermissionsMode", "disableAutoMode"])
+@pytest.mark.parametrize("value", ["enable", "DISABLE", None, ""])
+def test_a_mode_can_only_be_disabled(key: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=f'`permissions.{key}` must be "disable", or missing'):
+        parse_settings({"permissions": {key: value}}, "x")
+
+
+@requirement("settings.scopes")
+def test_valid_values_of_keys_of_the_client_are_accepted() -> None:
+    values = {
+        "statusLine": {"type": "command", "command": "x", "padding": 0}, "cleanupPeriodDays": 30.0, "agent": "x",
+        "forceLoginOrgUUID": ["x"], "enabledPlugins": {"a": True, "b": ["1"]}, "autoUpdatesChannel": "rc",
+        "attribution": {"commit": "", "other": 5}, "availableModels": ["x"], "strictKnownMarketplaces": [],
+    }  # fmt: skip
+
+    assert parse_settings(values, "x").permissions.allow == ()
 
 
 @requirement("settings.scopes")

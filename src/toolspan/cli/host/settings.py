@@ -95,8 +95,9 @@ class HostSettings:
             project_file = project / ".claude" / "settings.json"
             is_project_file = project_file.exists() and layer.path.samefile(project_file)
             origin = "project" if layer.scope == "command_line" and is_project_file else layer.scope
-            # The base folder for rule paths with a leading slash
-            anchor = project if origin in PROJECT_SCOPES else layer.path.absolute().parent
+            # The base folder for rule paths with a leading slash. An administrator's rules are about the project.
+            is_about_project = origin in PROJECT_SCOPES or origin == "managed"
+            anchor = project if is_about_project else layer.path.absolute().parent
             rules += rules_from_settings(
                 layer.settings.permissions, _RULE_ORIGINS[origin], anchor, client_profile.refusals
             )

@@ -8,6 +8,7 @@ in `HookValues`.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,6 +111,11 @@ class HookResponse:
         """True if the handler blocks or denies the event."""
         return self.block is not None or isinstance(self.decision, Deny)
 
+    @property
+    def restricts(self) -> bool:
+        """True if the handler denies, asks, defers or stops, or blocks the event."""
+        return self.is_objection or isinstance(self.decision, Ask) or self.defer or self.stop is not None
+
 
 def tool_input(
     point: HookPoint, tool_event: ToolHookEvent, hook_environment: HookEnvironment, values: HookValues
@@ -189,6 +195,50 @@ def _encode_fields(fields: Mapping[str, object]) -> bytes:
         return json.dumps(fields, default=str).encode() + b"\n"
 
 
+_Destination = Literal["userSettings", "projectSettings", "localSettings", "session", "cliArg"]
+
+
+class _UpdatedRule(Struct, rename="camel"):
+    tool_name: str
+    rule_content: str | UnsetType = UNSET
+
+
+class _RulesUpdate(Struct):
+    type: Literal["addRules", "replaceRules", "removeRules"]
+    rules: list[_UpdatedRule]
+    behavior: Literal["allow", "deny", "ask"]
+    destination: _Destination
+
+
+class _ModeUpdate(Struct):
+    type: Literal["setMode"]
+    mode: Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual"]
+    destination: _Destination
+
+
+class _FoldersUpdate(Struct):
+    type: Literal["addDirectories", "removeDirectories"]
+    directories: list[str]
+    destination: _Destination
+
+
+_UPDATE_TYPES: Mapping[str, type[Struct]] = {
+    "addRules": _RulesUpdate,
+    "replaceRules": _RulesUpdate,
+    "removeRules": _RulesUpdate,
+    "setMode": _ModeUpdate,
+    "addDirectories": _FoldersUpdate,
+    "removeDirectories": _FoldersUpdate,
+}
+_PERMISSION_POINTS: frozenset[HookPoint] = frozenset({"PreToolUse", "PermissionRequest"})
+_PRE_TOOL_FIELDS = frozenset({"permissionDecision", "permissionDecisionReason", "updatedInput", "additionalContext"})
+_ANSWER_FIELDS = {
+    "allow": frozenset({"behavior", "updatedInput", "updatedPermissions"}),
+    "deny": frozenset({"behavior", "message", "interrupt"}),
+}
+"""The fields of a permission hook's decision, by behavior. The client ignores others, whatever they contain."""
+
+
 class _PermissionAnswer(Struct, rename="camel"):
     behavior: Literal["allow", "deny"]
     updated_input: dict[str, object] | None = None
@@ -257,6 +307,10 @@ class HookOutputParser:
                 return self._build_objection(output)
             return HookResponse(error=str(error))
         response = self._interpret_answer(answer)
+        null_field = _find_null(document, self.point)
+        if null_field is not None and not response.restricts and self.point in _PERMISSION_POINTS:
+            # The client ignores the whole output. An objection counts nevertheless.
+            response = HookResponse(error=f"Hook JSON output validation failed: `{null_field}` is null")
         if output.exit_code == BLOCKING_EXIT_CODE and self.values.exit_2_wins and not response.is_objection:
             objection = self._build_objection(output)
             return replace(
@@ -293,12 +347,14 @@ class HookOutputParser:
             ValueError: the output is invalid in this client version, or meant for another point.
         """
         try:
-            answer = msgspec.convert(document, _HookJson)
+            answer = msgspec.convert(_select_fields(document, self.point), _HookJson)
+            specific = answer.hook_specific_output
+            for update in specific.decision.updated_permissions if specific and specific.decision else ():
+                msgspec.convert(update, _UPDATE_TYPES.get(str(update.get("type")), _RulesUpdate))
         except msgspec.ValidationError as error:
             raise ValueError(f"Hook JSON output validation failed: {error}") from error
         if answer.decision == "allow" and not self.values.flat_decision:
             raise ValueError("Hook JSON output validation failed: `decision`: Invalid value 'allow'")
-        specific = answer.hook_specific_output
         if specific and specific.permission_decision == "defer" and not self.values.honours_defer:
             raise ValueError("Hook JSON output validation failed: Invalid value 'defer'")
         if specific and specific.hook_event_name != self.point:
@@ -364,15 +420,62 @@ class HookOutputParser:
         )
 
 
+_WHITESPACE = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_OUTER_WHITESPACE = re.compile(rf"\A[{_WHITESPACE}]+|[{_WHITESPACE}]+\Z")
+"""The characters that the client removes around output, among them a byte order mark."""
+
+
 def _parse_json_object(text: str) -> dict[str, object] | None:
-    """Parse the text as a JSON object, or return None if it is not one."""
-    if not text.lstrip().startswith("{"):
+    """Parse the text as a JSON object, or return None if it is not one.
+
+    Objects that the client accepts must be accepted, because they may be objections. Therefore this function uses the
+    standard library, which accepts huge numbers and surrogates that have no partner.
+    """
+    text = _OUTER_WHITESPACE.sub("", text)
+    if not text.startswith("{"):
         return None
     try:
-        value = msgspec.json.decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        value = json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _reject_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _select_fields(document: Mapping[str, object], point: HookPoint) -> Mapping[str, object]:
+    """Return the output without fields that do not belong to the hook point, which may contain anything."""
+    specific = document.get("hookSpecificOutput")
+    if not isinstance(specific, Mapping):
+        return document
+    decision = specific.get("decision")
+    if point == "PreToolUse":
+        names = _PRE_TOOL_FIELDS
+    elif point == "PermissionRequest":
+        names = frozenset({"decision"})
+        if isinstance(decision, Mapping) and decision.get("behavior") in ("allow", "deny"):
+            answer_names = _ANSWER_FIELDS[str(decision["behavior"])]
+            specific = {**specific, "decision": {key: decision[key] for key in decision.keys() & answer_names}}
+    else:
+        names = frozenset(specific) - _PRE_TOOL_FIELDS - {"decision"} | {"additionalContext"}
+    selected = {key: value for key, value in specific.items() if key in names or key == "hookEventName"}
+    return {**document, "hookSpecificOutput": selected}
+
+
+_TOP_FIELDS = ("continue", "stopReason", "suppressOutput", "systemMessage", "decision", "reason", "hookSpecificOutput")
+
+
+def _find_null(document: Mapping[str, object], point: HookPoint) -> str | None:
+    """Return a field of the output that is null, which the client does not accept, or None if there is none."""
+    top = next((key for key in _TOP_FIELDS if document.get(key, ...) is None), None)
+    specific = _select_fields(document, point).get("hookSpecificOutput")
+    if top is not None or not isinstance(specific, Mapping):
+        return top
+    decision = specific.get("decision")
+    fields = {**specific, **(decision if isinstance(decision, Mapping) else {})}
+    return next((key for key, value in fields.items() if value is None), None)
 
 
 def spill_long_text(text: str, folder: Path) -> str:

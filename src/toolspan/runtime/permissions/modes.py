@@ -397,7 +397,8 @@ def guard_policy(
     """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
 
     In plan mode, it applies the mode to commands and edits, because rules do not allow them there. New clients also ask
-    about subagents, about skills that no rule allows, and about MCP tools that may change something.
+    about subagents, about skills that no rule allows and that do more than add text, and about MCP tools that may
+    change something.
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
     old_decider = _ModeDecider(rules or Rules(), planner.refusals)
@@ -441,8 +442,8 @@ def _check_plan(request: PermissionRequest, planner: _ModeDecider, rules: Rules 
         decision = planner.decide(request, "plan")
         return None if isinstance(decision, Allow) else decision
     may_change = kind == "agent" or (kind == "mcp" and not request.read_only)
-    if request.tool == "Skill":  # only a rule allows it
-        may_change = rules is None or not isinstance(rules(request), Allow)
+    if request.tool == "Skill":  # only a rule allows one that does more than add text
+        may_change = not request.read_only and (rules is None or not isinstance(rules(request), Allow))
     return Ask(None, "config", basis="plan") if may_change and planner.refusals.plan_shell else None
 
 

@@ -50,6 +50,7 @@ class ToolAvailability:
     starts_while_streaming: bool = False  # a call starts as soon as its block is complete, before the message ends
     checks_skill_args: bool = True  # a skill's arguments must be a string
     suggests_skills: bool = False  # the refusal of an unknown skill names a similar one
+    asks_about_all_skills: bool = False  # also about skills that only add text to the conversation
     coerces: bool = False  # numbers and booleans may be passed as strings
 
     def for_model(self, model: str | None) -> ToolAvailability:

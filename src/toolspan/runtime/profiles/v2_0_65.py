@@ -30,6 +30,7 @@ V2_0_65 = Profile(
             "Skill", "SlashCommand", "Task", "TaskOutput", "TodoWrite", "WebFetch", "WebSearch", "Write",
         }),
         checks_skill_args=False,
+        asks_about_all_skills=True,
     ),
     refusals=Refusals(
         read_denied="",

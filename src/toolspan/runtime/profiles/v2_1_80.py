@@ -17,6 +17,7 @@ V2_1_80 = replace(
            "TaskStop"},
         aliases={"KillShell": "TaskStop", "Task": "Agent"},
         checks_skill_args=True,
+        asks_about_all_skills=False,
         coerces=True,
     ),
     refusals=replace(

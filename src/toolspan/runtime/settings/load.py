@@ -16,10 +16,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.runtime.settings.sandbox import SandboxSettings
@@ -27,6 +27,7 @@ from toolspan.runtime.settings.sandbox import SandboxSettings
 _T = TypeVar("_T")
 _DEFAULT_MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions", "auto", "manual")
 """The values of `defaultMode` that the client accepts. `manual` means `default`; toolspan does not support `auto`."""
+_DISABLING_KEYS = ("disableBypassPermissionsMode", "disableAutoMode")
 _CLIENT_KEYS: Mapping[str, Sequence[str]] = {
     "a string": (
         "$schema", "apiKeyHelper", "autoUpdatesChannel", "awsAuthRefresh", "awsCredentialExport", "defaultShell",
@@ -45,6 +46,40 @@ _CLIENT_KEYS: Mapping[str, Sequence[str]] = {
     ),
 }  # fmt: skip
 """Keys of the client, by type. If one has another type, the client ignores the whole file, with its allow rules."""
+
+
+class _AttributionValue(Struct, rename="camel"):
+    commit: str | UnsetType = UNSET
+    pr: str | UnsetType = UNSET
+    session_url: bool | UnsetType = UNSET
+
+
+class _CommandValue(Struct):
+    type: Literal["command"]
+    command: str
+    padding: float | UnsetType = UNSET
+
+
+class _ClientValues(Struct, rename="camel"):
+    """Keys of the client for which it checks more than the type. toolspan does not use them."""
+
+    agent: str | UnsetType = UNSET
+    attribution: _AttributionValue | UnsetType = UNSET
+    auto_updates_channel: Literal["latest", "stable", "rc"] | UnsetType = UNSET
+    available_models: list[str] | UnsetType = UNSET
+    claude_md_excludes: list[str] | UnsetType = UNSET
+    cleanup_period_days: Annotated[float, Meta(ge=1, multiple_of=1)] | UnsetType = UNSET
+    company_announcements: list[str] | UnsetType = UNSET
+    enabled_plugins: dict[str, bool | list[str]] | UnsetType = UNSET
+    file_suggestion: _CommandValue | UnsetType = UNSET
+    force_login_org: str | list[str] | UnsetType = field(default=UNSET, name="forceLoginOrgUUID")
+    minimum_version: str | UnsetType = UNSET
+    skip_web_fetch_preflight: bool | UnsetType = UNSET
+    status_line: _CommandValue | UnsetType = UNSET
+    strict_known_marketplaces: list[object] | UnsetType = UNSET
+
+
+_CLIENT_VALUES = {item.encode_name: item.type for item in msgspec.structs.fields(_ClientValues)}
 
 
 class SettingsError(ToolspanError):
@@ -192,11 +227,19 @@ def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
         for key in raw.keys() & keys:
             if json_type_name(raw[key]) != expected_type:
                 raise SettingsError(f"{where}: `{key}` must be {expected_type}, not {json_type_name(raw[key])}")
+    for key in raw.keys() & _CLIENT_VALUES.keys():
+        _convert(raw[key], _CLIENT_VALUES[key], where, key)
+    for key in _DISABLING_KEYS:
+        if isinstance(permissions, Mapping) and permissions.get(key, "disable") != "disable":
+            raise SettingsError(f'{where}: `permissions.{key}` must be "disable", or missing')
     env = _convert(raw.get("env", {}), dict, where, "env")
     for key, value in env.items():
         if isinstance(value, bool | int | float):  # recorded as JSON shows it
             env[key] = str(value).lower() if isinstance(value, bool) else str(value)
     switches = {item.encode_name: item for item in msgspec.structs.fields(Switches)}
+    null_switch = next((key for key in switches if raw.get(key, ...) is None), None)
+    if null_switch is not None:
+        raise SettingsError(f"{where}: `{null_switch}` must not be null")
     return Settings(
         permissions=_convert(permissions, PermissionSettings, where, "permissions"),
         hooks=parse_hooks(raw.get("hooks", {}), where),

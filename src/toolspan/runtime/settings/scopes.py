@@ -32,7 +32,7 @@ PROJECT_SCOPES: frozenset[Scope] = frozenset({"project", "local"})
 """Scopes whose files come with a project folder and therefore need trust."""
 
 _PERSONAL_MODES = frozenset({"auto", "bypassPermissions"})
-"""Default modes that the client ignores in the files of a project."""
+"""Default modes for which the client uses `default` in the files of a project."""
 _MANAGED_FOLDER = Path("/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code")
 
 
@@ -49,9 +49,12 @@ class SettingsLayer:
 
     @property
     def default_mode(self) -> str | None:
-        """The default permission mode; None for one that a project cannot set."""
+        """The default permission mode; `default` in place of one that a project cannot set.
+
+        As in the client, such a mode still takes precedence over that of a file with a lower rank.
+        """
         mode = self.settings.permissions.default_mode
-        return None if self.is_project_file and mode in _PERSONAL_MODES else mode
+        return "default" if self.is_project_file and mode in _PERSONAL_MODES else mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
