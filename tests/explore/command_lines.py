@@ -37,14 +37,14 @@ _ODD_WORDS = (
     "--help", "--version", "-v", "1", "10", "a{1,2}", "'{a,b}'", ".e*", "[!a]*", "*/", "./*", ".*", "~+/a.txt", "'~/x'",
     "x=~/y", '"$HOME/proj"', "$HOME/proj/a.txt", '"$PWD/src"', "HEAD~1", "HEAD@{1}", "stash@{0}", "@{u}", "HEAD:a.txt",
     "a\\\\b", "$'a'", '$"a"', "\u00fc.txt", "a\u00a0b", "-n", "-5", "+5", "--x=y", "-x=y", "-o", "@x", "=ls", "'#x'",
-    "x~1", "a.", "...", "-- a.txt", ".//a.txt", "src//b.py", "./src/../a.txt", ".ENV", "secret/*", ".[e]nv",
+    "x~1", "a.", "...", "-- a.txt", ".//a.txt", "src//b.py", "src//..", "./src/../a.txt", ".ENV", "secret/*", ".[e]nv",
     "ln-secret", "ln-dir/x.txt", "ln-git", "ln-dir", "HEAD", "main..HEAD", "'s/a/b/'", "'1p'", "-la", "-r",
     "-f", "-e x", "-i", '"$PWD/a.txt"', '"$HOME/proj/a.txt"', "$((2*3))", '"$((1))"', "a.txt -r", "--tab", "-- -x",
     "\u0663", "-\u0663", "-n \u00b2", "'..\\x'", "'a\\..\\b'", ".gi\u200ct/config", ".g\u0131t/config", "src/size",
     "%Gx",
     "'%(signature)'", "\\\\", "my_file", "5,6", "--format='%h %G?'",
     "src/*/", "../src/*", "s*/*", "'..\\*'", "~root/*", "/mnt/c", "`pwd`", "./$(pwd)", "' /'", "/HOME/dev/Proj",
-    "~-", "\u201cx\u201d", "x\u200b", "'a\nb'", "'a\\\nb'", "a\\\nb",
+    "~-", "\u201cx\u201d", "x\u200b", "'a\nb'", "'a\\\nb'", "a\\\nb", "=", "X=$(id)", "\\\n '*'",
 )  # fmt: skip
 OPTIONS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text(encoding="utf-8"))
 """Words that may follow a program; the line is completed with further words."""

@@ -83,6 +83,7 @@ async def test_an_unknown_skill_is_answered_with_a_similar_one(tmp_path: Path) -
     [
         ("name: x\ndescription: y\nmodel: opus", True), ("description: y\ncontext: fork", True), (None, True),
         ("allowed-tools: Read", False), ("'disallowed-tools': Bash", False), ("paths: src/**", False),
+        ('"\\x68ooks": {}', False), ("\n" * 20_000, True),
         ("hooks:\n  Stop:\n    - hooks:\n        - {type: command, command: 'true'}", False),
     ],
 )  # fmt: skip

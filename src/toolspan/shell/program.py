@@ -21,6 +21,8 @@ class Program(Struct, frozen=True, dict=True):
     """The words as written, separated by single spaces."""
     spelling: str = ""
     """The words with the blanks between them as written; empty if these are single spaces."""
+    has_break: bool = False
+    """True if an escaped line break separates two words."""
     variables: tuple[str, ...] = ()
     """The variables set for this program, or for the rest of the line if there are no words."""
     values: tuple[ShellWord, ...] = ()
@@ -263,6 +265,7 @@ class ProgramBuilder:
     has_stdin: bool = False
     redirected_first: bool = False
     spelling: str = ""
+    has_break: bool = False
 
     @classmethod
     def from_program(cls, program: Program) -> ProgramBuilder:
@@ -279,6 +282,7 @@ class ProgramBuilder:
             has_stdin=program.has_stdin,
             redirected_first=program.redirected_first,
             spelling=program.spelling,
+            has_break=program.has_break,
         )
 
     def remove_last_word(self, text: str) -> None:
@@ -295,6 +299,7 @@ class ProgramBuilder:
             words=tuple(self.words),
             text=" ".join(self.sources),
             spelling=self.spelling,
+            has_break=self.has_break,
             variables=tuple(self.variables),
             values=tuple(self.values),
             assignments=tuple(self.assignments),

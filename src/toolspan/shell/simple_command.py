@@ -89,6 +89,7 @@ class CommandReader(ABC):
             gap = text[at:start]
             if gap != " " and (gap or before is not None):
                 self._check_gap(before, child, at)
+                builder.has_break = builder.has_break or "\\\n" in gap
             count = len(sources)
             if syntax.PLAIN_WORD.fullmatch(text, start, end):
                 source = text[start:end]

@@ -41,7 +41,7 @@ RESERVED_WORDS = frozenset({
 _KEYWORD = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
 RESERVED_START = re.compile(rf"{_KEYWORD}['\"\\]")
 _GROUP = r"\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\)"
-_VALUE = rf"""(?:'[^']*'|"[^"]*"|\\.|\$?{_GROUP}|[^\s'";&|(])"""
+_VALUE = rf"""(?:'[^']*'|"[^"]*"|\\[\s\S]|\$?{_GROUP}|[^\s'";&|(])"""
 _STRING = re.compile(
     r"""#(?<![^\s;&|]#)(?P<comment>[^\n]*)"""
     r"""|<<(?<!<<<)(?!<)-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w++)['"]?(?P<rest>[^\n]*\n)"""
@@ -71,10 +71,10 @@ _COMMAND_START = r"[\n;&|(){}`][ \t]*(?:(?:do|done|elif|else|esac|fi|if|then|tim
 perf: The regex engine searches for the first character faster than with an alternative for the start of the text.
 """
 _ASSIGNMENT = rf"[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+{_BLANKS_OR_BREAKS}"
-_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?:{_ASSIGNMENT})+{_KEYWORD}(?![\w-])", re.ASCII)
+_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?:{_ASSIGNMENT})++{_KEYWORD}(?![\w-])", re.ASCII)
 _REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++{_BLANKS_OR_BREAKS})"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"{_COMMAND_START}(?:{_ASSIGNMENT})*{_REDIRECT}(?:{_REDIRECT}|{_ASSIGNMENT})*{_KEYWORD}(?![\w-])", re.ASCII
+    rf"{_COMMAND_START}(?:{_ASSIGNMENT})*+{_REDIRECT}(?:{_REDIRECT}|{_ASSIGNMENT})*+{_KEYWORD}(?![\w-])", re.ASCII
 )
 _NUMBER_AS_NAME = re.compile(rf"{_COMMAND_START}(?:for|function|select)[ \t]++\$(?:\(\(|\[)")
 _EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
@@ -160,11 +160,6 @@ UNCLEAR_TEXT = (
     ("A redirect of a named stream", "{", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
     ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
     ("An escaped pattern beside an escaped line break", "\\\n", re.compile(r"\s\\[*?\[]")),
-    (
-        "A find pattern in a command with an escaped line break",
-        "\\\n",
-        re.compile(r"""\bfind\b(?=[^|;&]*\\\n)[^|;&]*['"][^'"]*[*?\[]"""),
-    ),
     ("An escaped backslash before a semicolon", "\\\\;", re.compile(r"\\\\;")),
     ("A range of numbers in angle brackets", "<", re.compile(r"<[0-9]*-[0-9]*>")),
     ("A tilde before a bracket", "~[", re.compile(r"~\[")),

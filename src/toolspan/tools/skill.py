@@ -24,7 +24,8 @@ from toolspan.tools.schemas import object_schema, text
 
 _HIDDEN_SKILL = re.compile(r"^disable-model-invocation:\s*[\"']?(?:true|yes|on)\b", re.MULTILINE | re.IGNORECASE)
 MAX_SKILL_BYTES = 1 << 20
-_EFFECTS_IN_HEAD = re.compile(r"allowed-?_?tools|hooks|^\W*paths\W*:", re.IGNORECASE | re.MULTILINE)
+_EFFECTS_IN_HEAD = re.compile(r"allowed-?_?tools|hooks|\\|^[^\w\n]*+paths\W*:", re.IGNORECASE | re.MULTILINE)
+"""Fields with which a skill does more than add text. A backslash may spell such a field."""
 _COMMAND_IN_BODY = re.compile(r"!`|```!")
 """A command whose output the client inserts into the text."""
 _MAX_TYPOS = 2

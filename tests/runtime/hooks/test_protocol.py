@@ -143,6 +143,30 @@ def test_output_with_a_null_field_allows_nothing(output: dict[str, object]) -> N
 
 
 @requirement("hooks.answers")
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"continue": None, **pre(permissionDecision="deny")},
+        {"suppressOutput": None, "stopReason": None, **pre(permissionDecision="deny")},
+        '{"x": ' + "9" * 5_000 + ', "decision": "block"}',
+        '{"\\ud800": 1, "decision": "block", "reason": "\\udfff"}',
+        '{"x": ' + "[" * 20_000 + "]" * 20_000 + ', "decision": "block"}',
+    ],
+)
+def test_a_denial_beside_unusual_fields_counts(output: object) -> None:
+    decision = parse(output).decision
+
+    assert isinstance(decision, Deny)
+    (decision.reason or "").encode()  # it contains no surrogates
+
+
+def test_a_permission_request_is_denied_despite_a_null_field() -> None:
+    decision = {"behavior": "deny", "interrupt": None}
+    output = {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+    assert isinstance(parse(output, point="PermissionRequest").decision, Deny)
+
+
 def test_output_with_a_null_field_still_objects_and_asks() -> None:
     reasonless = {"permissionDecisionReason": None}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.runtime.permissions.requests import bash_request, decide_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.modes import Mode
+from toolspan.runtime.permissions.patterns import CommandPrefix, cannot_match_prefixes, matches_any_command
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 
@@ -28,6 +31,13 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         ("/bin/foo $X bar", True), ("echo ${x:-`foo $X bar`}", True), ("foo x bar", False),
         ("../ X=1 foo bar", True), ("else foo<<<x bar", True), ("bash-5.2 -c 'foo bar'", True),
         ("ionice -c2 - -n7 foo bar", True), ("watch - -n 1 foo bar", True),
+        ("sudo $'x' foo bar", True), ("busybox $'x' foo bar", True), ("eval a\\ foo bar", True),
+        ("foo = bar", True), ("nice = foo bar", True), ("foo =\nbar", True),
+        ("foo '=' bar", False), ("foo =x bar", False),
+        ("/x=1 foo bar", True), ("-f/x=1 foo bar", True), ("x.y=1 foo bar", False),
+        ("foo bar $(id) c", True), ("foo $X bar `id` c", True),
+        ("nice foo bar X=$(id) c", True), ("foo bar <(ls) c", True),
+        ('foo bar "$(id)" c', False), ("foo bar $((1)) c", False),
     ],
 )  # fmt: skip
 def test_a_denied_command_is_found_in_an_unusual_spelling(tmp_path: Path, command: str, is_denied: bool) -> None:
@@ -41,6 +51,34 @@ def test_the_line_that_a_wrapper_joins_matches_as_one_command(tmp_path: Path, co
     permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(foo * baz)"]))
 
     assert isinstance(on_line(permissions, command, tmp_path), Deny)
+
+
+_PARTS = (
+    "foo", "bar", "sudo", "watch", "nice", "env", "sh -c", "eval", "command", "-", "X=1", "/x=1", "../", "=", "$'x'",
+    "a\\ ", "'foo'", "'foo bar'", "fo\\o", "$X", "$(id)", "`id`", "<(ls)", "<<<", "> o", "2>&1", "&&", ";", "|", "\n",
+    "\\\n", "(", "{", "if", "then", "[", "]", "!", "/bin/foo", "foo.exe", "<<'E'\n", "\nE\n", "\ufeff",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=8), st.sampled_from([" ", ""]))
+def test_the_search_for_first_words_skips_no_matching_rule(parts: list[str], separator: str) -> None:
+    line = separator.join(parts)
+    for text in ("foo bar", "foo", "nice foo", "X=1 foo", "["):
+        if matches_any_command(line, f"{text}:*"):
+            assert not cannot_match_prefixes(line, [CommandPrefix.parse(text)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a\\ b " + "\\;" * 20_000, "'../' " * 2_000 + "rm x", "/x=1 " * 2_000 + "rm x", "foo " + "= " * 5_000,
+        "bash {" + "sh " * 3_000, "A=1 \\\n" * 1_600,
+    ],
+)  # fmt: skip
+def test_long_lines_with_a_repeated_spelling_are_decided(tmp_path: Path, line: str) -> None:
+    permissions = Permissions(Rules(deny=["Bash(rm:*)"]))
+
+    assert not isinstance(on_line(permissions, line, tmp_path), Allow)
 
 
 def test_a_quoted_dash_as_a_name_is_not_skipped(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ in `HookValues`.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -290,7 +289,10 @@ class HookOutputParser:
             if output.exit_code == BLOCKING_EXIT_CODE and self.point != "PermissionRequest":
                 return self._build_objection(output)  # the output is lost, but the objection is not
             return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
-        document = _parse_json_object(output.stdout)
+        try:
+            document = _parse_json_object(output.stdout)
+        except RecursionError:  # it may contain an objection
+            return self.blocking_response("The output is nested too deeply to be read.")
         if document is None and not output.exit_code:
             text = output.stdout.strip()
             contexts = (text,) if text and self.point in CONTEXT_POINTS else ()
@@ -347,7 +349,8 @@ class HookOutputParser:
             ValueError: the output is invalid in this client version, or meant for another point.
         """
         try:
-            answer = msgspec.convert(_select_fields(document, self.point), _HookJson)
+            fields = _select_fields(document, self.point)
+            answer = msgspec.convert(_without_nulls(fields) if self.point in _PERMISSION_POINTS else fields, _HookJson)
             specific = answer.hook_specific_output
             for update in specific.decision.updated_permissions if specific and specific.decision else ():
                 msgspec.convert(update, _UPDATE_TYPES.get(str(update.get("type")), _RulesUpdate))
@@ -420,8 +423,9 @@ class HookOutputParser:
         )
 
 
-_WHITESPACE = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-_OUTER_WHITESPACE = re.compile(rf"\A[{_WHITESPACE}]+|[{_WHITESPACE}]+\Z")
+_MAX_DIGITS = 400
+"""The maximum length of an integer; a longer one is infinite as a floating-point number, as in the client."""
+_WHITESPACE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 """The characters that the client removes around output, among them a byte order mark."""
 
 
@@ -430,19 +434,28 @@ def _parse_json_object(text: str) -> dict[str, object] | None:
 
     Objects that the client accepts must be accepted, because they may be objections. Therefore this function uses the
     standard library, which accepts huge numbers and surrogates that have no partner.
+
+    Raises:
+        RecursionError: the text is nested too deeply.
     """
-    text = _OUTER_WHITESPACE.sub("", text)
+    text = text.strip(_WHITESPACE)
     if not text.startswith("{"):
         return None
     try:
-        value = json.loads(text, parse_constant=_reject_constant)
-    except (ValueError, RecursionError):
+        value = json.loads(text, parse_constant=_reject_constant, parse_int=_parse_integer)
+    except ValueError:
         return None
+    if "\\ud" in text.lower():  # replace surrogates, which cannot be written to a transcript
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value if isinstance(value, dict) else None
 
 
 def _reject_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+def _parse_integer(digits: str) -> float:
+    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
 
 
 def _select_fields(document: Mapping[str, object], point: HookPoint) -> Mapping[str, object]:
@@ -465,6 +478,16 @@ def _select_fields(document: Mapping[str, object], point: HookPoint) -> Mapping[
 
 
 _TOP_FIELDS = ("continue", "stopReason", "suppressOutput", "systemMessage", "decision", "reason", "hookSpecificOutput")
+
+
+def _without_nulls(document: Mapping[str, object]) -> dict[str, object]:
+    """Return the output without fields that are null, so that a denial beside them counts."""
+    fields = {key: value for key, value in document.items() if value is not None}
+    for key in ("hookSpecificOutput", "decision"):
+        inner = fields.get(key)
+        if isinstance(inner, Mapping):
+            fields[key] = _without_nulls(inner)
+    return fields
 
 
 def _find_null(document: Mapping[str, object], point: HookPoint) -> str | None:

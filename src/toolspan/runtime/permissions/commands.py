@@ -7,12 +7,12 @@ tracks the current folder and the variables; `patterns.py` matches the patterns 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.runtime.permissions.line_state import LineState, has_parent_after_name
+from toolspan.runtime.permissions.line_state import LineState
 from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
 from toolspan.runtime.permissions.program_use import (
     PRINTING_PROGRAMS,
@@ -24,6 +24,8 @@ from toolspan.runtime.permissions.program_use import (
     find_granted_files,
     find_late_options,
     has_harmless_variables,
+    has_misread_words,
+    has_parent_after_operand,
     is_free_variable,
     is_number,
     is_plain_edit,
@@ -164,18 +166,6 @@ def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath |
             if _is_odd_target(text, path, scope) or scope.is_protected(path) or scope.leads_outside(path):
                 return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
     return None
-
-
-def _has_parent_after_operand(words: Iterable[ShellWord]) -> bool:
-    """Return whether an option after an operand, which the client treats as a path, contains a parent folder."""
-    has_operand = False
-    for word in words:
-        text = word.text
-        if text[:1] != "-" or text == "-":
-            has_operand = True
-        elif has_operand and has_parent_after_name(text):
-            return True
-    return False
 
 
 def _is_oddly_timed(program: Program, inner: Program) -> bool:
@@ -377,7 +367,7 @@ class _CommandChecker:
         files = find_granted_files(inner, arguments, arguments.spec)
         late = () if self._allowed.parents else find_late_options(inner, arguments.spec)
         may_read = not late and (arguments.read or inner.name == "jq")
-        if may_read and not self._allowed.parents and _has_parent_after_operand(inner.words[1:]):
+        if may_read and not self._allowed.parents and has_parent_after_operand(inner.words[1:]):
             files = None
         if files is None:
             self._require_approval(program.text)
@@ -420,7 +410,7 @@ class _CommandChecker:
         """Check the files of a program whose arguments are understood. Return False if it needs approval as a whole."""
         if spec.bare and (program.variables or program.redirected_first or not is_plainly_spelled(program, inner)):
             return False
-        if not self._allowed.parents and _has_parent_after_operand(inner.words[1:]):
+        if has_misread_words(program, inner, spec, allows_parents=self._allowed.parents):
             return False
         name = inner.name
         if name in _REPOSITORY_PROGRAMS:

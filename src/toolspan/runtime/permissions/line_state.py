@@ -30,7 +30,12 @@ def has_parent_after_name(path: str) -> bool:
     """Return whether `..` follows the name of a folder in a path. The folder may be a link."""
     if "/.." not in path:
         return False
-    return any(part == ".." and before.strip(".") for before, part in itertools.pairwise(path.split("/")))
+    has_name = False
+    for part in path.split("/"):
+        if part == ".." and has_name:
+            return True
+        has_name = has_name or part not in ("", ".", "..")
+    return False
 
 
 class LineState:

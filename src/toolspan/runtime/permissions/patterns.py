@@ -7,6 +7,7 @@ for allow rules, which have to match each command as it is written.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -37,9 +38,10 @@ _MAX_ASSIGNMENTS = 50
 _BLANK = re.compile(r"\s")
 _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
 _ESCAPED_WORD = re.compile(r"\s\$'(?:[^'\\]|\\.)*+'(?=\s|\Z)", re.DOTALL)
-_ESCAPED_BLANK = re.compile(r"(?<![^\s;&|<>()'\"`])(?:[^\s;&|<>()'\"`\\]|\\.)*\\ [ \t]*+", re.DOTALL)
-_SKIPPED_TEXTS = ((_ESCAPED_WORD, "$'"), (_ESCAPED_BLANK, "\\ "))
-"""Texts that the client skips: words in escape quotes, and the name of a program up to a blank after a backslash."""
+_UNQUOTED_WORD = re.compile(r"((?:[^\s;&|<>()'\"`\\]|\\.)++)([ \t]*+)", re.DOTALL)
+_EQUALS_SIGN = re.compile(r"(?<=\S)\s+=(?=\s)")
+_SUBSTITUTION = re.compile(r"\$\((?!\()|`|[<>]\(")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _VANISHING_WORD = re.compile(r"\s\$(?:\w+|\{\w+\})(?=\s)|<<<\s*+\S++")
 _PROGRAM_ENDING = re.compile(r"\.exe\b", re.IGNORECASE)
 _OPERATOR = re.compile(r"[;&|<>()$`]")
@@ -74,11 +76,31 @@ def _command_forms(line: str) -> tuple[str, ...]:
             forms += _program_forms(entry.program, len(line))
     if "\n" in line.strip() and "<<" not in line:  # the client continues some commands on the next line
         forms += _command_forms(" ".join(line.split("\n")))
-    for pattern, mark in _SKIPPED_TEXTS:
-        if mark in line and (rest := pattern.sub("", line)) != line:
-            forms += _command_forms(rest)
+    for rest in _without_skipped_text(line):
+        forms += _command_forms(rest)
     forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms]
     return tuple(dict.fromkeys(forms))
+
+
+def _without_skipped_text(line: str) -> Iterator[str]:
+    """Yield a line without text that the client skips.
+
+    It skips words in escape quotes, the name of a program up to a blank after a backslash, and a single `=`.
+    """
+    if "$'" in line and (rest := _ESCAPED_WORD.sub("", line)) != line:
+        yield rest
+    if "\\ " in line and (rest := _UNQUOTED_WORD.sub(_cut_at_blank, line)) != line:
+        yield rest
+    if "=" in line and (rest := _EQUALS_SIGN.sub("", line)) != line:
+        yield rest
+
+
+def _cut_at_blank(match: re.Match[str]) -> str:
+    """Return the part of a word after its last blank, which is always escaped, with the blanks after the word."""
+    start = match[1].rfind(" ") + 1
+    if not start:
+        return match[0]
+    return match[1][start:] + match[2] if start < len(match[1]) else ""
 
 
 def _program_forms(program: Program, length: int) -> list[str]:
@@ -95,13 +117,17 @@ def _program_forms(program: Program, length: int) -> list[str]:
         forms.append(f"{text} <<< {program.stdin_text}")
     if any(map(_may_vanish, tokens)):
         forms.append(" ".join([word.text for word in tokens if not _may_vanish(word)]))
+    if "(" in text or "`" in text:
+        forms += _forms_before_substitution(tokens)
     if "$'" in text:  # the client omits such a word
         forms.append(_ESCAPED_WORD.sub("", text))
     if "/" in name or "\\" in name or name[-4:].lower() == ".exe":
         bare_names = (program_basename(name), bare_program_name(name))
         forms += [bare + form[len(name) :] for bare in bare_names for form in forms if form.startswith(name)]
-        if "" in bare_names:  # the client skips a name such as `../`
-            forms += _command_forms(" ".join(unquoted[len(name) :].split()))
+        texts = [word.text for word in tokens]
+        others = list(itertools.dropwhile(_is_skipped_name, texts))
+        if len(others) < len(texts):
+            forms += _command_forms(" ".join(others))
     if name == "-" and len(tokens) > 1:  # the client skips dashes after `command` and `builtin`
         rest = _SKIPPED_DASHES.sub("", text)
         forms += _command_forms(rest) if rest != text else ()  # a quoted dash stays
@@ -129,6 +155,21 @@ def _quoted_forms(program: Program, length: int) -> tuple[str, ...]:
         if not is_wrapper or (start and not _WRAPPER_ARGUMENT.match(word.text)):
             break
     return ()
+
+
+def _is_skipped_name(name: str) -> bool:
+    """Return whether the client skips a name that contains a slash, such as `../` and `/x=1`."""
+    return any(not bare or _ASSIGNMENT.match(bare) for bare in (program_basename(name), bare_program_name(name)))
+
+
+def _forms_before_substitution(tokens: Sequence[ShellWord]) -> list[str]:
+    """Return the command up to the first word with a substitution outside quotes, which ends it for the client."""
+    for at, word in enumerate(tokens):
+        if at and word.may_split and _SUBSTITUTION.search(word.text):
+            before = tokens[:at]
+            lasting = [word for word in before if not _may_vanish(word)]
+            return [" ".join([word.text for word in words]) for words in (before, lasting)]
+    return []
 
 
 def _may_vanish(word: ShellWord) -> bool:
@@ -197,7 +238,7 @@ def _may_begin_with(line: str, first_words: tuple[str, ...]) -> bool:
 
     perf: this avoids `_command_forms` for most lines that contain the words elsewhere, such as in a here-document.
     """
-    if "\ufeff" in line:
+    if "\ufeff" in line or "$'" in line or "\\ " in line or ("=" in line and _EQUALS_SIGN.search(line)):
         return True
     if "\n" in line.strip() and "<<" not in line and _may_begin_with(" ".join(line.split("\n")), first_words):
         return True

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from toolspan.runtime.permissions.line_state import has_parent_after_name
 from toolspan.shell.arguments import Arguments
 from toolspan.shell.program import LinePrograms, Program
 from toolspan.shell.readonly import DECLARATIONS
@@ -49,6 +50,7 @@ _PLAIN_FILE = re.compile(r"[\w./~=]")
 """The first character of the name of a file that `touch` may change without approval."""
 _TOUCH_COMMAND = re.compile(r"""touch(?:\Z| (?!(?:.* )?(?:\\|''|"")))""", re.DOTALL)
 """A call of `touch` in which no word begins with an escape or with empty quotes."""
+_PATTERN = re.compile(r"(?<!\\)[*?]|\[.*\]", re.DOTALL)
 _SPECIAL_BUILTINS = DECLARATIONS | {":", "break", "continue", "exit", "return", "set", "shift", "times"}
 _PLAIN_ASSIGNMENT = re.compile(r"\w+=[\w./:-]+", re.ASCII)
 WORD_SOURCE = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.ASCII | re.DOTALL)
@@ -256,6 +258,32 @@ _PLAIN_VALUES = frozenset({"fd", "fdfind", "find", "jq"})
 _LATE_VALUES = frozenset({"column", "cut", "expand", "fmt", "fold", "numfmt", "paste", "pr", "rg", "tac"})
 """Programs for which the client treats option values as files only after an operand, as for `grep`."""
 _GREP_VALUES = re.compile(r"-(?:\w*[Dd]|-devices|-directories|-label|-binary-files|-group-separator)")
+
+
+def has_parent_after_operand(words: Sequence[ShellWord]) -> bool:
+    """Return whether an option after an operand, which the client treats as a path, contains a parent folder."""
+    has_operand = False
+    for word in words:
+        text = word.text
+        if text[:1] != "-" or text == "-":
+            has_operand = True
+        elif has_operand and has_parent_after_name(text):
+            return True
+    return False
+
+
+def has_misread_words(program: Program, inner: Program, spec: ProgramSpec, *, allows_parents: bool) -> bool:
+    """Return whether the client misreads a word of an understood program.
+
+    A folder before `..` may be a link. In a command with an escaped line break, quotes do not protect a pattern.
+    """
+    words = inner.words[1:]
+    if not allows_parents:
+        is_diff = inner.name == "git" and words[0].text == "diff"
+        if has_parent_after_operand(words) or (is_diff and any(has_parent_after_name(word.text) for word in words)):
+            return True
+    hides_patterns = program.has_break and (spec.literals or not spec.globs)
+    return hides_patterns and any(_PATTERN.search(word.text) for word in words)
 
 
 def values_taken_for_files(program: Program, arguments: Arguments) -> list[ShellWord]:

@@ -37,7 +37,7 @@ _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
-_SHELL_CALL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?\s(?:.*\s)?-[A-Za-z]*c", re.IGNORECASE)
+_SHELL_CALL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?(?=\s)", re.IGNORECASE)
 _STRING = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|\$'(?:[^'\\]|\\.)*+'|'[^']*+'""", re.DOTALL)
 _QUOTED_NAME = re.compile(r"['\"][\w./-]+['\"]")
 _UNKNOWN_ESCAPE = re.compile(r"\\[xUc0-7]")
@@ -192,10 +192,20 @@ def _find_hidden_script(command: str) -> str | None:
     """Return the part of a line that passes a script to a shell if escapes or braces may hide `rm` in it, or None."""
     text = _STRING.sub(_mark_string, command)
     for part in re.split(r"[\n;&|]", text):
-        if "\0" in part and _SHELL_CALL.search(part):
+        if "\0" in part and _find_script_start(part) is not None:
             return command
-    shell = _SHELL_CALL.search(command) if "{" in command else None
-    return command if shell and _BRACED_REMOVAL.search(command, shell.end()) else None
+    for line in command.splitlines() if "{" in command else ():
+        start = _find_script_start(line)
+        if start is not None:
+            return command if _BRACED_REMOVAL.search(command, command.index(line) + start) else None
+    return None
+
+
+def _find_script_start(line: str) -> int | None:
+    """Return the end of the first option `-c` after the name of a shell, or None."""
+    shell = _SHELL_CALL.search(line)
+    option = _SCRIPT_START.search(line, shell.end()) if shell else None
+    return option.end() if option else None
 
 
 def _mark_string(match: re.Match[str]) -> str:
