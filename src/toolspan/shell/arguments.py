@@ -161,6 +161,7 @@ _TEST_OPERATORS = frozenset(
     {"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"}
 )
 _TEST_OPTION = re.compile(r"-[A-Za-z]")
+_MISPLACED_OPERATOR = re.compile(r"-[A-Za-z]|[=!]=|=~?")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
 _SED_LINES = re.compile(r"(?:[0-9]+(?:,[0-9]+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
@@ -523,7 +524,7 @@ class _ArgumentReader:
             if not all(map(_is_number, operands)):
                 return word.text
             following = texts[at + 1 : at + 2]
-            if _TEST_OPTION.fullmatch(word.text) and following and _TEST_OPTION.fullmatch(following[0]):
+            if _TEST_OPTION.fullmatch(word.text) and following and _MISPLACED_OPERATOR.fullmatch(following[0]):
                 return word.text  # an operator in the place of an operand
             is_last = following in ([], ["]"], ["]]"])
             if at and is_last and re.fullmatch(r"-[a-z]+" if following else r"-[A-Za-z]+", word.text):

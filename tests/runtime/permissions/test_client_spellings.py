@@ -34,7 +34,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         ("sudo $'x' foo bar", True), ("busybox $'x' foo bar", True), ("eval a\\ foo bar", True),
         ("foo = bar", True), ("nice = foo bar", True), ("foo =\nbar", True),
         ("foo '=' bar", False), ("foo =x bar", False),
-        ("/x=1 foo bar", True), ("-f/x=1 foo bar", True), ("x.y=1 foo bar", False),
+        ('"\ufeffX=1" foo bar', True), ("/x=1 foo bar", True), ("-f/x=1 foo bar", True), ("x.y=1 foo bar", False),
         ("foo bar $(id) c", True), ("foo $X bar `id` c", True),
         ("nice foo bar X=$(id) c", True), ("foo bar <(ls) c", True),
         ('foo bar "$(id)" c', False), ("foo bar $((1)) c", False),
@@ -79,6 +79,20 @@ def test_long_lines_with_a_repeated_spelling_are_decided(tmp_path: Path, line: s
     permissions = Permissions(Rules(deny=["Bash(rm:*)"]))
 
     assert not isinstance(on_line(permissions, line, tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_denied"),
+    [
+        ("cat | foo y; z baz", True), ("foo y && z baz | cat", True), ("cat |& nice foo y || z baz", True),
+        ("cat | foo 'a|b'; z baz", True), ("cat; foo y && z baz | cat", False), ("cat | foo y; z | w baz", False),
+        ("cat | q; foo y; z baz", False),
+    ],
+)  # fmt: skip
+def test_the_commands_between_two_pipes_match_as_one(tmp_path: Path, command: str, is_denied: bool) -> None:
+    permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(foo * baz)"]))
+
+    assert isinstance(on_line(permissions, command, tmp_path), Deny) is is_denied
 
 
 def test_a_quoted_dash_as_a_name_is_not_skipped(tmp_path: Path) -> None:

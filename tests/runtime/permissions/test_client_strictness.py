@@ -20,6 +20,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
 @pytest.mark.parametrize(
     "command",
     [
+        "[ -f = a.txt ]", "[[ -n == a ]]",
         "ls src//..", "diff a/./.. b", "wc .../..", "cd src//..", "git diff a/..", "git diff HEAD src//..",
         "jq '.a[]' x \\\n y", "rg 'a*' \\\nsrc", "timeout 5 jq '.[]' \\\n x", "git log --format='[%h]' \\\n -5",
         "X=1", "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",

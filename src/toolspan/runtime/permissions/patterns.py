@@ -40,6 +40,9 @@ _SEEN_THROUGH = frozenset({"env", *SKIPPABLE_WRAPPERS})
 _ESCAPED_WORD = re.compile(r"\s\$'(?:[^'\\]|\\.)*+'(?=\s|\Z)", re.DOTALL)
 _UNQUOTED_WORD = re.compile(r"((?:[^\s;&|<>()'\"`\\]|\\.)++)([ \t]*+)", re.DOTALL)
 _EQUALS_SIGN = re.compile(r"(?<=\S)\s+=(?=\s)")
+_QUOTED_TEXT = re.compile(r"""'[^']*+'|"(?:[^"\\]|\\.)*+"|\\.""", re.DOTALL)
+_PIPE = re.compile(r"(?<!\|)\|(?!\|)&?")
+_COMMAND_END = re.compile(r"[;&\n]|\|\|")
 _SUBSTITUTION = re.compile(r"\$\((?!\()|`|[<>]\(")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _VANISHING_WORD = re.compile(r"\s\$(?:\w+|\{\w+\})(?=\s)|<<<\s*+\S++")
@@ -78,6 +81,8 @@ def _command_forms(line: str) -> tuple[str, ...]:
         forms += _command_forms(" ".join(line.split("\n")))
     for rest in _without_skipped_text(line):
         forms += _command_forms(rest)
+    if "|" in line:
+        forms += _pipe_forms(line)
     forms += [" ".join(form.replace("\ufeff", " ").split()) for form in forms]
     return tuple(dict.fromkeys(forms))
 
@@ -93,6 +98,23 @@ def _without_skipped_text(line: str) -> Iterator[str]:
         yield rest
     if "=" in line and (rest := _EQUALS_SIGN.sub("", line)) != line:
         yield rest
+    if "\ufeff" in line:
+        yield line.replace("\ufeff", " ")
+
+
+def _pipe_forms(line: str) -> Iterator[str]:
+    """Yield the parts of a line between pipes that contain several commands, which the client matches as one."""
+    masked = _QUOTED_TEXT.sub(lambda match: "x" * len(match[0]), line)
+    start = 0
+    for pipe in (*_PIPE.finditer(masked), None):
+        end = pipe.start() if pipe else len(line)
+        operator = _COMMAND_END.search(masked, start, end)
+        if operator and (start or pipe):
+            first = line[start : operator.start()].rstrip()
+            rest = line[start + len(first) : end].rstrip()
+            for entry in expand_command_line(first.lstrip()).programs:
+                yield entry.program.text + rest
+        start = pipe.end() if pipe else end
 
 
 def _cut_at_blank(match: re.Match[str]) -> str:
