@@ -434,6 +434,9 @@ def _has_broken_substitution(root: Node) -> bool:
     return False
 
 
+_PLAIN_ARITHMETIC = re.compile(rb"\$\(\([^()`]*+\)\)")
+
+
 def _has_touching_parentheses(root: Node) -> bool:
     """Return whether `$(…)` ends with a subshell or a list of values, without a blank between the parentheses."""
     nodes = [root]
@@ -442,6 +445,8 @@ def _has_touching_parentheses(root: Node) -> bool:
         children = node.children
         nodes += children
         if node.type != "command_substitution" or len(children) < 3:  # no command
+            continue
+        if node.text is not None and _PLAIN_ARITHMETIC.fullmatch(node.text):  # in a here-document
             continue
         last: Node | None = children[-2]
         while last is not None and last.end_byte == children[-1].start_byte:

@@ -95,6 +95,15 @@ def test_the_commands_between_two_pipes_match_as_one(tmp_path: Path, command: st
     assert isinstance(on_line(permissions, command, tmp_path), Deny) is is_denied
 
 
+@pytest.mark.parametrize(
+    ("body", "runs"), [("$((1 + 1))", True), ("a $((x)) b", True), ("$((`id`))", False), ("$((ls) | (wc))", False)]
+)
+def test_plain_arithmetic_in_a_document_is_not_taken_for_a_subshell(tmp_path: Path, body: str, runs: bool) -> None:
+    permissions = Permissions(mode="bypassPermissions", refusals=profile().refusals)
+
+    assert isinstance(on_line(permissions, f"cat <<EOF\n{body}\nEOF", tmp_path), Allow) is runs
+
+
 def test_a_quoted_dash_as_a_name_is_not_skipped(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=["Bash(foo:*)"]))
 
