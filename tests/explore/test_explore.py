@@ -65,7 +65,7 @@ def test_forms_are_about_tools_settings_and_hooks_in_turn(version: str) -> None:
         assert case["theme"] == "permissions"
 
 
-def test_a_call_that_fails_for_want_of_a_network_was_permitted() -> None:
+def test_a_call_that_fails_without_a_network_was_permitted() -> None:
     refused = {"content": "no", "is_error": True, "denied": True}
     failed = {"content": "The address cannot be found", "is_error": True}
     invalid = {"content": "<tool_use_error>x</tool_use_error>", "is_error": True}

@@ -132,7 +132,7 @@ class Tool:
     read_only: bool = False
     """True if the tool changes nothing. This is a hint for permissions."""
     only_reads: Callable[[Any, Workspace], bool] | None = None
-    """A function that returns whether a call changes nothing, for tools of which only some calls do not."""
+    """A function that returns whether a call changes nothing, for tools with both kinds of calls."""
     output_limit: int | None = OUTPUT_LIMIT
     """The maximum number of characters for the model. Longer output is written to a file. None means no limit."""
     timeout: float | None = None

@@ -235,7 +235,7 @@ _ANSWER_FIELDS = {
     "allow": frozenset({"behavior", "updatedInput", "updatedPermissions"}),
     "deny": frozenset({"behavior", "message", "interrupt"}),
 }
-"""The fields of a permission hook's decision, by behavior. The client ignores others, whatever they contain."""
+"""The fields of a permission hook's decision, by behavior. The client ignores all other fields."""
 
 
 class _PermissionAnswer(Struct, rename="camel"):
