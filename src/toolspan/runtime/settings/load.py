@@ -1,8 +1,8 @@
 """Load and check one settings file. Error messages name the file and the key.
 
 Start at `load_settings`. Unknown keys are ignored. Keys of the client that toolspan does not use are checked as the
-client checks them, because it ignores a whole file with an invalid value. A hook handler that cannot be parsed is an error, because ignoring it would silently drop a
-safeguard. `scopes.py` finds the files and merges them.
+client checks them, because it ignores a whole file with an invalid value. A hook handler that cannot be parsed is an
+error, because ignoring it would silently drop a safeguard. `scopes.py` finds the files and merges them.
 """
 
 from __future__ import annotations
