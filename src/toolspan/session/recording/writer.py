@@ -14,6 +14,7 @@ import stat
 import string
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,8 @@ if sys.platform != "win32":
 
 _BASE36_DIGITS = string.digits + string.ascii_lowercase
 _FORBIDDEN_CHARACTERS = frozenset("/\\\0")
+_LOCK_ATTEMPTS = 200
+_LOCK_INTERVAL = 0.01
 _LOCKS_PATH = Path("/proc/locks")
 _PID_FIELD, _INODE_FIELD = 4, 5
 _SYNCED_PARENTS = 3
@@ -241,7 +244,20 @@ def release_transcript(path: Path) -> None:
 
 
 def _lock_file(file: int) -> LockOwner | None:
-    """Lock an open file for this process. If another process has locked it, return that owner."""
+    """Lock an open file for this process. If another process has locked it, return that owner.
+
+    A child of a killed owner keeps the lock until it runs its own program, so wait a moment for a dead owner.
+    """
+    owner: LockOwner | None = None
+    for _ in range(_LOCK_ATTEMPTS):
+        owner = _try_to_lock(file)
+        if owner is None or owner.pid is None or Path(f"/proc/{owner.pid}").exists():
+            return owner
+        time.sleep(_LOCK_INTERVAL)
+    return owner
+
+
+def _try_to_lock(file: int) -> LockOwner | None:
     if sys.platform == "win32":
         return None
     try:
