@@ -21,6 +21,7 @@ from toolspan.reading import sample
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; the first line has its version
+_OWN_SOURCES = ("console-api", "javascript", "security")
 NO_BROWSER = "neither Chromium nor its driver is installed (Debian: chromium, chromium-driver)"
 
 
@@ -154,9 +155,15 @@ class Browser:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def problems(self) -> list[str]:
-        """Return the errors and warnings that the console has shown since the last call."""
+        """Return the console's errors since the last call, and the warnings of the page's own scripts.
+
+        Other warnings are the browser's advice, such as that a slow machine has not used a preloaded file in time.
+        """
         entries = self.driver.get_log("browser")
-        return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+        return [
+            entry["message"] for entry in entries
+            if entry["level"] == "SEVERE" or (entry["level"] == "WARNING" and entry["source"] in _OWN_SOURCES)
+        ]  # fmt: skip
 
     def barriers(self, *rules: str) -> list[str]:
         """Return axe-core's serious and critical findings on this page, from all rules or some."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from toolspan.types.decision import RequestedFile
+
 if TYPE_CHECKING:
     from toolspan.runtime.permissions.decide import Approver, PermissionRequest
     from toolspan.runtime.profiles import Profile
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 ASK_USER_QUESTION = "AskUserQuestion"
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 _CONNECT_SECONDS = 2.0
-_MAX_TEXT = 200_000
 
 
 class RunningServer(msgspec.Struct, frozen=True):
@@ -94,8 +95,9 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     cwd: str | None = None
     text: str = ""
-    """The command line, the diff or the input."""
+    """The whole command line, diff or input."""
     is_diff: bool = False
+    files: tuple[RequestedFile, ...] = ()
     why: str | None = None
     seconds: float | None = None
     """The number of seconds to wait for an answer; None waits until the asking program ends."""
@@ -288,8 +290,9 @@ class WebApprover:
             call=request.call.id,
             agent=request.call.agent_id,
             cwd=str(request.cwd),
-            text=preview.text[:_MAX_TEXT],
+            text=preview.raw_text,
             is_diff=preview.is_diff,
+            files=preview.files,
             why=problem or explain_request(request, ask),
             seconds=self.seconds,
         )
