@@ -16,7 +16,7 @@ import pytest
 from tests.analysis.recorded_edits import ClaudeFolder
 from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
-from tests.web.conftest import Browser, Server, command_rows, open_empty_page, running
+from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, open_empty_page, running
 from toolspan.reading import sample
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -164,7 +164,7 @@ def test_a_permission_request_of_the_client_is_answered_in_the_page(ui_server: U
             process.stdin = None
             page.wait("document.querySelector('[data-test=question] .clock')?.innerText.includes('s left')")
             page.click(f"[data-test=question] [data-key={button}]")
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=TIMEOUT)
         decision = json.loads(output)["hookSpecificOutput"]["decision"]
         assert decision.items() >= expected.items()
         page.wait("!document.querySelector('[data-test=question]')")

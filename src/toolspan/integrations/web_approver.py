@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ASK_USER_QUESTION = "AskUserQuestion"
 _ALL_ADDRESSES = ("0.0.0.0", "::")
-_CONNECT_SECONDS = 2.0
+_CONNECT_SECONDS = 5.0
 
 
 class RunningServer(msgspec.Struct, frozen=True):
@@ -132,14 +132,18 @@ def running_servers() -> list[RunningServer]:
             server = msgspec.json.decode(file.read_bytes(), type=RunningServer)
         except (OSError, msgspec.MsgspecError):
             continue
-        if _is_answering(server):
-            servers.append(server)
-        else:
-            file.unlink(missing_ok=True)
+        try:
+            if _is_answering(server):
+                servers.append(server)
+            else:
+                file.unlink(missing_ok=True)
+        except TimeoutError:  # it runs, but is busy or stopped
+            continue
     return sorted(servers, key=lambda server: bool(server.roots))
 
 
 def _is_answering(server: RunningServer) -> bool:
+    """Return whether a server answers, or raise TimeoutError if it accepts the request and is late."""
     import http.client  # perf: most starts find no state file
 
     try:
@@ -152,6 +156,8 @@ def _is_answering(server: RunningServer) -> bool:
     try:
         connection.request("HEAD", "/api/questions", headers=server.headers)
         return connection.getresponse().status == http.client.OK
+    except TimeoutError:
+        raise
     except (OSError, http.client.HTTPException):
         return False
     finally:
