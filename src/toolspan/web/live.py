@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from toolspan.integrations.web_approver import PageAnswer, PermissionQuestion
+from toolspan.integrations.web_approver import AlwaysOffer, GrantScope, PageAnswer, PermissionQuestion
 from toolspan.types.decision import RequestedFile
 from toolspan.types.visible_text import Fold, Pieces, TextRow, split_invisible, wrap_text
 from toolspan.web.answers import Answers, Position
@@ -60,10 +60,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     why: Pieces
     cwd: Pieces
     allows: tuple[Pieces, ...]
+    scopes: Mapping[GrantScope, Pieces]
 
     @classmethod
     def of(cls, question: PermissionQuestion) -> Card:
         """Return the card of a question. All texts may come from the model."""
+        always = question.always or AlwaysOffer(allows=(), scopes={})
         rows = wrap_text(question.text, _CARD_COLUMNS, is_diff=question.is_diff)
         return cls(
             tool=split_invisible(question.tool),
@@ -72,7 +74,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
             fold=Fold.of(len(rows), _CARD_ROWS),
             why=split_invisible(question.why or ""),
             cwd=split_invisible(question.cwd or ""),
-            allows=tuple(map(split_invisible, question.always.allows if question.always else ())),
+            allows=tuple(map(split_invisible, always.allows)),
+            scopes={scope: split_invisible(label) for scope, label in always.scopes.items()},
         )
 
 

@@ -128,8 +128,8 @@ function Question({ entry, now, title }) {
       question.session && html`<a data-key="open" href=${href("/session/:id", { id: question.session }, { call: question.call ?? "" })}>${title ? `session: ${title}` : `session ${shortId(question.session)}`}</a>`]} />
     ${problem ? html`<p class="tone-bad" role="alert">${problem}</p>` : null}
     ${question.always ? html`<div class="always"><span>Always allow ${card.allows.map((pieces, n) => html`${n ? ", " : ""}<b class="mono" key=${n}><${Escaped} pieces=${pieces} /></b>`)}</span>
-      ${Object.entries(question.always.scopes).map(([scope, label]) => html`<button type="button" key=${scope} data-key=${scope === "session" ? "always" : null} data-scope=${scope} disabled=${sent || !all}
-        onClick=${() => send({ behavior: "allow", always: scope })}>${label}</button>`)}</div>` : null}
+      ${Object.entries(card.scopes).map(([scope, label]) => html`<button type="button" key=${scope} data-key=${scope === "session" ? "always" : null} data-scope=${scope} disabled=${sent || !all}
+        onClick=${() => send({ behavior: "allow", always: scope })}><${Escaped} pieces=${label} /></button>`)}</div>` : null}
     <form class="actions" onSubmit=${(event) => { event.preventDefault(); if (comment.trim()) send({ behavior: "deny", message: comment.trim() }); }}>
       <button type="button" class="primary" data-key="allow" disabled=${sent || !complete || !(all || asks)} title=${all || asks ? null : "Show all lines first"} onClick=${() => send(allow)}>${asks ? "Answer" : "Allow once"}</button>
       <button type="button" class="danger" data-key="deny" disabled=${sent} onClick=${() => send({ behavior: "deny" })}>Deny</button>
