@@ -1,0 +1,111 @@
+"""Programs that toolspan starts itself do not run, outside the sandbox, what a command inside has planted."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.session.role_models import Play, troupe
+from toolspan import Sandbox
+from toolspan.runtime.profiles import profile
+from toolspan.testing import use
+from toolspan.tools import bash_tool
+
+IDENTITY = "-c user.name=t -c user.email=t@t"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *IDENTITY.split(), *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path) -> None:
+    git(folder, "init", "-q")
+    (folder / "a.txt").write_text("alpha\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm1")
+
+
+def start_isolated(prompt: str) -> dict[str, object]:
+    return use("Agent", description=prompt, prompt=prompt, run_in_background=False, isolation="worktree")
+
+
+def plant_script(mark: Path, path: str) -> str:
+    """Return commands that write a script which leaves a mark outside the project."""
+    return f"printf '#!/bin/sh\\ntouch {mark}\\n' > {path}; chmod +x {path}"
+
+
+async def run_agents(folder: Path, parts: dict[str, list[list[dict[str, object]]]]) -> list[str]:
+    """Run a session in a strict sandbox and return the texts of its results."""
+    tools = [bash_tool(profile("2.1.197"))]
+    async with troupe(folder, Play(parts), tools=tools, sandbox=Sandbox(strict=True)) as agent:
+        await agent.prompt("Main")
+        return [span.result.text for span in agent.session.spans if span.result is not None]
+
+
+@requirement("sandbox.own-programs-are-contained")
+@pytest.mark.anyio
+@pytest.mark.usefixtures("bubblewrap")
+async def test_embedded_repository_of_a_subagent_runs_nothing_when_its_worktree_is_closed(
+    folder: Path, user_folder: Path
+) -> None:
+    make_repository(folder)
+    mark = user_folder / "mark"
+    command = (
+        f"git init -q sub && git {IDENTITY} -C sub commit -q --allow-empty -m x && {plant_script(mark, 'run.sh')}"
+        " && git -C sub config core.fsmonitor $PWD/run.sh && git add sub && echo planted"
+    )
+    parts = {"Main": [[start_isolated("Left")]], "Left": [[use("Bash", command=command)]]}
+    (text,) = await run_agents(folder, parts)
+
+    assert "worktreePath" in text  # it has changes
+    assert not mark.exists()
+    (tree,) = (folder / ".claude" / "worktrees").glob("agent-*")
+    git(tree, "status")
+    assert mark.exists()  # the script works
+
+
+@requirement("sandbox.own-programs-are-contained")
+@pytest.mark.anyio
+@pytest.mark.usefixtures("bubblewrap")
+async def test_repository_made_by_a_command_is_not_used_for_worktrees(folder: Path, user_folder: Path) -> None:
+    mark = user_folder / "mark"
+    command = (
+        f"g=.g; mkdir tmp && cd tmp && git init -q && git {IDENTITY} commit -q --allow-empty -m x"
+        f" && {plant_script(mark, '${g}it/hooks/post-checkout')} && cd .. && mv tmp/${{g}}it . && echo planted"
+    )
+    parts = {"Main": [[use("Bash", command=command)], [start_isolated("Left")]]}
+    texts = await run_agents(folder, parts)
+
+    assert texts[0] == "planted"
+    assert "is not the repository in which the session began" in texts[1]
+    assert not mark.exists()
+    git(folder, "worktree", "add", "-q", "tree")
+    assert mark.exists()  # the hook works
+
+
+@requirement("sandbox.own-programs-are-contained")
+@pytest.mark.anyio
+@pytest.mark.usefixtures("bubblewrap")
+async def test_filters_run_inside_the_sandbox_and_hooks_not_at_all(folder: Path, user_folder: Path) -> None:
+    make_repository(folder)
+    outside, inside = user_folder / "mark", folder / ".git" / "mark"
+    (folder / ".gitattributes").write_text("*.txt filter=own\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm2")
+    git(folder, "config", "filter.own.smudge", f"touch {outside}; touch {inside}; cat")
+    (folder / ".git" / "hooks" / "post-checkout").write_text(f"#!/bin/sh\ntouch {inside}-hook\n")
+    (folder / ".git" / "hooks" / "post-checkout").chmod(0o755)
+    parts = {"Main": [[start_isolated("Left")]], "Left": [[use("Bash", command="cat a.txt")]]}
+    (text,) = await run_agents(folder, parts)
+
+    assert "worktreePath" not in text
+    assert (inside.exists(), outside.exists(), inside.with_name("mark-hook").exists()) == (True, False, False)
+    assert git(folder, "worktree", "list").count("\n") == 0
+    assert "worktree-agent" not in git(folder, "branch", "--list")
+    assert not list((folder / ".claude" / "worktrees").iterdir())
