@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.requirement import requirement
+from tests.sandbox.conftest import REPOSITORY
 from tests.session.role_models import Play, troupe
 from toolspan import Sandbox
 from toolspan.runtime.profiles import profile
@@ -109,3 +113,41 @@ async def test_filters_run_inside_the_sandbox_and_hooks_not_at_all(folder: Path,
     assert git(folder, "worktree", "list").count("\n") == 0
     assert "worktree-agent" not in git(folder, "branch", "--list")
     assert not list((folder / ".claude" / "worktrees").iterdir())
+
+
+STARTERS = re.compile(
+    r"subprocess\.(run|Popen|call|check_call|check_output|getoutput|getstatusoutput)|os\.(system|popen|fork|forkpty"
+    r"|exec\w+|spawn\w+|posix_spawnp?)|pty\.(fork|spawn)|(asyncio\.|anyio\.)(create_subprocess_\w+|run_process"
+    r"|open_process)|(anyio\.)?to_process\.run_sync|Command|process\.Command|ProcessPoolExecutor|multiprocessing\.(Process|Pool)|webbrowser\.open"
+    r"|click\.(edit|launch|echo_via_pager)"
+)
+"""The functions that start a process. `Command` describes one for `ProcessSupervisor`."""
+
+
+def find_starts(source: str) -> Iterator[str]:
+    """Yield the functions in a module that start processes."""
+    tree = ast.parse(source)
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and STARTERS.fullmatch(name := ast.unparse(node.func)) and name not in classes:
+            yield name
+        elif isinstance(node, ast.ImportFrom) and node.module in ("subprocess", "pty", "multiprocessing"):
+            yield f"from {node.module}"
+
+
+@requirement("sandbox.own-programs-are-contained")
+def test_every_module_that_starts_a_process_is_in_the_table() -> None:
+    package = REPOSITORY / "src" / "toolspan"
+    starting = {
+        ".".join(path.relative_to(package).with_suffix("").parts)
+        for path in package.rglob("*.py")
+        if any(find_starts(path.read_text(encoding="utf-8")))
+    }
+    page = (REPOSITORY / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    section = page.partition("## Programs that toolspan starts itself\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", section)) & {
+        ".".join(path.relative_to(package).with_suffix("").parts) for path in package.rglob("*.py")
+    }
+
+    assert starting - named == set()
+    assert named - starting == set()

@@ -27,8 +27,15 @@ def git_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **fixed}
 
 
-def disable_filters(names: Iterable[str]) -> list[str]:
-    """Return the options that disable the filters with settings of these names, such as `filter.lfs.smudge`."""
+def disable_filters(names: Iterable[str]) -> dict[str, str]:
+    """Return variables that disable the filters with settings of these names, such as `filter.lfs.smudge`.
+
+    Options cannot express a name that contains `=`.
+    """
     filters = {name.rpartition(".")[0] for name in names if name.startswith("filter.")}
-    settings = ("smudge=", "clean=", "process=", "required=false")
-    return [word for name in sorted(filters) for setting in settings for word in ("-c", f"{name}.{setting}")]
+    settings = {"smudge": "", "clean": "", "process": "", "required": "false"}
+    entries = [(f"{name}.{key}", value) for name in sorted(filters) for key, value in settings.items()]
+    variables = {"GIT_CONFIG_COUNT": str(len(entries))}
+    for number, (key, value) in enumerate(entries):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
