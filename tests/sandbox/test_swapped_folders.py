@@ -73,3 +73,21 @@ async def test_folder_swapped_with_a_link_is_never_followed(folder: Path, tool: 
 
     assert not [text for text in texts if "secret" in text]
     assert [text for text in texts if "project" in text]
+
+
+@requirement("sandbox.file-tools-do-not-follow-swapped-folders")
+async def test_ignore_files_above_the_searched_folder_still_apply(folder: Path) -> None:
+    (folder / ".git" / "info").mkdir(parents=True)
+    (folder / ".git" / "info" / "exclude").write_text("excluded.txt\n")
+    (folder / ".gitignore").write_text("ignored.txt\n")
+    (folder / "sub").mkdir()
+    for name in ("ignored.txt", "excluded.txt", "found.txt"):
+        (folder / "sub" / name).write_text("needle\n")
+    tools = [grep_tool(profile("2.1.197"))]
+    async with Session(
+        cwd=folder, tools=tools, sandbox=Sandbox(), permissions=Permissions(), transcript=None
+    ) as session:
+        call = {"pattern": "needle", "path": str(folder / "sub")}
+        result = await SingleCallRunner(session).run_call("Grep", call)
+
+    assert result.finished.content == "Found 1 file\nsub/found.txt"

@@ -42,6 +42,7 @@ _TIMEOUT_MESSAGE = (
     f"Ripgrep search timed out after {_TIMEOUT:.0f} seconds. The search may have matched files but did not complete in"
     " time. Try searching a more specific path or pattern."
 )
+_IGNORE_FILES = (".gitignore", ".ignore", ".rgignore", ".git/info/exclude")
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 OutputHandler = Callable[[bytes], bool]
@@ -122,11 +123,11 @@ async def _limited_to(root: SearchRoot, command: Command, ctx: ToolContext) -> A
 
 
 def _ignore_files(target: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files outside the searched folder that may exclude files in it."""
-    for folder in target.parents:
-        yield from (folder / name for name in (".gitignore", ".ignore", ".rgignore", ".git/info/exclude"))
+    """Yield the existing files outside the searched folder that may exclude files in it."""
     config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '')}/.config"
-    yield Path(os.path.realpath(f"{config}/git/ignore"))
+    names = [os.path.realpath(f"{config}/git/ignore")]
+    names += [f"{folder}/{name}" for folder in target.parents for name in _IGNORE_FILES]
+    yield from (Path(name) for name in names if os.path.lexists(name))  # perf: opening all of them takes 0.4 ms
 
 
 def find_ripgrep(path: str | None) -> str:
