@@ -44,10 +44,13 @@ def plant_script(mark: Path, path: str) -> str:
     return f"printf '#!/bin/sh\\ntouch {mark}\\n' > {path}; chmod +x {path}"
 
 
-async def run_agents(folder: Path, parts: dict[str, list[list[dict[str, object]]]]) -> list[str]:
-    """Run a session in a strict sandbox and return the texts of its results."""
+async def run_agents(
+    folder: Path, parts: dict[str, list[list[dict[str, object]]]], *, is_inside: bool = True
+) -> list[str]:
+    """Run a session, by default in a strict sandbox, and return the texts of its results."""
     tools = [bash_tool(profile("2.1.197"))]
-    async with troupe(folder, Play(parts), tools=tools, sandbox=Sandbox(strict=True)) as agent:
+    sandbox = Sandbox(strict=True) if is_inside else None
+    async with troupe(folder, Play(parts), tools=tools, sandbox=sandbox) as agent:
         await agent.prompt("Main")
         return [span.result.text for span in agent.session.spans if span.result is not None]
 
@@ -55,17 +58,19 @@ async def run_agents(folder: Path, parts: dict[str, list[list[dict[str, object]]
 @requirement("sandbox.own-programs-are-contained")
 @pytest.mark.anyio
 @pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("is_inside", [True, False])
 async def test_embedded_repository_of_a_subagent_runs_nothing_when_its_worktree_is_closed(
-    folder: Path, user_folder: Path
+    folder: Path, user_folder: Path, is_inside: bool
 ) -> None:
     make_repository(folder)
     mark = user_folder / "mark"
     command = (
         f"git init -q sub && git {IDENTITY} -C sub commit -q --allow-empty -m x && {plant_script(mark, 'run.sh')}"
-        " && git -C sub config core.fsmonitor $PWD/run.sh && git add sub && echo planted"
+        " && git -C sub config core.fsmonitor $PWD/run.sh && git add sub"
+        f" && rm -f {mark}"  # without a sandbox, the command itself has run the script
     )
     parts = {"Main": [[start_isolated("Left")]], "Left": [[use("Bash", command=command)]]}
-    (text,) = await run_agents(folder, parts)
+    (text,) = await run_agents(folder, parts, is_inside=is_inside)
 
     assert "worktreePath" in text  # it has changes
     assert not mark.exists()

@@ -80,6 +80,7 @@ async def test_ignore_files_above_the_searched_folder_still_apply(folder: Path) 
     (folder / ".git" / "info").mkdir(parents=True)
     (folder / ".git" / "info" / "exclude").write_text("excluded.txt\n")
     (folder / ".gitignore").write_text("ignored.txt\n")
+    (folder / ".ignore").symlink_to(".gitignore")  # not followed
     (folder / "sub").mkdir()
     for name in ("ignored.txt", "excluded.txt", "found.txt"):
         (folder / "sub" / name).write_text("needle\n")

@@ -24,7 +24,6 @@ from anyio import to_thread
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
-from toolspan.runtime.sandbox.read_limit import can_limit_reading, limit_reading
 from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Refusal
@@ -112,14 +111,21 @@ async def _limited_to(root: SearchRoot, command: Command, ctx: ToolContext) -> A
             raise wrap_os_error(error, "open", root.path) from error
         if sandbox is None or not sandbox.is_on:
             yield command
-        elif not can_limit_reading():
+            return
+        from toolspan.runtime.sandbox.read_limit import can_limit_reading, limit_reading  # perf: only with a sandbox
+
+        if not can_limit_reading():
             async with sandbox.wrap(command, (ctx.workspace.project, *ctx.workspace.added_folders)) as sandboxed:
                 yield sandboxed.command
         else:
             for path in _ignore_files(target, command.env):
                 with suppress(OSError, ToolError):
                     descriptors.append(open_limit(path))
-            yield replace(command, restrict=stack.enter_context(limit_reading(command.argv[0], descriptors)))
+            try:
+                restrict = stack.enter_context(limit_reading(command.argv[0], descriptors))
+            except OSError as error:
+                raise StartError(Path(command.argv[0]), f"its limits are not accepted ({error.strerror})") from error
+            yield replace(command, restrict=restrict)
 
 
 def _ignore_files(target: Path, environment: Mapping[str, str]) -> Iterator[Path]:

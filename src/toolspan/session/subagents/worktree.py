@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -27,10 +28,12 @@ from toolspan.runtime.background import KeptWorktree
 from toolspan.runtime.git import GIT_OPTIONS, git_environment
 from toolspan.runtime.hooks.events import HookEffects
 from toolspan.runtime.process import Command, ProcessSupervisor, StartError
-from toolspan.runtime.sandbox.active import ActiveSandbox
 from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.tools.files.opening import open_folder
 from toolspan.types.events import HookReport
+
+if TYPE_CHECKING:
+    from toolspan.runtime.sandbox.active import ActiveSandbox
 
 _GIT_TIMEOUT = 120.0
 _WORKTREES_FOLDER = Path(".claude") / "worktrees"

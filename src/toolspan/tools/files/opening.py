@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,9 +50,13 @@ def open_resolved(path: Path, flags: int) -> int:
     try:
         folder = _walk(path.parent)
         try:
-            return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         finally:
             os.close(folder)
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH opens the link itself
+            os.close(descriptor)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return descriptor
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and any(map(os.path.islink, (path, *path.parents))):
             message = f"Refusing to open {path}: a part of this path became a link after permission was checked."
