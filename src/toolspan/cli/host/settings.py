@@ -73,7 +73,7 @@ class HostSettings:
     agent_folders: Sequence[Path] = ()
     """Folders with agent definitions. The project's folder is included only if it is trusted."""
     is_trusted: bool = False
-    """True if hooks and skills in the project's folders may be used."""
+    """True if the user has accepted everything that the project brings. Otherwise, its skills are not used."""
 
     @property
     def default_mode(self) -> Mode:
@@ -180,7 +180,7 @@ def load_host_settings(project: Path, settings_file: Path | None, sources: str) 
     # Trust covers all settings files of a project together.
     layers = load_layers(places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes)
     request = build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
-    trusted = TrustStore(default_trust_path()).is_trusted(request)
+    trusted = bool(request) and TrustStore(default_trust_path()).is_trusted(request)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
         warn(line)
@@ -196,7 +196,7 @@ def load_host_settings(project: Path, settings_file: Path | None, sources: str) 
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents_folder] if "project" in scopes and trusted else []
     servers = request.mcp_servers if trusted else {}
-    return HostSettings(merged, places, servers, folders, is_trusted=trusted and bool(project_scopes))
+    return HostSettings(merged, places, servers, folders, trusted)
 
 
 def mcp_tool_caller(servers: McpServers) -> CallTool:

@@ -86,7 +86,7 @@ class ConfiguredHandler:
     ignores events without a call.
     """
     timeout: float | None = None
-    fail_closed: bool = False  # treat a failure as an objection
+    fail_closed: str | None = None  # the reason to treat a failure as an objection
     wakes_model: bool = False  # run asynchronously, and wake the model if the handler objects
     watched_names: tuple[str, ...] = ()  # files in the project folder whose changes fire FileChanged
     run_once: bool = False  # run only for the first matching event
@@ -315,11 +315,12 @@ class ConfiguredHooks(HookRunner):
     def _parse_output(self, entry: ConfiguredHandler, parser: HookOutputParser, output: HookOutput) -> HookResponse:
         """Parse a handler's output, and convert a failure to an objection if the handler fails closed."""
         response = parser.parse_hook_output(output)
-        fail_closed = entry.fail_closed or (self._fail_closed and parser.point in BLOCKING_POINTS)
-        if not fail_closed or not (response.error or response.is_broken_json):
+        reason = entry.fail_closed
+        if reason is None and self._fail_closed and parser.point in BLOCKING_POINTS:
+            reason = "hooks fail closed here"
+        if reason is None or not (response.error or response.is_broken_json):
             return response
         failure = "timed out" if output.status == "timed_out" else "failed"
-        reason = 'onFailure is "block"' if entry.fail_closed else "hooks fail closed here"
         detail = output.stderr.strip() or output.problem or (response.plain_text or "")[:_MAX_DETAIL_LENGTH]
         message = f"{failure}; blocking because {reason}" + (f"\n{detail}" if detail else "")
         error = response.error or "Hook output begins like JSON but is not a JSON object"

@@ -175,6 +175,11 @@ class MergedSettings:
     """The settings of each project file that were ignored because the project is not trusted."""
 
     @property
+    def is_limited_by_project(self) -> bool:
+        """True if files of an untrusted project restrict the session."""
+        return any(not layer.is_trusted and layer.settings != Settings() for layer in self.layers)
+
+    @property
     def is_sandbox_trusted(self) -> bool:
         """True if the sandbox is enabled by a file other than those of an untrusted project."""
         values = (layer.settings.sandbox.enabled for layer in self.layers if layer.is_trusted)
