@@ -212,6 +212,20 @@ def test_exec_in_a_hostile_folder_runs_the_hooks_of_the_user_and_no_others(tmp_p
 
 
 @requirement("settings.untrusted-restricts")
+def test_skills_of_a_project_are_not_used_if_only_the_settings_of_the_user_are(tmp_path: Path) -> None:
+    home = Computer(tmp_path)
+    home.write("nothing", {".claude/skills/evil/SKILL.md": FOLDER_FILES[".claude/skills/evil/SKILL.md"]})
+    block = {"type": "tool_use", "id": "t", "name": "Skill", "input": {"skill": "evil"}}
+    stdin = json.dumps({"type": "assistant", "message": {"content": [block]}}) + "\n"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    options = ("--transcript", "none", "--setting-sources", "user", "--permission-mode", "bypassPermissions")
+
+    result = run_toolspan("exec", *options, cwd=home.project, env=environment, stdin=stdin)
+
+    assert "Unknown skill: evil" in json.loads(result.stdout)["content"]
+
+
+@requirement("settings.untrusted-restricts")
 def test_ignored_keys_are_named_in_one_line(tmp_path: Path) -> None:
     home = Computer(tmp_path)
     settings = {"disableAllHooks": True, "permissions": {"deny": ["Write"], "allow": ["Bash"]}, "model": "x", "new": 1}
