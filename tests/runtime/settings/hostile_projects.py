@@ -191,6 +191,7 @@ def _hostile_folders() -> dict[str, Mapping[str, str]]:
             sandbox__enabled=True, sandbox__filesystem__disabled=True, sandbox__autoAllowBashIfSandboxed=True
         ),
         "ask about everything": _settings(permissions__ask=["Bash", "Bash(*)"], sandbox__enabled=True),
+        "no way out of the sandbox": _settings(sandbox__allowUnsandboxedCommands=False),
         "no hook addresses": _settings(allowedHttpHookUrls=[], httpHookAllowedEnvVars=[]),
         "hooks on again": _settings(disableAllHooks=False),
         "keys with dots": {".claude/settings.json": '{"permissions.allow": ["Bash"], "sandbox.enabled": true}'},

@@ -84,7 +84,8 @@ SETTINGS_KEYS: Mapping[str, SettingsKey] = {
     "sandbox.enabled": SettingsKey("widens", "runs commands inside, without questions", applies=True),
     "sandbox.autoAllowBashIfSandboxed": _restricts("frees commands from questions", applies=False),
     "sandbox.excludedCommands": _widens("runs commands outside"),
-    "sandbox.allowUnsandboxedCommands": _restricts("lets calls leave the sandbox", applies=False),
+    # Without it, a call that asks to leave the sandbox runs inside, without a question.
+    "sandbox.allowUnsandboxedCommands": _widens("lets calls leave the sandbox, or keeps them inside unasked"),
     "sandbox.failIfUnavailable": _restricts("runs nothing without a sandbox", applies=True),
     "sandbox.enabledPlatforms": _MANAGED,
     "sandbox.bwrapPath": _MANAGED,
