@@ -187,7 +187,7 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     variables = [f"{key}={value}" for key, value in environment.items()]
     program = str(Path(sys.prefix) / "bin/toolspan")
     log = Path(world.out) / "stderr.txt"
-    if case.get("all_scopes"):
+    if case.get("all_scopes") or (cwd / ".claude/skills").is_dir():
         trust = [*user, *variables, program, "trust", "--yes", str(cwd)]
         subprocess.run(trust, cwd=cwd, check=False, capture_output=True)
     candidate = score.Candidate([*user, *variables, program, "exec", *arguments], cwd, dict(os.environ), str(log))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
-from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers
+from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers, merge_settings
 from toolspan.runtime.sandbox.bubblewrap import install_command
 from toolspan.runtime.sandbox.probe import probe_sandbox
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxLayer, merge_sandbox_settings
@@ -90,12 +90,12 @@ def test_an_invalid_value_is_an_error_that_names_the_key() -> None:
 
 def test_an_untrusted_project_can_only_restrict(tmp_path: Path) -> None:
     block = {"enabled": False, "excludedCommands": ["sh"], "filesystem": {"allowWrite": ["/"], "denyRead": [".env"]}}
-    restricted = parse_settings({"sandbox": block}, "x").sandbox.restricted()
-
-    assert restricted == parse_settings({"sandbox": {"filesystem": {"denyRead": [".env"]}}}, "x").sandbox
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/settings.json").write_text(json.dumps({"sandbox": block}))
     paths = SettingsPaths(project=tmp_path, user=tmp_path / "user")
+    (untrusted,) = merge_settings(load_layers(paths), trusted=False).layers
+
+    assert untrusted.settings == parse_settings({"sandbox": {"filesystem": {"denyRead": [".env"]}}}, "x")
     request = build_trust_request(paths, load_layers(paths))
     assert not TrustStore(tmp_path / "trust.json").is_trusted(request)
 

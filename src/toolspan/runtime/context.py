@@ -133,6 +133,8 @@ class Workspace:
     model: str | None = None
     adopt_hooks: AdoptHooks | None = None
     """A function that registers the hooks of a launched skill; None to ignore them."""
+    uses_project_skills: bool = True
+    """False if the project's skills are not used, because it is not trusted."""
     sandbox: ActiveSandbox | None = None
     """The sandbox in which commands run; None to run them with the user's own permissions."""
     intent_log: IntentRecorder | None = None

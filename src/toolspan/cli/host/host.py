@@ -229,10 +229,11 @@ class Host:
             approver.notify = partial(notify_permission_prompt, session)
         workspace = session.runner.runner_context.workspace
         workspace.environment = {**workspace.environment, **settings.merged_settings.env}
+        workspace.uses_project_skills = settings.is_trusted
         if self.model_access is not None:
             self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
-        session.skills.make_hooks = partial(load_skill_hooks, settings, make_hooks)
+        session.skills.make_hooks = partial(load_skill_hooks, make_hooks)
         self.servers.on_change = lambda: session.runner.set_tools(
             self._build_toolset(client_profile, rules, person=approver is not None)
         )
@@ -314,6 +315,8 @@ async def _open_sandbox(
     rules = settings.permission_rules(client_profile) + options.command_line_rules()
     strict = options.sandbox == "strict"
     enabled, config = merge_sandbox_settings(settings.sandbox_layers(), rules, options.cwd.absolute(), strict=strict)
+    if enabled and not options.sandbox and not settings.merged_settings.is_sandbox_trusted:
+        config = replace(config, auto_allow=False)  # an untrusted project may enable the sandbox, but frees nothing
     if options.no_sandbox and settings.requires_sandbox:
         raise ToolspanError("--no-sandbox: the administrator's settings require a sandbox")
     if options.no_sandbox or not (enabled or options.sandbox):

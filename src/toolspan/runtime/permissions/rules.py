@@ -157,7 +157,7 @@ class Rules:
         self._bash_grants = tuple(rule for rule in grants if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
-        self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
+        self._bash_restrictions = [rule.content for rule in restrictions if rule.content not in (None, "*")]
 
     def __add__(self, other: Rules) -> Rules:
         """Return the combined rules."""
@@ -196,11 +196,16 @@ class Rules:
         ):  # it may open a denied file under a name that is not known before it runs
             return Ask(None, "config", basis="unclear", needs=MissingPermissions(parts=(shell,), of=1))
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
-        if ask_rule is not None:
-            return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
-        if shell is not None and self._bash_restrictions and may_hide_match(shell, self._bash_restrictions):
+        if (
+            shell is not None
+            and (ask_rule is None or _covers_whole_tool(ask_rule))
+            and self._bash_restrictions
+            and may_hide_match(shell, self._bash_restrictions)
+        ):
             needs = MissingPermissions(parts=(shell,), of=1)
             return Ask(None, "config", basis="unclear", needs=needs)
+        if ask_rule is not None:
+            return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
         return self._find_grant(tool_rules, request, shell)
 
     @property
@@ -283,7 +288,8 @@ class Rules:
             )
             tool_rules = self._rules_by_tool[key] = _ToolRules(
                 deny=_select_candidates(self.deny, request).rules,
-                ask=tuple(rule for rule in self.ask if _may_ask(rule, request)),
+                # A rule for the whole tool comes last: it must not hide one that also applies inside a sandbox.
+                ask=tuple(sorted((rule for rule in self.ask if _may_ask(rule, request)), key=_covers_whole_tool)),
                 deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
                 allow=allow,
                 exact_allow=tuple(rule for rule in allow if "*" not in (rule.content or "")),
@@ -400,6 +406,10 @@ def _may_ask(rule: Rule, request: PermissionRequest) -> bool:
     """Return whether an ask rule may match calls to the requested tool. A path in a Read rule does not bind writes."""
     is_reading = rule.tool not in _READ_RULES or tool_kind(request.tool) not in ("edit", "write")
     return _rule_covers_tool(rule, request) or (is_reading and _is_path_rule_for(rule, request))
+
+
+def _covers_whole_tool(rule: Rule) -> bool:
+    return rule.content in (None, "*")
 
 
 def _first_matching_rule(rules: Sequence[Rule], request: PermissionRequest, shell: str | None) -> Rule | None:

@@ -452,7 +452,8 @@ class HookValues:
     exit_2_wins: bool = True  # exit code 2 blocks even when the JSON output allows the call
     input_needs_decision: bool = False  # a changed input is used only together with a decision
     updates_output: bool = True  # the output of any tool can be replaced, not only the output of MCP tools
-    honours_ask: bool = True  # `ask` leads to a question; otherwise it is ignored
+    expands_home: bool = True  # `~/` in the path of a file tool is the home folder
+    honours_ask: bool = True  # `ask` leads to a question; otherwise only if another handler allows the call
     honours_defer: bool = True
     allow_is_final: bool = False  # `allow` takes precedence over deny rules
     uses_last_reason: bool = False  # a refusal uses the last handler's reason, even if that handler gave none

@@ -444,6 +444,7 @@ class Subagents:
             clock=parent_context.clock,
         )
         session.skills.make_hooks = parent.skills.make_hooks
+        session.runner.runner_context.workspace.uses_project_skills = parent_context.workspace.uses_project_skills
         if mode != parent.permission_mode or "permission_mode" in parent_context.call_context.values:
             session.runner.set_permission_mode(mode)
         return session
