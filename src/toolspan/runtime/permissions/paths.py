@@ -11,8 +11,10 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from os import F_OK, access
 from os.path import normpath
+from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
@@ -153,6 +155,25 @@ def _join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder != "/" else f"/{name}"
 
 
+class OwnRepository(Struct, frozen=True):
+    """The repository above a folder at one time. Another one, which appeared later, is not equal to it."""
+
+    git_folder: str | None
+    """The `.git` folder or file; None if there was none."""
+    identity: tuple[int, int] | None = None
+    """The device and the inode of `git_folder`."""
+
+    @classmethod
+    def find(cls, folder: str) -> OwnRepository:
+        """Find the repository that git uses in a folder."""
+        for above in _folders_above(os.path.realpath(folder)):
+            path = _join_path(above, ".git")
+            with suppress(OSError):
+                status = os.lstat(path)
+                return cls(path, (status.st_dev, status.st_ino))
+        return cls(None)
+
+
 class PathScope(Struct, frozen=True, gc=False):
     """The session's folders and the call's current folder. All paths are absolute."""
 
@@ -164,6 +185,10 @@ class PathScope(Struct, frozen=True, gc=False):
     session_folder: str | None = None
     """The session's own folder, which may be read."""
     links: LinkResolver = field(default_factory=LinkResolver)
+    search_path: str = ""
+    """The folders in which the shell looks for programs, separated by colons."""
+    repository: OwnRepository | None = None
+    """The repository that existed when the session started; None if that is not known."""
 
     @property
     def home(self) -> str:
@@ -254,16 +279,43 @@ class PathScope(Struct, frozen=True, gc=False):
                 return True
         return False
 
+    def may_lead_outside(self, folder: str) -> bool:
+        """Return whether a folder contains a link out of the session's folders, or too many files to check."""
+        for count, (here, folders, names) in enumerate(os.walk(folder)):
+            paths = [f"{here}/{name}" for name in (*folders, *names)]
+            if count > _MAX_SEARCHED_FOLDERS or any(
+                Path(path).is_symlink() and not self.contains_path(path, reading=True) for path in paths
+            ):
+                return True
+        return False
+
     def is_own_repository(self) -> bool:
-        """Return whether the current folder is in the project's repository: no folder in between has another one."""
-        if self.cwd == self.folders[0]:
-            return True
+        """Return whether git in the current folder uses the repository in which the session started, or none.
+
+        A file `HEAD` beside the project's files is enough for git to use a folder as a repository, with all the
+        programs that its configuration names, so such a folder is never the user's own repository.
+        """
         folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
-        while folder != root:
-            if not is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
+        if not is_within(folder, root):
+            return False
+        for above in _folders_above(folder):
+            if os.path.lexists(_join_path(above, "HEAD")):
                 return False
-            folder = folder.rpartition("/")[0] or "/"
+            if os.path.lexists(_join_path(above, ".git")):
+                is_same = self.repository is None or self.repository == OwnRepository.find(folder)
+                return is_within(root, above) and is_same
         return True
+
+    def is_program_in_project(self, name: str) -> bool:
+        """Return whether the shell may find a program in the session's folders, which commands and edits can change."""
+        return any(os.path.lexists(f"{folder}/{name}") for folder in self._program_folders())
+
+    def _program_folders(self) -> Iterator[str]:
+        """Yield the folders of `search_path` that are, or lead to, places in the session's folders."""
+        for name in dict.fromkeys(self.search_path.split(":")) if self.search_path else ():
+            folder = self.absolute_path(name or ".")
+            if self._is_below_any(folder, self.folders) or self._is_below_any(self.links.resolve(folder), self.folders):
+                yield folder
 
     def leads_outside(self, path: str) -> bool:
         """Return whether a path in the session's folders passes through a link to another place."""
@@ -272,9 +324,20 @@ class PathScope(Struct, frozen=True, gc=False):
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
         end = self.links.resolve(path)
+        for folder in self._program_folders():
+            if is_within(path, folder) or is_within(end, self.links.resolve(folder)):
+                return True
         if end != path and (_is_special_path(end) or _is_in_bare_repository(end)):
             return True
         return _is_special_path(path) or _is_in_bare_repository(path)
+
+
+def _folders_above(folder: str) -> Iterator[str]:
+    """Yield a folder and all folders above it."""
+    while folder != "/":
+        yield folder
+        folder = folder.rpartition("/")[0] or "/"
+    yield folder
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -303,6 +366,17 @@ def _is_special_path(path: str) -> bool:
         if part == "git" and at and parts[at - 1] == ".config":
             return True
     return False
+
+
+_NAME_END = re.compile(r"[^\w.-]+")
+
+
+def mentions_protected(text: str) -> bool:
+    """Return whether a word without blanks contains the name of a protected file or folder."""
+    if "." not in text or " " in text or "\n" in text:
+        return False
+    names = _NAME_END.split(text.casefold().replace(".claude/worktrees", ""))
+    return not (_PROTECTED_FOLDERS | _PROTECTED_FILES).isdisjoint(names)
 
 
 def _is_in_bare_repository(path: str) -> bool:
