@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from toolspan.runtime.permissions.suggestions import offer_updates
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings.load import PermissionSettings
 from toolspan.session import SingleCallRunner
+from toolspan.shell.readonly import command_environment, harden_environment
 from toolspan.types.decision import Allow, Ask, Deny
 
 EDITS = Permissions(mode="acceptEdits")
@@ -139,6 +141,20 @@ async def test_variables_that_change_the_meaning_of_a_line_are_not_passed_on(
 
     assert "No such file" in str(read.finished.content)
     assert not (project / "ran").exists()
+
+
+@requirement("permission.variables-of-the-shell")
+def test_the_page_about_permissions_lists_the_variables(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8")
+    (paragraph,) = (part for part in page.split("\n\n") if part.startswith("These variables reach no command"))
+    dropped, kept_if_allowed = (re.findall(r"`(\w+)`", part) for part in paragraph.split("These reach only"))
+    environment = dict.fromkeys([*dropped, *kept_if_allowed, "HOME"], str(tmp_path))
+
+    assert set(command_environment(environment)) == {*kept_if_allowed, "HOME"}
+    hardened = harden_environment(command_environment(environment))
+    assert {name for name in hardened if not name.startswith("GIT_CONFIG_")} == {"HOME"}
+    settings = [hardened[name] for name in sorted(hardened) if name.startswith("GIT_CONFIG_KEY_")]
+    assert all(f"`{setting}=" in page for setting in settings)
 
 
 @requirement("permission.own-programs")
