@@ -6,6 +6,7 @@ tracks the current folder and the variables; `patterns.py` matches the patterns 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 
@@ -367,12 +368,17 @@ class _CommandChecker:
         arguments = inner.arguments
         if arguments.unknown is not None and self._allowed.parents:
             arguments = read_arguments(f"{inner.name}@2.0", inner.words[1:])
-        started = {program.name, inner.name, *(word.text for word in inner.words[1:] if inner.name == "xargs")}
-        if any(map(self._start_scope.is_program_in_project, started)):
-            return False  # the session may have written that program
+        if self._start_scope.program_folders and self._starts_own_program(program, inner):
+            return False
         if arguments.unknown is not None or arguments.spec is None:
             return False
         return self._check_known(program, inner, arguments, arguments.spec)
+
+    def _starts_own_program(self, program: Program, inner: Program) -> bool:
+        """Return whether a program may be in a folder of the session, so that the session may have written it."""
+        names = {program.name, inner.name, *(word.text for word in inner.words[1:] if inner.name == "xargs")}
+        folders = self._start_scope.program_folders
+        return any(os.path.lexists(f"{folder}/{name}") for folder in folders for name in names)
 
     def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
         """Check the files of a program whose arguments are understood. Return False if it needs approval as a whole."""
@@ -547,10 +553,12 @@ class _CommandChecker:
 
     def _check_pipe(self, program: Program, inner: Program) -> None:
         """Record whether the input of this command, and that of the next one, is a list of files."""
+        if not self._has_pipe:
+            return
         is_redirected = program.stdin_text is not None or any("<" in item.operator for item in program.redirects)
         self._gets_file_list = self._pipes_file_list and not is_redirected
-        is_list = lists_files(inner) or (self._gets_file_list and selects_lines(inner))
-        self._pipes_file_list = is_list and program.ended_by == "|"
+        is_piped = program.ended_by == "|"
+        self._pipes_file_list = is_piped and (lists_files(inner) or (self._gets_file_list and selects_lines(inner)))
 
     # Denied files
 

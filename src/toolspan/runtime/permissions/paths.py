@@ -12,12 +12,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from os import F_OK, access
 from os.path import normpath
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
+
+from toolspan.shell.table import program_table
 
 _PROTECTED_FOLDERS = frozenset({
     ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
@@ -306,16 +309,15 @@ class PathScope(Struct, frozen=True, gc=False):
                 return is_within(root, above) and is_same
         return True
 
-    def is_program_in_project(self, name: str) -> bool:
-        """Return whether the shell may find a program in the session's folders, which commands and edits can change."""
-        return any(os.path.lexists(f"{folder}/{name}") for folder in self._program_folders())
+    @property
+    def program_folders(self) -> tuple[str, ...]:
+        """The folders in which the shell looks for programs and which commands and edits of the session can change."""
+        return _find_program_folders(self.search_path, self.folders, self.cwd)
 
-    def _program_folders(self) -> Iterator[str]:
-        """Yield the folders of `search_path` that are, or lead to, places in the session's folders."""
-        for name in dict.fromkeys(self.search_path.split(":")) if self.search_path else ():
-            folder = self.absolute_path(name or ".")
-            if self._is_below_any(folder, self.folders) or self._is_below_any(self.links.resolve(folder), self.folders):
-                yield folder
+    def _replaces_program(self, path: str) -> bool:
+        """Return whether the shell would run a file in the place of a program of the table."""
+        folder, _, name = path.rpartition("/")
+        return folder in self.program_folders and name in program_table()
 
     def leads_outside(self, path: str) -> bool:
         """Return whether a path in the session's folders passes through a link to another place."""
@@ -324,12 +326,27 @@ class PathScope(Struct, frozen=True, gc=False):
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
         end = self.links.resolve(path)
-        for folder in self._program_folders():
-            if is_within(path, folder) or is_within(end, self.links.resolve(folder)):
-                return True
+        if self.program_folders and any(map(self._replaces_program, (path, end))):
+            return True
         if end != path and (_is_special_path(end) or _is_in_bare_repository(end)):
             return True
         return _is_special_path(path) or _is_in_bare_repository(path)
+
+
+@lru_cache(maxsize=64)  # perf: every decision needs them
+def _find_program_folders(search_path: str, folders: tuple[str, ...], cwd: str) -> tuple[str, ...]:
+    """Return the folders of a search path that are, or lead to, places in the session's folders, also resolved.
+
+    Links outside the session's folders are resolved only once.
+    """
+    roots = {*folders, *map(os.path.realpath, folders)}
+    found: list[str] = []
+    for name in search_path.split(":") if search_path else ():
+        folder = normpath(f"{cwd}/{name}" if name[:1] != "/" else name)
+        places = (folder, os.path.realpath(folder))
+        if any(is_within(place, root) for place in places for root in roots):
+            found += places
+    return tuple(dict.fromkeys(found))
 
 
 def _folders_above(folder: str) -> Iterator[str]:

@@ -270,20 +270,23 @@ def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath |
     has_targets = False
     for entry in line.programs:
         program = strip_wrappers(entry.program)
+        mentions += (*program.values, *program.loop_values)
         changed = find_targets(program, find_changed(program, program.arguments))
+        mentions += program.words[1:] if changed or program.name in ("cd", "pushd") else ()
+        if not changed and not program.redirects:
+            continue
         targets = [item.target for item in program.redirects if ">" in item.operator and not is_stream_or_null(item)]
         has_targets = has_targets or bool(changed or targets)
-        mentions += (*program.values, *program.loop_values)
-        mentions += program.words[1:] if changed or program.name in ("cd", "pushd") else ()
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
             is_odd = not entry.wrappers and _is_odd_target(text, path, scope)
-            paths = [scope.absolute_path(name) for name in (text, *(expand_glob(text, scope) or ()))]
-            if is_odd or any(scope.is_protected(place) or scope.leads_outside(place) for place in paths):
+            matches = expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else None
+            places = [path, *map(scope.absolute_path, matches or ())]
+            if is_odd or any(scope.is_protected(place) or scope.leads_outside(place) for place in places):
                 return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
-    mention = next((word.text for word in mentions if mentions_protected(word.text)), None)
-    if mention is None or not has_targets:
+    mention = next((word.text for word in mentions if mentions_protected(word.text)), None) if has_targets else None
+    if mention is None:
         return None
     path = scope.absolute_path(mention)
     return AccessedPath(None, path, scope.contains_path(path))
