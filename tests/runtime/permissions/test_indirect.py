@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -305,13 +304,14 @@ def test_an_invalid_rule_never_switches_off_rules_that_deny_or_ask(tmp_path: Pat
 def test_an_old_client_has_no_rules_with_a_star_for_mcp_tools(tmp_path: Path) -> None:
     request = make_request("mcp__x__y", tmp_path)
 
-    def decide_with(version: str, block: Mapping[str, tuple[str, ...]]) -> type:
+    def decide_with(version: str, block: PermissionSettings) -> type:
         refusals = profile(version).refusals
-        rules = rules_from_settings(PermissionSettings(**block), "projectSettings", None, refusals)
+        rules = rules_from_settings(block, "projectSettings", None, refusals)
         return type(decide_request(Permissions(rules, refusals=refusals), request))
 
-    assert [decide_with(version, {"allow": ("mcp__x__*",)}) for version in ("2.0.65", "2.1.325")] == [Ask, Allow]
-    assert [decide_with(version, {"deny": ("mcp__x__*",)}) for version in ("2.0.65", "2.1.325")] == [Deny, Deny]
+    allowing, denying = PermissionSettings(allow=("mcp__x__*",)), PermissionSettings(deny=("mcp__x__*",))
+    assert [decide_with(version, allowing) for version in ("2.0.65", "2.1.325")] == [Ask, Allow]
+    assert [decide_with(version, denying) for version in ("2.0.65", "2.1.325")] == [Deny, Deny]
 
 
 # Guards
