@@ -85,6 +85,7 @@ async def authorize_call(
     else:
         record_decision(pending, decision, context)
         answer = decision
+        prepared.tool_context.is_unapproved = decision.basis == "parts" and decision.rule is None
     match answer:
         case Allow():
             new_input = answer.input
@@ -422,6 +423,8 @@ def _build_request(
         known_as=tool.name,
         searched_folder=_searched_folder(tool, valid, context),
         session_folder=context.workspace.folder,
+        search_path=context.workspace.environment.get("PATH", ""),
+        repository=context.workspace.repository,
         links=links,
     )
     sandbox = context.workspace.sandbox

@@ -18,7 +18,7 @@ from toolspan.formats.claude.paths import config_dir
 from toolspan.runtime.background import BackgroundTasks, SubagentLauncher
 from toolspan.runtime.hooks.events import HookEffects, HookRunner, SessionHookEvent
 from toolspan.runtime.isolation import IsolatedTasks
-from toolspan.runtime.permissions.paths import LinkResolver
+from toolspan.runtime.permissions.paths import LinkResolver, OwnRepository
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import Profile
 from toolspan.types.decision import Decision
@@ -139,6 +139,11 @@ class Workspace:
     """The sandbox in which commands run; None to run them with the user's own permissions."""
     intent_log: IntentRecorder | None = None
     """The log that records each call with side effects just before it runs."""
+    repository: OwnRepository = field(init=False)
+    """The repository of the project when the session started. git in one made later is not read-only."""
+
+    def __post_init__(self) -> None:
+        self.repository = OwnRepository.find(str(self.project))
 
     @property
     def config(self) -> Path:
@@ -270,6 +275,8 @@ class ToolContext(Struct, kw_only=True, eq=False):
     partial: Callable[[], str] | None = None
     """A function that returns the output so far, for a call that is interrupted. The tool sets it."""
     cached_links: LinkResolver | None = None
+    is_unapproved: bool = False
+    """True if neither a rule nor a person allowed the command: every word of it was understood to be harmless."""
 
     @property
     def links(self) -> LinkResolver:

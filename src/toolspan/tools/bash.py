@@ -42,7 +42,13 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Valid
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
-from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
+from toolspan.shell.readonly import (
+    command_environment,
+    explain_exit_code,
+    harden_environment,
+    is_read_only,
+    prints_nothing,
+)
 from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
@@ -391,7 +397,9 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         output_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return output_path
 
-    environment = {**workspace.environment, **shell.environment, "PWD": str(ctx.cwd)}
+    environment = {**command_environment(workspace.environment), **shell.environment, "PWD": str(ctx.cwd)}
+    if ctx.is_unapproved:
+        environment = harden_environment(environment)
     if shell.exports_session_id and workspace.session_id is not None:
         environment["CLAUDE_CODE_SESSION_ID"] = workspace.session_id
     script = request.command
