@@ -138,7 +138,7 @@ def test_a_violation_is_recorded_and_shown_by_errors_why_and_show(folder: Path) 
 
 
 @pytest.mark.usefixtures("bubblewrap")
-def test_strict_hides_secrets_and_no_sandbox_turns_the_setting_off(folder: Path) -> None:
+def test_the_sandbox_hides_secrets_unless_it_is_open_or_turned_off(folder: Path) -> None:
     (folder.parent / ".netrc").write_text("secret")
     settings = folder.parent / "settings.json"
     settings.write_text('{"sandbox": {"enabled": true}, "permissions": {"allow": ["Bash"]}}')
@@ -146,13 +146,14 @@ def test_strict_hides_secrets_and_no_sandbox_turns_the_setting_off(folder: Path)
     options = ["exec", "--transcript", "none", "--settings", str(settings)]
     results = {
         option: json.loads(run_toolspan(folder, *options, *option, stdin=read, DEPLOY_TOKEN="token").stdout)["content"]
-        for option in ((), ("--sandbox=strict",), ("--no-sandbox",))
+        for option in ((), ("--sandbox",), ("--sandbox=strict",), ("--sandbox=open",), ("--no-sandbox",))
     }
 
-    assert "secret\ntoken" in results[()]
-    assert "Read-only file system" in results[()]
-    assert "Permission denied" in results[("--sandbox=strict",)]
-    assert "token" not in results[("--sandbox=strict",)]
+    assert "secret\ntoken" in results[("--sandbox=open",)]
+    assert "Read-only file system" in results[("--sandbox=open",)]
+    for option in ((), ("--sandbox",), ("--sandbox=strict",)):
+        assert "No such file" in results[option]
+        assert "token" not in results[option]
     assert results[("--no-sandbox",)] == "secret\ntoken"
 
 

@@ -91,6 +91,8 @@ def command(ctx: click.Context, /, **_: object) -> None:
 
     Permissions, hooks and recording work as in `toolspan exec`. With -p, there are no prompts:
     calls that need permission are denied, unless you add --approve or --permission-prompt-tool.
+    If nobody is asked (-p, or the mode dontAsk or bypassPermissions), commands run in a sandbox
+    if bubblewrap is installed; --no-sandbox switches it off.
 
     In a conversation, Ctrl-C interrupts the turn; a second Ctrl-C, /exit or Ctrl-D quits.
 
@@ -117,7 +119,13 @@ async def _run_command(options: _RunOptions, session_options: HostOptions) -> in
             raise ToolspanError("there is no terminal; write a prompt after -p")
         async with (
             AsyncExitStack() as stack,
-            open_host(session_options, model=model.name, terminal=terminal, model_access=model_access) as host,
+            open_host(
+                session_options,
+                model=model.name,
+                terminal=terminal,
+                model_access=model_access,
+                sandbox_if_unattended=True,
+            ) as host,
         ):
             stack.push_async_callback(model.close)
             subagent_config = host.load_subagent_config(partial(_subagent_model, options))

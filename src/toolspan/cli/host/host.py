@@ -51,7 +51,8 @@ from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rule import split_rules
 from toolspan.runtime.permissions.rules import added_folders
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
-from toolspan.runtime.sandbox.settings import merge_sandbox_settings
+from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
+from toolspan.runtime.sandbox.settings import Sandbox, merge_sandbox_settings, unattended_sandbox
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Toolset
@@ -72,6 +73,8 @@ _PATH_TYPE = click.Path(path_type=Path)
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
 _EXIT_UNWRITABLE = 3
 _MAX_REASONS = 3
+_UNATTENDED_MODES: tuple[Mode, ...] = ("dontAsk", "bypassPermissions")
+"""The permission modes in which nobody is asked."""
 _MAX_LINE_LENGTH = 400
 
 
@@ -93,7 +96,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     mcp_config: Path | None
     cwd: Path
     transcript: str
-    sandbox: Literal["on", "strict"] | None
+    sandbox: Literal["strict", "open", "on"] | None
     no_sandbox: bool
 
     @property
@@ -105,6 +108,11 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     def asks_at_terminal(self) -> bool:
         """True if permission requests are answered at the terminal."""
         return self.ask or self.approve == "terminal"
+
+    @property
+    def has_remote_approver(self) -> bool:
+        """True if permission requests are answered on a page or by an MCP tool."""
+        return self.approve == "web" or self.permission_prompt_tool is not None
 
     @property
     def named_tools(self) -> list[str] | None:
@@ -139,9 +147,9 @@ host_options = combine_options(
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
     click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
                  " for the client's own folder."),
-    click.option("--sandbox", type=click.Choice(["on", "strict"]), is_flag=False, flag_value="on",
-                 metavar="[=strict]", help="Run commands in a sandbox; with `=strict`, also hide secrets from them."
-                 "  [default: the setting sandbox.enabled]"),
+    click.option("--sandbox", type=click.Choice(["strict", "open", "on"]), is_flag=False, flag_value="strict",
+                 metavar="[=open]", help="Run commands in a sandbox that hides secrets; with `=open`, in one that shows"
+                 " all files, where they need permission.  [default: the setting sandbox.enabled]"),
     click.option("--no-sandbox", is_flag=True, help="Run commands without a sandbox."),
     click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
                  help="Run hooks in parallel, or as a chain in which each gets the input"
@@ -282,9 +290,17 @@ def open_terminal(*, enabled: bool) -> Iterator[Terminal | None]:
 
 @asynccontextmanager
 async def open_host(
-    options: HostOptions, *, model: str | None, terminal: Terminal | None, model_access: HookModelAccess | None = None
+    options: HostOptions,
+    *,
+    model: str | None,
+    terminal: Terminal | None,
+    model_access: HookModelAccess | None = None,
+    sandbox_if_unattended: bool = False,
 ) -> AsyncIterator[Host]:
-    """Load the settings and connect to the MCP servers."""
+    """Load the settings and connect to the MCP servers.
+
+    With `sandbox_if_unattended`, commands run in a sandbox if nobody is asked about them and the settings mention none.
+    """
     if (options.ask or options.approve) and options.permission_prompt_tool is not None:
         raise ToolspanError(f"use either {'--ask' if options.ask else '--approve'} or --permission-prompt-tool")
     if options.ask and options.approve == "web":
@@ -295,10 +311,15 @@ async def open_host(
     settings = load_host_settings(options.cwd, options.settings_file, options.setting_sources)
     client_profile = profile(options.profile_name, model=model)
     server_config = settings.mcp_server_config(options.mcp_config)
+    mode = options.mode or settings.default_mode
+    is_unattended = mode in _UNATTENDED_MODES or (terminal is None and not options.has_remote_approver)
+    restrict = sandbox_if_unattended and is_unattended
     async with (
-        _open_sandbox(options, settings, client_profile) as sandbox,
+        _open_sandbox(options, settings, client_profile, restrict=restrict) as sandbox,
         McpServers(server_config, profile=client_profile, cwd=options.cwd, sandbox=sandbox) as servers,
     ):
+        if mode == "bypassPermissions" and os.geteuid() == 0 and (sandbox is None or not sandbox.is_on):
+            warn("bypassPermissions as root without a sandbox: calls can change everything on this machine unasked")
         for name, health in servers.health.items():
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
@@ -307,16 +328,20 @@ async def open_host(
 
 @asynccontextmanager
 async def _open_sandbox(
-    options: HostOptions, settings: HostSettings, client_profile: Profile
+    options: HostOptions, settings: HostSettings, client_profile: Profile, *, restrict: bool
 ) -> AsyncIterator[ActiveSandbox | None]:
     if options.sandbox is not None and options.no_sandbox:
         raise ToolspanError("use either --sandbox or --no-sandbox")
     rules = settings.permission_rules(client_profile) + options.command_line_rules()
-    strict = options.sandbox == "strict"
+    strict = options.sandbox != "open"
     enabled, config = merge_sandbox_settings(settings.sandbox_layers(), rules, options.cwd.absolute(), strict=strict)
     if options.no_sandbox and settings.requires_sandbox:
         raise ToolspanError("--no-sandbox: the administrator's settings require a sandbox")
-    if options.no_sandbox or not (enabled or options.sandbox):
+    is_default = restrict and enabled is None and options.sandbox is None and not options.no_sandbox
+    if is_default:
+        config = unattended_sandbox(settings.sandbox_layers(), config)
+        is_default = _announce_default(config, options.cwd)
+    if options.no_sandbox or not (enabled or options.sandbox or is_default):
         yield None
         return
     from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few commands need
@@ -330,6 +355,21 @@ async def _open_sandbox(
         yield sandbox
     finally:
         await sandbox.close()
+
+
+def _announce_default(config: Sandbox, project: Path) -> bool:
+    """Print whether commands run in a sandbox although no option names one, and return it."""
+    found = detect_bubblewrap(config)
+    problem, fix = found.problem, found.fix
+    if project.resolve() == Path("/"):
+        problem, fix = "the project is the root folder", None
+    if problem is not None:
+        hint = f"; to fix it, run `{fix}`" if fix else ""
+        warn(f"commands run WITHOUT a sandbox: {problem}{hint} (--no-sandbox hides this warning)")
+        return False
+    network = "network open" if "*:*" in config.allowed_domains else "network as in the settings"
+    warn(f"commands run in a sandbox: project writable, secrets hidden, {network} (--no-sandbox switches it off)")
+    return True
 
 
 def _announce_question(tool: str, url: str) -> None:
