@@ -17,7 +17,7 @@ import msgspec
 
 from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
 from toolspan.cli.host.host import EarlyExit, StandardOutput, watch_signals
-from toolspan.cli.output import combine_options
+from toolspan.cli.output import combine_options, warn
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
@@ -183,6 +183,11 @@ class _AgentFactory:
 
     def start_display(self, display: SessionDisplay, agent: Agent) -> None:
         mode = self.host.permission_mode
+        if self.host.sandbox_note is not None:
+            warn(self.host.sandbox_note)
+        has_sandbox = self.host.sandbox is not None and self.host.sandbox.is_on
+        if mode == "bypassPermissions" and os.geteuid() == 0 and not has_sandbox:
+            warn("bypassPermissions as root without a sandbox: calls can change everything on this machine unasked")
         display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
 
 

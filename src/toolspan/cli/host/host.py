@@ -177,6 +177,8 @@ class Host:
     terminal: Terminal | None
     model_access: HookModelAccess | None = None
     sandbox: ActiveSandbox | None = None
+    sandbox_note: str | None = None
+    """A sentence for the user about a sandbox that no option and no setting requested."""
 
     @property
     def permission_mode(self) -> Mode:
@@ -315,21 +317,20 @@ async def open_host(
     is_unattended = mode in _UNATTENDED_MODES or (terminal is None and not options.has_remote_approver)
     restrict = sandbox_if_unattended and is_unattended
     async with (
-        _open_sandbox(options, settings, client_profile, restrict=restrict) as sandbox,
+        _open_sandbox(options, settings, client_profile, restrict=restrict) as (sandbox, sandbox_note),
         McpServers(server_config, profile=client_profile, cwd=options.cwd, sandbox=sandbox) as servers,
     ):
-        if mode == "bypassPermissions" and os.geteuid() == 0 and (sandbox is None or not sandbox.is_on):
-            warn("bypassPermissions as root without a sandbox: calls can change everything on this machine unasked")
         for name, health in servers.health.items():
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
-        yield Host(options, settings, servers, terminal, model_access, sandbox)
+        yield Host(options, settings, servers, terminal, model_access, sandbox, sandbox_note)
 
 
 @asynccontextmanager
 async def _open_sandbox(
     options: HostOptions, settings: HostSettings, client_profile: Profile, *, restrict: bool
-) -> AsyncIterator[ActiveSandbox | None]:
+) -> AsyncIterator[tuple[ActiveSandbox | None, str | None]]:
+    """Yield the sandbox, if there is one, and a note for the user about a sandbox that nobody requested."""
     if options.sandbox is not None and options.no_sandbox:
         raise ToolspanError("use either --sandbox or --no-sandbox")
     rules = settings.permission_rules(client_profile) + options.command_line_rules()
@@ -337,12 +338,13 @@ async def _open_sandbox(
     enabled, config = merge_sandbox_settings(settings.sandbox_layers(), rules, options.cwd.absolute(), strict=strict)
     if options.no_sandbox and settings.requires_sandbox:
         raise ToolspanError("--no-sandbox: the administrator's settings require a sandbox")
-    is_default = restrict and enabled is None and options.sandbox is None and not options.no_sandbox
-    if is_default:
+    is_requested = not options.no_sandbox and bool(enabled or options.sandbox)
+    note = None
+    if restrict and enabled is None and not options.no_sandbox and not is_requested:
         config = unattended_sandbox(settings.sandbox_layers(), config)
-        is_default = _announce_default(config, options.cwd)
-    if options.no_sandbox or not (enabled or options.sandbox or is_default):
-        yield None
+        is_requested, note = _describe_default(config, options.cwd)
+    if not is_requested:
+        yield None, note
         return
     from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few commands need
 
@@ -352,24 +354,23 @@ async def _open_sandbox(
         warn(f"commands run WITHOUT a sandbox: {sandbox.warning}")
     sandbox.protected = replace(sandbox.protected, hook_commands=settings.hook_commands)
     try:
-        yield sandbox
+        yield sandbox, note
     finally:
         await sandbox.close()
 
 
-def _announce_default(config: Sandbox, project: Path) -> bool:
-    """Print whether commands run in a sandbox although no option names one, and return it."""
+def _describe_default(config: Sandbox, project: Path) -> tuple[bool, str]:
+    """Return whether commands can run in a sandbox that nobody requested, and the sentence that says so."""
     found = detect_bubblewrap(config)
     problem, fix = found.problem, found.fix
     if project.resolve() == Path("/"):
         problem, fix = "the project is the root folder", None
     if problem is not None:
         hint = f"; to fix it, run `{fix}`" if fix else ""
-        warn(f"commands run WITHOUT a sandbox: {problem}{hint} (--no-sandbox hides this warning)")
-        return False
+        return False, f"commands run WITHOUT a sandbox: {problem}{hint} (--no-sandbox hides this warning)"
     network = "network open" if "*:*" in config.allowed_domains else "network as in the settings"
-    warn(f"commands run in a sandbox: project writable, secrets hidden, {network} (--no-sandbox switches it off)")
-    return True
+    limits = f"project writable, secrets hidden, {network}"
+    return True, f"commands run in a sandbox: {limits} (--no-sandbox switches it off)"
 
 
 def _announce_question(tool: str, url: str) -> None:

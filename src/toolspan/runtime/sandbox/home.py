@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,9 +46,11 @@ class HomeView:
     emptied: tuple[Path, ...]
     mounts: tuple[Mount, ...]
 
-    def shows(self, path: Path, writable: Sequence[Path]) -> bool:
-        """Return whether a path in an emptied folder is visible nevertheless."""
-        return is_below(path, (*writable, *(mount.path for mount in self.mounts)))
+    def shows(self, path: Path | str, writable: Sequence[Path]) -> bool:
+        """Return whether a path is not in an emptied folder, or visible nevertheless."""
+        if not is_below(path, self.emptied):
+            return True
+        return is_below(path, (*writable, *(mount.path for mount in self.mounts if not mount.writable)))
 
     def find_aliases(self, path: Path) -> Iterator[Path]:
         """Yield the other paths at which a mount shows a file."""
@@ -99,31 +102,49 @@ def _can_be_emptied(home: str) -> bool:
 
 def all_home_folders(homes: Iterable[Path]) -> list[str]:
     """Return these home folders and the folders with those of other users, with links resolved."""
-    folders = [*map(Path, HOME_FOLDERS), *homes]
-    return [os.path.realpath(home) for home in folders if home.is_dir()]
+    found = [os.path.realpath(home) for home in homes if home.is_dir()]
+    # perf: a mount costs 0.2 ms, and other users' homes are usually closed.
+    return found + [folder for folder in HOME_FOLDERS if folder not in found and _has_readable_files(folder, found)]
+
+
+def _has_readable_files(folder: str, homes: Sequence[str]) -> bool:
+    """Return whether this user can read anything in a folder but these home folders."""
+    if not os.access(folder, os.X_OK):
+        return False
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - perf
+    except OSError:
+        return True  # names that the user knows
+    return any(f"{folder}/{name}" not in homes and can_be_read(f"{folder}/{name}") for name in names)
+
+
+def can_be_read(path: str) -> bool:
+    """Return whether a command, which has no capabilities, could read a file or something in a folder."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - perf
+        is_folder = stat.S_ISDIR(status.st_mode)
+        shift = 6 if status.st_uid == os.geteuid() else 3 if status.st_gid in (os.getegid(), *os.getgroups()) else 0
+        is_open = bool(status.st_mode >> shift & (stat.S_IXOTH if is_folder else stat.S_IROTH))
+        return is_open and not (is_folder and not os.listdir(path))  # noqa: PTH208 - perf
+    except OSError:
+        return False
 
 
 def find_shown_files(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the paths that commands need regardless of their home folder: programs on the `PATH` and toolchains."""
     package = Path(__file__).parents[2]
+    homes = [variables.get("HOME", "").rstrip("/") for variables in (environment, os.environ)]
     yield from (sys.prefix, sys.base_prefix, str(package), *SHOWN_OUTSIDE_HOMES)
     for folder in environment.get("PATH", "").split(":"):
         if folder.startswith("/"):
             yield folder
             prefix, _, name = folder.rstrip("/").rpartition("/")
-            # `~/bin` and `~/.local/bin` have neighbours of their own on the list.
-            if (
-                name in ("bin", "sbin", "shims")
-                and not prefix.endswith("/.local")
-                and prefix not in _homes_of(environment)
-            ):
+            # The list has the neighbours of `~/bin` and `~/.local/bin`.
+            is_listed = prefix.endswith("/.local") or prefix in homes or is_below(prefix, _SYSTEM_FOLDERS)
+            if name in ("bin", "sbin", "shims") and not is_listed:
                 yield from (f"{prefix}/{neighbour}" for neighbour in SHOWN_BESIDE_PROGRAMS)
     for variable in PATH_VARIABLES:
         yield from (path for path in environment.get(variable, "").split(":") if path.startswith("/"))
-
-
-def _homes_of(environment: Mapping[str, str]) -> tuple[str, ...]:
-    return (environment.get("HOME", "").rstrip("/"), os.environ.get("HOME", "").rstrip("/"))
 
 
 def mount_private_cache(view: HomeView, home: Path, source: Path) -> HomeView:

@@ -132,10 +132,8 @@ SYSTEM_SECRETS = (
     "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/ssh/ssh_host_rsa_key",
     "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key", "/etc/krb5.keytab", "/etc/wireguard",
     "/etc/openvpn", "/etc/kubernetes", "/etc/rancher", "/etc/NetworkManager/system-connections", "/etc/wpa_supplicant",
-    "/etc/environment.d", "/etc/boto.cfg", "/etc/pip.conf", "/etc/docker", "/var/lib/docker", "/var/lib/containerd",
-    "/var/lib/kubelet", "/var/lib/rancher", "/var/lib/jenkins", "/var/lib/postgresql", "/var/lib/mysql",
-    "/var/lib/redis", "/var/lib/cloud", "/var/lib/gitlab-runner", "/var/lib/sss", "/var/spool/cron", "/var/spool/mail",
-    "/var/mail", "/var/backups", "/srv/secrets",
+    "/etc/boto.cfg", "/etc/docker", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/rancher",
+    "/var/lib/cloud", "/var/lib/sss", "/var/spool/cron", "/var/backups",
 )  # fmt: skip
 """Files and folders of the machine that contain secrets. Most are readable by root only."""
 
@@ -192,7 +190,7 @@ SHOWN_FILES: dict[str, tuple[str, ...]] = {
     ),
     "models and data": (
         ".cache/huggingface", ".cache/torch", ".keras", ".cache/whisper", ".cache/nltk_data", "nltk_data",
-        ".cache/matplotlib", ".cache/fontconfig", ".config/matplotlib", ".cache/numba",
+        ".cache/numba",
     ),
     "git": (".gitconfig", ".config/git", ".gitignore", ".gitignore_global", ".gitattributes", ".git-template"),
     "instructions and skills": (
