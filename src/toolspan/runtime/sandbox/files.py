@@ -24,14 +24,13 @@ from toolspan.runtime.sandbox.home import (
     SHOWN_NAMES,
     HomeView,
     all_home_folders,
-    can_be_read,
     find_home_view,
     find_shown_files,
     is_below,
     mount_private_cache,
     private_cache_folder,
+    system_secrets,
 )
-from toolspan.runtime.sandbox.secrets import SYSTEM_SECRETS
 from toolspan.runtime.sandbox.settings import Sandbox, home_folder, resolve_path
 
 STARTUP_FILES = (
@@ -112,10 +111,10 @@ def build_file_access(
             view = _mount_cache(view, homes, project, temporary)
         config_files = [protected.config / ".credentials.json"] if protected.config else []
         # perf: most secrets lie in a folder that is empty inside, so they are not even looked up.
-        names = [path for path in map(str, (*secret_files, *config_files)) if view.shows(path, writable)]
-        secrets = _existing([*names, *filter(can_be_read, SYSTEM_SECRETS)])
+        names = view.find_visible([*secret_files, *config_files], writable)
+        secrets = _existing([*names, *system_secrets()])
         hidden += [path for path in secrets if path not in readable and not any(is_below(f, [path]) for f in writable)]
-        hidden = [path for path in hidden if view.shows(path, writable)]
+        hidden = [Path(path) for path in view.find_visible(hidden, writable)]
         hidden += [place for path in hidden for place in view.find_aliases(path)]
         # Nothing can be mounted inside a hidden folder, and nothing must be, unless `allow_read` shows a part of it.
         shown_inside = [path for path in readable if is_below(path, hidden)]

@@ -28,6 +28,7 @@ from toolspan.runtime.sandbox.secrets import (
     SHOWN_FILES,
     SHOWN_IN_PRIVATE_CACHE,
     SHOWN_OUTSIDE_HOMES,
+    SYSTEM_SECRETS,
 )
 
 SECRET_NAMES = tuple(name for names in SECRET_FILES.values() for name in names)
@@ -46,11 +47,13 @@ class HomeView:
     emptied: tuple[Path, ...]
     mounts: tuple[Mount, ...]
 
-    def shows(self, path: Path | str, writable: Sequence[Path]) -> bool:
-        """Return whether a path is not in an emptied folder, or visible nevertheless."""
-        if not is_below(path, self.emptied):
-            return True
-        return is_below(path, (*writable, *(mount.path for mount in self.mounts if not mount.writable)))
+    def find_visible(self, paths: Iterable[Path | str], writable: Sequence[Path]) -> Iterator[str]:
+        """Yield the paths that are not in an emptied folder, and those that are visible nevertheless."""
+        emptied = tuple(f"{path}/" for path in self.emptied)
+        visible = tuple(f"{path}/" for path in (*writable, *(item.path for item in self.mounts if not item.writable)))
+        for path in map(str, paths):
+            if not f"{path}/".startswith(emptied) or f"{path}/".startswith(visible):
+                yield path
 
     def find_aliases(self, path: Path) -> Iterator[Path]:
         """Yield the other paths at which a mount shows a file."""
@@ -193,6 +196,12 @@ def filter_variables(environment: Mapping[str, str], passed: Sequence[str]) -> d
             and not SECRET_VALUE.search(value)
         )
     }
+
+
+@cache
+def system_secrets() -> tuple[str, ...]:
+    """Return the secrets of the machine that commands could read."""
+    return tuple(filter(can_be_read, SYSTEM_SECRETS))
 
 
 @cache
