@@ -321,6 +321,22 @@ async def test_excluded_commands_and_regular_permissions_are_asked_about(folder:
     assert inside.span.error_kind == "sandbox_denied"
 
 
+@requirement("sandbox.frees-if-secrets-are-hidden")
+async def test_a_sandbox_that_shows_all_files_asks_as_without_one(folder: Path) -> None:
+    questions: list[object] = []
+
+    def approver(request: PermissionRequest, ask: object) -> Allow | Deny:
+        questions.append(request.input["command"])
+        return Allow()
+
+    commands = ["ls", "cat /etc/hostname", "python3 -c 'print(1)'", "touch made"]
+    for sandbox in (Sandbox(strict=False), Sandbox(files_disabled=True), Sandbox()):
+        async with open_project(folder, sandbox, Permissions(approver=approver)) as project:
+            assert [(await project.bash(command)).span.state for command in commands] == ["succeeded"] * len(commands)
+
+    assert questions == commands[1:] * 2  # none about the last sandbox
+
+
 async def test_an_unknown_domain_is_asked_about_once(folder: Path) -> None:
     asked: list[object] = []
 

@@ -25,11 +25,11 @@ from toolspan.runtime.sandbox.files import (
     build_file_access,
     find_open_pipes,
     find_writable_folders,
-    is_secret_variable,
     prepare_protected_folders,
     remove_forged_files,
     restrict_search_path,
 )
+from toolspan.runtime.sandbox.home import cache_environment, filter_variables
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable, resolve_path
@@ -77,15 +77,17 @@ class ActiveSandbox:
 
     @property
     def frees_commands(self) -> bool:
-        """True if sandboxed commands need no permission."""
-        return self.settings.auto_allow and self._backend is not None and self._backend.protects_settings
+        """True if sandboxed commands need no permission: they can read no secrets and change no settings."""
+        hides_secrets = self.settings.strict and not self.settings.files_disabled
+        is_closed = self._backend is not None and self._backend.protects_settings
+        return self.settings.auto_allow and hides_secrets and is_closed
 
     @property
     def description(self) -> str:
         """A short description for users: the back end and its limitations."""
         if self._backend is None:
             return f"none, commands run with your rights. {self.warning}"
-        name = f"{self._backend.name}{', strict' if self.settings.strict else ''}"
+        name = f"{self._backend.name}{'' if self.settings.strict else ', all files readable'}"
         return " ".join([f"{name}.", *self._backend.limitations]) if self._backend.limitations else name
 
     def open(self) -> None:
@@ -134,10 +136,12 @@ class ActiveSandbox:
         return self._excluded is None or not isinstance(self._excluded(request), Deny)
 
     @asynccontextmanager
-    async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:
+    async def wrap(
+        self, command: Command, folders: Sequence[Path], shown: Sequence[Path | str] = ()
+    ) -> AsyncIterator[SandboxedCommand]:
         """Yield the command line that runs `command` inside the sandbox. Start it within the block.
 
-        `folders` are the writable folders, the project first. Raises:
+        `folders` are the writable folders, the project first, and `shown` the files that the command needs. Raises:
             SandboxUnavailable: the session's network cannot be created, or the project is the root folder.
         """
         if self._backend is None or self._folder is None:
@@ -150,7 +154,7 @@ class ActiveSandbox:
         writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
         remove_forged_files(folders)
         self._created += prepare_protected_folders(writable, command.env)
-        files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
+        files = build_file_access(self.settings, folders, self.protected, self._folder, command.env, shown)
         pipes = [path for path in self._pipes if path.is_fifo() and not any(map(path.is_relative_to, files.writable))]
         files = replace(files, hidden=(*files.hidden, *pipes), in_place=not self._backend.has_mounts)
         wrapped = self._backend.wrap(command.argv, Path(os.path.realpath(command.cwd)), files, network)
@@ -222,11 +226,12 @@ class ActiveSandbox:
 
     def _environment(self, command: Command, files: FileAccess) -> dict[str, str]:
         hidden = set(self.settings.hide_variables)
-        visible = {
-            name: value
-            for name, value in command.env.items()
-            if name not in hidden and not (self.settings.strict and is_secret_variable(name))
-        }
+        passed = self.settings.pass_variables
+        environment = filter_variables(command.env, passed) if self.settings.strict else command.env
+        visible = {name: value for name, value in environment.items() if name not in hidden}
+        home = Path(os.path.realpath(visible.get("HOME") or "/"))
+        if any(mount.writable and mount.path == home / ".cache" for mount in files.mounts):
+            visible |= cache_environment(home, visible)
         if "TMPDIR" in visible and not is_writable_inside(Path(visible["TMPDIR"]), files):
             visible["TMPDIR"] = "/tmp"
         return visible | (self._proxy.environment(user=command.tag) if self._proxy else {})
@@ -245,7 +250,7 @@ async def wrap_requested(command: Command, sandbox: ActiveSandbox | None, projec
     if sandbox is None or not sandbox.is_on:
         reason = "its configuration requests a sandbox; use --sandbox or the setting `sandbox.enabled`"
         raise StartError(Path(command.argv[0]), reason)
-    async with sandbox.wrap(command, [project]) as sandboxed:
+    async with sandbox.wrap(command, [project], command.argv) as sandboxed:
         yield sandboxed.command
 
 

@@ -11,6 +11,15 @@ from pathlib import Path
 from typing import Protocol
 
 
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder that a command sees at another path, or inside an emptied folder."""
+
+    path: Path
+    source: Path
+    writable: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
     """The files that a command may read and write. All paths are absolute, without links, and exist.
@@ -23,6 +32,9 @@ class FileAccess:
     """Paths inside writable folders that must not change."""
     hidden: tuple[Path, ...] = ()
     """Files and folders that must not be read."""
+    emptied: tuple[Path, ...] = ()
+    """Folders that the command sees as empty, but for `mounts` and for `writable` and `read_only` paths inside them."""
+    mounts: tuple[Mount, ...] = ()
     temporary: Path
     """The session's private folder, which the command sees as `/tmp` or in `TMPDIR`."""
     unrestricted: bool = False

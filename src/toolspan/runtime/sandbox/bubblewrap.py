@@ -89,13 +89,20 @@ class Bubblewrap:
         yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
         # Parents come first, so that entries for inner paths override them.
         for path, (option, source) in sorted(_entries(files, network).items(), key=lambda entry: len(entry[0].parts)):
-            yield from (option, source, str(path))
+            yield from (option, source, str(path)) if source else (option, str(path))
+        for path in files.emptied:
+            if not _is_inside(path, files.emptied):
+                yield from ("--remount-ro", str(path))
 
 
 def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str, str]]:
     """Return the option and source for each path whose access differs from that of its parent."""
     hidden_file = f"{files.temporary}/hidden-file"
     entries: dict[Path, tuple[str, str]] = {}
+    for path in files.emptied:
+        entries[path] = ("--dir" if _is_inside(path, files.emptied) else "--tmpfs", "")
+    for mount in files.mounts:
+        entries[mount.path] = ("--bind" if mount.writable else "--ro-bind", str(mount.source))
     for path in files.writable:
         entries[path] = ("--bind", str(path))
     for path in files.read_only:
@@ -111,6 +118,10 @@ def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str,
         if path.is_socket() and not any(map(path.is_relative_to, files.writable)):
             entries[Path(os.path.realpath(path))] = ("--ro-bind", os.path.realpath(path))
     return entries
+
+
+def _is_inside(path: Path, folders: Sequence[Path]) -> bool:
+    return any(folder in path.parents for folder in folders)
 
 
 def _bound_sockets() -> Iterator[Path]:

@@ -19,6 +19,18 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from toolspan.runtime.sandbox.backend import FileAccess
+from toolspan.runtime.sandbox.home import (
+    SECRET_NAMES,
+    SHOWN_NAMES,
+    HomeView,
+    all_home_folders,
+    find_home_view,
+    find_shown_files,
+    is_below,
+    mount_private_cache,
+    private_cache_folder,
+    system_secrets,
+)
 from toolspan.runtime.sandbox.settings import Sandbox, home_folder, resolve_path
 
 STARTUP_FILES = (
@@ -29,25 +41,6 @@ STARTUP_FILES = (
 )  # fmt: skip
 """Files in the home folder that run, or select programs to run, later."""
 _SHELL_FILES = STARTUP_FILES[:11]
-SECRET_FILES = (
-    ".ssh", ".aws", ".gnupg", ".config/gcloud", ".netrc", ".docker", ".kube", ".azure", ".oci", ".config/gh",
-    ".config/op", ".git-credentials", ".config/git/credentials", ".pypirc", ".pgpass", ".my.cnf", ".vault-token",
-    ".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store",
-    ".local/share/keyrings", ".bash_history", ".zsh_history", ".claude/.credentials.json", ".claude.json",
-    ".codex/auth.json", ".gemini/oauth_creds.json", ".mozilla", ".thunderbird", ".config/google-chrome",
-    ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi", ".config/opera",
-    "snap/firefox", "snap/chromium", ".var/app/org.mozilla.firefox", ".var/app/com.google.Chrome",
-    "Library/Keychains", "Library/Cookies", "Library/Application Support/Google/Chrome",
-    "Library/Application Support/Firefox", "Library/Application Support/BraveSoftware", "Library/Safari",
-)  # fmt: skip
-"""Files in the home folder that a strict sandbox hides."""
-SECRET_VARIABLE = re.compile(
-    r"(?:^|_)(?:TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|AUTH)(?:_|$)"
-    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|ENCRYPTION|AUTH)_?KEY|^SSH_AUTH_SOCK$|^DBUS_SESSION_BUS_ADDRESS$"
-    r"|_(?:DSN|PAT)$|^(?:DATABASE|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|AMQP)_UR[IL]$",
-    re.IGNORECASE,
-)
-"""Variables that a strict sandbox removes."""
 _PRIVATE_FOLDERS = ("/tmp/", "/var/tmp/", "/run/")
 _WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
 _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -74,11 +67,15 @@ def build_file_access(
     protected: ProtectedFiles,
     temporary: Path,
     environment: Mapping[str, str],
+    shown: Sequence[Path | str] = (),
 ) -> FileAccess:
-    """Return a command's file access. `folders` are the session's writable folders, the project first."""
+    """Return a command's file access. `folders` are the session's writable folders, the project first.
+
+    `shown` are files in the home folder that the command needs.
+    """
     project = folders[0]
     homes = _home_folders(environment)
-    startup_files, secret_files = _find_in_homes(homes, STARTUP_FILES, SECRET_FILES if sandbox.strict else ())
+    startup_files, secret_files, shown_files = _find_in_homes(homes, STARTUP_FILES, SECRET_NAMES, SHOWN_NAMES)
     session_folders = [protected.session_folder] if protected.session_folder else []
     writable = find_writable_folders(sandbox, folders)
     read_only = _existing(
@@ -92,27 +89,67 @@ def build_file_access(
             *_find_scripts(protected.hook_commands, project),
         ]
     )
-    read_only = [path for path in read_only if _is_below(path, writable)]
+    read_only = [path for path in read_only if is_below(path, writable)]
+    hidden = _existing(_expand(sandbox.deny_read, project))
+    readable = _existing(_expand(sandbox.allow_read, project))
+    hidden = [path for path in hidden if not is_below(path, readable)]
+    view = HomeView((), ())
+    if sandbox.strict:
+        scripts = [*shown, *_find_scripts(protected.hook_commands, project)]
+        paths = [*shown_files, *find_shown_files(environment), *session_folders, *scripts, *readable]
+        view = find_home_view(
+            all_home_folders(homes),
+            {
+                path: source
+                for path in map(str, paths)
+                if (source := _resolve_links(path)) and not is_below(path, hidden)
+            },
+            writable=writable,
+            visible=(*writable, *readable, *hidden),
+        )
+        if sandbox.private_caches:
+            view = _mount_cache(view, homes, project, temporary)
+        config_files = [protected.config / ".credentials.json"] if protected.config else []
+        # perf: most secrets lie in a folder that is empty inside, so they are not even looked up.
+        names = view.find_visible([*secret_files, *config_files], writable)
+        secrets = _existing([*names, *system_secrets()])
+        hidden += [path for path in secrets if path not in readable and not any(is_below(f, [path]) for f in writable)]
+        hidden = [Path(path) for path in view.find_visible(hidden, writable)]
+        hidden += [place for path in hidden for place in view.find_aliases(path)]
+        # Nothing can be mounted inside a hidden folder, and nothing must be, unless `allow_read` shows a part of it.
+        shown_inside = [path for path in readable if is_below(path, hidden)]
+        hidden = [path for path in hidden if is_below(path, shown_inside) or not is_below(path.parent, hidden)]
     # A private folder would hide these.
     needed = _resolve_all([*homes, *session_folders, *environment.get("PATH", "").split(":")])
-    read_only += [Path(path) for path in needed if path.startswith(_PRIVATE_FOLDERS)]
-    hidden = _existing(_expand(sandbox.deny_read, project))
-    if sandbox.strict:
-        hidden += _existing([*secret_files, *([protected.config / ".credentials.json"] if protected.config else [])])
-    readable = _existing(_expand(sandbox.allow_read, project))
-    hidden = [path for path in hidden if not _is_below(path, readable)]
-    shown = [path for path in readable if _is_below(path, hidden)]
+    read_only += [
+        Path(path) for path in needed if path.startswith(_PRIVATE_FOLDERS) and not is_below(path, view.emptied)
+    ]
+    shown_inside = [path for path in readable if is_below(path, hidden)]
     # Only `allow_read` exposes files inside a hidden folder.
-    writable = [path for path in writable if not _is_below(path, hidden) or _is_below(path, readable)]
-    read_only = [path for path in read_only if not _is_below(path, hidden) or _is_below(path, readable)]
-    read_only += [path for path in shown if path not in writable and not _is_below(path, writable)]
+    writable = [path for path in writable if not is_below(path, hidden) or is_below(path, readable)]
+    read_only = [path for path in read_only if not is_below(path, hidden) or is_below(path, readable)]
+    read_only += [path for path in shown_inside if path not in writable and not is_below(path, writable)]
     return FileAccess(
         writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, read_only)])),
         read_only=tuple(dict.fromkeys(read_only)),
         hidden=tuple(dict.fromkeys(hidden)),
+        emptied=view.emptied,
+        mounts=view.mounts,
         temporary=temporary,
         unrestricted=sandbox.files_disabled,
     )
+
+
+def _mount_cache(view: HomeView, homes: Sequence[Path], project: Path, temporary: Path) -> HomeView:
+    """Mount a private cache folder in each home folder that is empty."""
+    source = private_cache_folder(project)
+    if source is None:
+        source = temporary / "cache"
+        source.mkdir(exist_ok=True)
+    for home in map(Path, _resolve_all(homes)):
+        if is_below(home, view.emptied):
+            view = mount_private_cache(view, home, source)
+    return view
 
 
 def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Path]:
@@ -121,14 +158,14 @@ def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Pat
     writable = _existing([project])
     # Outer folders first: a command may have replaced an inner folder with a link.
     for path in sorted((*folders[1:], *_expand(sandbox.allow_write, project)), key=lambda path: len(path.parts)):
-        if not _is_below(path, (project, *writable)):
+        if not is_below(path, (project, *writable)):
             writable += _existing([path])
     return writable + _existing(path for folder in folders for path in find_git_folders(folder))
 
 
 def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
     """Return the folders in a `PATH` that no command can change, with links resolved."""
-    folders = [folder for folder in _resolve_all(search_path.split(":")) if not _is_below(folder, writable)]
+    folders = [folder for folder in _resolve_all(search_path.split(":")) if not is_below(folder, writable)]
     # An empty `PATH`, or an empty part of it, would mean the current folder.
     return ":".join(folder for folder in folders if ":" not in folder) or os.devnull
 
@@ -154,7 +191,7 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
         with suppress(OSError), _open_folder(repository) as git:
             os.mkdir("hooks", dir_fd=git)
     for home in _home_folders(environment):
-        if _is_below(home, folders):
+        if is_below(home, folders):
             missing += [home / name for name in _SHELL_FILES]
     created = []
     for path in missing:
@@ -220,12 +257,6 @@ def find_git_folders(folder: Path) -> list[Path]:
         return [common] if is_repository and os.path.realpath(named) == os.path.realpath(link) else []
     except (OSError, UnicodeDecodeError):
         return []
-
-
-@cache
-def is_secret_variable(name: str) -> bool:
-    """Return whether a variable probably contains a secret."""
-    return SECRET_VARIABLE.search(name) is not None
 
 
 def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path | str]:
@@ -355,11 +386,6 @@ def _resolve_links(path: str) -> str | None:
         return os.path.realpath(path)
     finally:
         os.close(descriptor)
-
-
-def _is_below(path: Path | str, folders: Iterable[Path | str]) -> bool:
-    text = f"{path}/"  # perf: comparing the parents would take 2 ms of each command
-    return any(text.startswith(f"{str(folder).rstrip('/')}/") for folder in folders)
 
 
 def _home_folders(environment: Mapping[str, str]) -> list[Path]:

@@ -110,8 +110,10 @@ def _find_in_line(line: str, cwd: Path, access: FileAccess) -> Iterator[SandboxV
 
 def is_writable_inside(path: Path, access: FileAccess) -> bool:
     """Return whether a sandboxed command may write to a path."""
+    closed = (*access.read_only, *access.hidden, *access.emptied, *(m.path for m in access.mounts if not m.writable))
     best = max(
-        ((len(folder.parts), rank) for rank, folders in enumerate([access.writable, access.read_only, access.hidden])
+        ((len(folder.parts), rank)
+         for rank, folders in enumerate([(*access.writable, *(m.path for m in access.mounts if m.writable)), closed])
          for folder in folders if path == folder or folder in path.parents),
         default=(0, 1),
     )  # fmt: skip
@@ -122,8 +124,9 @@ def _is_replaced(path: Path, access: FileAccess) -> bool:
     """Return whether the command sees a private folder in place of a path."""
     if access.in_place:
         return False
-    private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev")]
-    return _is_below(path, private) and not _is_below(path, (*access.writable, *access.read_only))
+    private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev"), *access.emptied]
+    shown = (*access.writable, *access.read_only, *(mount.path for mount in access.mounts))
+    return _is_below(path, private) and not _is_below(path, shown)
 
 
 def _is_writable_outside(path: Path) -> bool:
