@@ -103,7 +103,7 @@ class ActiveSandbox:
                 raise
             self.warning = str(error)
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="toolspan-sandbox-"))
+        self._folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolspan-sandbox-")))
         create_private_folder(self._folder)
         self._pipes = find_open_pipes()
 
@@ -154,20 +154,22 @@ class ActiveSandbox:
         pipes = [path for path in self._pipes if path.is_fifo() and not any(map(path.is_relative_to, files.writable))]
         files = replace(files, hidden=(*files.hidden, *pipes), in_place=not self._backend.has_mounts)
         wrapped = self._backend.wrap(command.argv, Path(os.path.realpath(command.cwd)), files, network)
+        gate = wrapped.gate
+        sandboxed = replace(
+            command,
+            argv=wrapped.argv,
+            env={**self._environment(command, files), **wrapped.env},
+            pass_fds=[*command.pass_fds, *wrapped.pass_fds, *(gate.pass_fds if gate else ())],
+            on_start=gate.release if gate else None,
+            has_pid_namespace=wrapped.has_pid_namespace,
+        )
         try:
-            environment = {**self._environment(command, files), **wrapped.env}
-            pass_fds = [*command.pass_fds, *wrapped.pass_fds]
-            sandboxed = replace(
-                command,
-                argv=wrapped.argv,
-                env=environment,
-                pass_fds=pass_fds,
-                has_pid_namespace=wrapped.has_pid_namespace,
-            )
             yield SandboxedCommand(sandboxed, files)
         finally:
             for descriptor in wrapped.pass_fds:
                 os.close(descriptor)
+            if gate is not None:
+                gate.close()
 
     def restrict_environment(self, environment: Mapping[str, str], folders: Sequence[Path]) -> dict[str, str]:
         """Return the environment for a program outside the sandbox: its `PATH` omits folders that commands can change.

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from toolspan.runtime.sandbox.pinned import MountGate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
@@ -55,6 +57,8 @@ class WrappedCommand:
     """Descriptors that the command line needs. The caller closes them once the command has started."""
     has_pid_namespace: bool = False
     """True if the processes of the command run in a PID namespace of their own."""
+    gate: MountGate | None = None
+    """A gate before the command, which the caller releases once the command line has started."""
 
 
 class SandboxBackend(Protocol):
