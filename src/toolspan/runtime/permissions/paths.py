@@ -17,22 +17,10 @@ from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
 
-_PROTECTED_FOLDERS = frozenset({
-    ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
-})  # fmt: skip
-_SPECIAL_FOLDERS = _PROTECTED_FOLDERS | {"git"}
+from toolspan.runtime.protected_files import ASKED_FILES, ASKED_FOLDERS
+
+_SPECIAL_FOLDERS = ASKED_FOLDERS | {"git"}
 """The folders whose place in a path decides whether it is protected."""
-_PROTECTED_FILES = frozenset({
-    ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".bazeliskrc",
-    ".bazelrc", ".bazelversion", ".bunfig.toml", ".claude.json", ".devcontainer.json", ".envrc",
-    ".gitconfig", ".gitmodules", ".lefthook.yaml", ".lefthook.yml", ".mcp.json", ".npmrc",
-    ".pnp.cjs", ".pnp.loader.mjs", ".pnpmfile.cjs", ".pre-commit-config.yaml", ".profile",
-    ".ripgreprc", ".yarnrc", ".yarnrc.yml", ".zlogin", ".zlogout", ".zprofile", ".zshenv",
-    ".zshrc", "bunfig.toml", "gradle-wrapper.properties", "lefthook.yaml", "lefthook.yml",
-    "maven-wrapper.properties", "pyrightconfig.json",
-})  # fmt: skip
-
-
 _REPOSITORY_MARKS = ("HEAD", "objects", "refs")
 _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
@@ -293,12 +281,12 @@ def _is_same_file(path: str, status: os.stat_result) -> bool:
 def _is_special_path(path: str) -> bool:
     path = path.casefold()
     parts = (path if path.isascii() else path.translate(_FOLDED_CHARACTERS)).split("/")
-    if parts[-1] in _PROTECTED_FILES:
+    if parts[-1] in ASKED_FILES:
         return True
     if _SPECIAL_FOLDERS.isdisjoint(parts):
         return False
     for at, part in enumerate(parts):
-        if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
+        if part in ASKED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
             return True
         if part == "git" and at and parts[at - 1] == ".config":
             return True

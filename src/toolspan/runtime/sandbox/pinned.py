@@ -60,6 +60,13 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """Open a folder for use as `dir_fd`. Raise OSError if its path contains a link."""
+    with closing_descriptor(open_without_links(path)) as descriptor:
+        yield descriptor
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
     """A file or folder that a command sees at `path`."""

@@ -69,7 +69,18 @@ def find_violations(
 
 
 def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox) -> str:
-    """Return a note for the model that lists the violations and the possible remedies."""
+    """Return a note for the model that lists the violations and the possible remedies.
+
+    Planted files come first, because the last line of a result tells whether something was denied.
+    """
+    planted = [item.target for item in violations if item.action == "planted"]
+    if planted:
+        more = f" and {len(planted) - _MAX_VIOLATIONS} more" if len(planted) > _MAX_VIOLATIONS else ""
+        files = f"{', '.join(planted[:_MAX_VIOLATIONS])}{more}"
+        note = f"The command created {files}. Other programs may run code from there, outside the sandbox."
+        note += " Tell the user, who should review it first."
+        denied = [item for item in violations if item.action != "planted"]
+        return f"{note}\n{describe_violations(denied, sandbox)}" if denied else note
     verbs = {"write": "writing", "read": "reading", "connect": "connecting to", "socket": "connecting to"}
     items = list(dict.fromkeys(f"{verbs[item.action]} {item.target}" for item in violations))
     what = items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
