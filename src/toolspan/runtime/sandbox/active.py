@@ -57,7 +57,7 @@ class SandboxedCommand:
     files: FileAccess
     folders: Sequence[Path]
     """The session's folders, the project first."""
-    later_files: frozenset[tuple[Path, str]]
+    later_files: frozenset[tuple[str, str]]
     """The files from which other programs run code later, before this command started."""
 
 
@@ -75,7 +75,7 @@ class ActiveSandbox:
         self._folder: Path | None = None
         self._created: list[Path] = []
         self._git = GitFiles()
-        self._planted: set[tuple[Path, str]] = set()
+        self._planted: set[tuple[str, str]] = set()
         self._pipes: list[Path] = []
         self._namespace: NetworkNamespace | None = None
         self._proxy: NetworkProxy | None = None
@@ -198,7 +198,7 @@ class ActiveSandbox:
         refused += [item for item in named if item.target not in hosts and (failed or item.action == "write")]
         planted = find_later_files(run.folders, self._git) - run.later_files - self._planted
         self._planted |= planted
-        refused += [SandboxViolation(action="planted", target=str(path)) for path, _ in sorted(planted)]
+        refused += [SandboxViolation(action="planted", target=path) for path, _ in sorted(planted)]
         return tuple(dict.fromkeys(refused))
 
     async def _read_git_files(self, folders: Sequence[Path], environment: Mapping[str, str]) -> None:

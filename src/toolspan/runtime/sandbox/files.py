@@ -189,17 +189,17 @@ def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
     return removed
 
 
-def find_later_files(folders: Iterable[Path], git: GitFiles) -> frozenset[tuple[Path, str]]:
+def find_later_files(folders: Iterable[Path], git: GitFiles) -> frozenset[tuple[str, str]]:
     """Return the files in writable folders from which other programs run code later, with the targets of links.
 
     A command can create those that do not exist when it starts, and replace links.
     """
-    paths: set[Path] = {*git.configuration, *git.folders, *(path for path in git.programs if path.is_file())}
+    paths = {str(path) for path in (*git.configuration, *git.folders, *git.programs) if _is_below(path, folders)}
     for folder in folders:
-        paths.update(folder / name for name in (*READ_ONLY_PATHS, ".git", *_CLIENT_SETTINGS))
-        paths.update(path / ".git" for path in git.find_embedded(folder))
-        if all(os.path.lexists(folder / name) for name in REPOSITORY_MARKS):
-            paths.add(folder / "HEAD")
+        paths.update(_find_in_folder(folder, (*READ_ONLY_PATHS, ".git", *_CLIENT_SETTINGS)))
+        paths.update(f"{path}/.git" for path in git.find_embedded(folder))
+        if all(os.path.lexists(f"{folder}/{name}") for name in REPOSITORY_MARKS):
+            paths.add(f"{folder}/HEAD")
     files = set()
     for path in paths:
         try:
@@ -207,7 +207,7 @@ def find_later_files(folders: Iterable[Path], git: GitFiles) -> frozenset[tuple[
         except OSError as error:
             if error.errno == errno.EINVAL:  # it exists, and is not a link
                 files.add((path, ""))
-    return frozenset(file for file in files if _is_below(file[0], folders))
+    return frozenset(files)
 
 
 def find_open_pipes() -> list[Path]:
@@ -253,8 +253,7 @@ def is_secret_variable(name: str) -> bool:
 
 def _protected_in(folder: Path, git: GitFiles, *, is_project: bool) -> Iterator[Path | str]:
     """Yield the files in a writable folder that run, or select programs to run, later."""
-    yield from (f"{folder}/{name}" for name in READ_ONLY_PATHS)
-    yield from (f"{folder}/{name}" for name in ([".claude"] if is_project else _CLIENT_SETTINGS))
+    yield from _find_in_folder(folder, (*READ_ONLY_PATHS, *([".claude"] if is_project else _CLIENT_SETTINGS)))
     if (folder / ".git").is_file():
         yield folder / ".git"
     for repository in git.find_repositories(folder):
@@ -320,6 +319,10 @@ def _find_in_homes(homes: Iterable[Path], *groups: Sequence[str]) -> list[list[s
         for group, names in zip(paths, groups, strict=True):
             group += [f"{home}/{name}" for name in names if name.partition("/")[0] in present]
     return paths
+
+
+def _find_in_folder(folder: Path, names: Sequence[str]) -> list[str]:
+    return _find_in_homes([folder], names)[0]
 
 
 def _existing(paths: Iterable[Path | str]) -> list[Path]:

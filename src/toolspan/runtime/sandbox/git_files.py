@@ -108,7 +108,7 @@ class GitFiles:
             names = [name for index in indexes for name in _read_gitlinks(index, self._hash_size)]
             self._gitlinks[folder] = stamp, [folder / os.fsdecode(name) for name in names]
         modules = f"{os.path.realpath(git_folder)}/modules/"
-        paths = [path for path in self._gitlinks[folder][1] if os.path.lexists(path / ".git")]
+        paths = [path for path in self._gitlinks[folder][1] if os.path.lexists(f"{path}/.git")]
         return [path for path in paths if not f"{_find_git_folder(path)}".startswith(modules)]
 
 

@@ -154,9 +154,9 @@ def _pin(path: Path) -> Iterator[int]:
 
 def _open_root(pid: int) -> int | None:
     """Open the root folder of a process that has created its mounts."""
-    for folder in (f"/proc/{pid}/root", f"/proc/{pid}/root/newroot"):
+    for folder in ("root", "root/newroot"):
         with suppress(OSError):
-            descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(f"/proc/{pid}/{folder}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.stat(_MARK[1:], dir_fd=descriptor, follow_symlinks=False)
             except OSError:
