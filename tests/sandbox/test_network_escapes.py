@@ -92,10 +92,11 @@ async def _run_attempts(folder: Path) -> Outcomes:
         files = FileAccess(writable=(project,), temporary=temporary)
         network = NetworkAccess(proxy_port=proxy.port, namespace_pid=namespace.pid)
         wrapped = BUBBLEWRAP.backend.wrap(command, project, files, network)
+        assert wrapped.gate is not None
         results = []
         for argv, env, pass_fds in (
             (command, {}, ()),
-            (wrapped.argv, {**proxy.environment(), **wrapped.env}, wrapped.pass_fds),
+            (wrapped.argv, {**proxy.environment(), **wrapped.env}, (*wrapped.pass_fds, *wrapped.gate.pass_fds)),
         ):
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -104,6 +105,8 @@ async def _run_attempts(folder: Path) -> Outcomes:
                 pass_fds=pass_fds,
                 stdout=asyncio.subprocess.PIPE,
             )
+            if argv is not command:
+                await wrapped.gate.release()
             output, _ = await process.communicate()
             results.append(json.loads(output))
         for descriptor in wrapped.pass_fds:

@@ -54,6 +54,7 @@ from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
 from toolspan.tools.ripgrep import find_ripgrep
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
+from toolspan.types.error_kinds import ErrorKind, find_sandbox_note
 from toolspan.types.events import SandboxDenied
 
 if TYPE_CHECKING:
@@ -231,8 +232,9 @@ def _report_violations(
     note = _find_violations(running, exit, ctx)
     beside = {"sandboxed": True}
     if isinstance(output, ToolFailure):
-        denied = {"text": f"{output.text}\n{note}", "kind": "sandbox_denied"} if note else {}
-        return replace(output, beside=beside, **denied)  # type: ignore[arg-type]
+        text = _join_nonempty(output.text, note)
+        kind: ErrorKind | None = "sandbox_denied" if find_sandbox_note(note) else output.kind
+        return replace(output, beside=beside, text=text, kind=kind)
     if note and isinstance(output.content, str):
         return structs.replace(output, content=_join_nonempty(output.content, note), beside=beside)
     return structs.replace(output, beside=beside)

@@ -20,24 +20,11 @@ from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
 
+from toolspan.runtime.protected_files import ASKED_FILES, ASKED_FOLDERS
 from toolspan.shell.table import program_table
 
-_PROTECTED_FOLDERS = frozenset({
-    ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
-})  # fmt: skip
-_SPECIAL_FOLDERS = _PROTECTED_FOLDERS | {"git"}
+_SPECIAL_FOLDERS = ASKED_FOLDERS | {"git"}
 """The folders whose place in a path decides whether it is protected."""
-_PROTECTED_FILES = frozenset({
-    ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".bazeliskrc",
-    ".bazelrc", ".bazelversion", ".bunfig.toml", ".claude.json", ".devcontainer.json", ".envrc",
-    ".gitconfig", ".gitmodules", ".lefthook.yaml", ".lefthook.yml", ".mcp.json", ".npmrc",
-    ".pnp.cjs", ".pnp.loader.mjs", ".pnpmfile.cjs", ".pre-commit-config.yaml", ".profile",
-    ".ripgreprc", ".yarnrc", ".yarnrc.yml", ".zlogin", ".zlogout", ".zprofile", ".zshenv",
-    ".zshrc", "bunfig.toml", "gradle-wrapper.properties", "lefthook.yaml", "lefthook.yml",
-    "maven-wrapper.properties", "pyrightconfig.json",
-})  # fmt: skip
-
-
 _REPOSITORY_MARKS = ("HEAD", "objects", "refs")
 _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
@@ -373,12 +360,12 @@ def _is_same_file(path: str, status: os.stat_result) -> bool:
 def _is_special_path(path: str) -> bool:
     path = path.casefold()
     parts = (path if path.isascii() else path.translate(_FOLDED_CHARACTERS)).split("/")
-    if parts[-1] in _PROTECTED_FILES:
+    if parts[-1] in ASKED_FILES:
         return True
     if _SPECIAL_FOLDERS.isdisjoint(parts):
         return False
     for at, part in enumerate(parts):
-        if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
+        if part in ASKED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
             return True
         if part == "git" and at and parts[at - 1] == ".config":
             return True
@@ -393,7 +380,7 @@ def mentions_protected(text: str) -> bool:
     if "." not in text or " " in text or "\n" in text:
         return False
     names = _NAME_END.split(text.casefold().replace(".claude/worktrees", ""))
-    return not (_PROTECTED_FOLDERS | _PROTECTED_FILES).isdisjoint(names)
+    return not (ASKED_FOLDERS | ASKED_FILES).isdisjoint(names)
 
 
 def _is_in_bare_repository(path: str) -> bool:

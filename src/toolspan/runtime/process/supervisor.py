@@ -110,6 +110,7 @@ class ProcessSupervisor:
         child = ChildProcess(command, self._platform, [self._tag], self._watch_orphans if self._orphans else None)
         child.owns_adopted = partial(self._owns_adopted, child)
         self._children.append(child)
+        await _complete_start(command, child)
         return child
 
     @asynccontextmanager
@@ -149,7 +150,20 @@ async def start_process(command: Command, platform: ProcessPlatform | None = Non
         StartError: the command cannot be started; none of its processes is running.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()
-    return ChildProcess(command, platform or ProcessPlatform.detect())
+    child = ChildProcess(command, platform or ProcessPlatform.detect())
+    await _complete_start(command, child)
+    return child
+
+
+async def _complete_start(command: Command, child: ChildProcess) -> None:
+    if command.on_start is None:
+        return
+    try:
+        await command.on_start()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await child.terminate(0)
+        raise
 
 
 class ChildProcess:

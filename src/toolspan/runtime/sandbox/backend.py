@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A file or folder that a command sees at another path, or inside an emptied folder."""
-
-    path: Path
-    source: Path
-    writable: bool = False
+from toolspan.runtime.sandbox.pinned import Mount, MountGate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +28,7 @@ class FileAccess:
     emptied: tuple[Path, ...] = ()
     """Folders that the command sees as empty, but for `mounts` and for `writable` and `read_only` paths inside them."""
     mounts: tuple[Mount, ...] = ()
+    """Files and folders that the command sees at another path, or inside an emptied folder."""
     temporary: Path
     """The session's private folder, which the command sees as `/tmp` or in `TMPDIR`."""
     unrestricted: bool = False
@@ -67,6 +61,8 @@ class WrappedCommand:
     """Descriptors that the command line needs. The caller closes them once the command has started."""
     has_pid_namespace: bool = False
     """True if the processes of the command run in a PID namespace of their own."""
+    gate: MountGate | None = None
+    """A gate before the command, which the caller releases once the command line has started."""
 
 
 class SandboxBackend(Protocol):

@@ -6,19 +6,21 @@ have created repositories and folders.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import pwd
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
+from toolspan.runtime.protected_files import READ_ONLY_PATHS
 from toolspan.runtime.sandbox.backend import FileAccess
+from toolspan.runtime.sandbox.git_files import REPOSITORY_FILES, REPOSITORY_MARKS, GitFiles, find_submodules
 from toolspan.runtime.sandbox.home import (
     SECRET_NAMES,
     SHOWN_NAMES,
@@ -31,6 +33,7 @@ from toolspan.runtime.sandbox.home import (
     private_cache_folder,
     system_secrets,
 )
+from toolspan.runtime.sandbox.pinned import open_folder
 from toolspan.runtime.sandbox.settings import Sandbox, home_folder, resolve_path
 
 STARTUP_FILES = (
@@ -42,10 +45,8 @@ STARTUP_FILES = (
 """Files in the home folder that run, or select programs to run, later."""
 _SHELL_FILES = STARTUP_FILES[:11]
 _PRIVATE_FOLDERS = ("/tmp/", "/var/tmp/", "/run/")
+_CLIENT_SETTINGS = (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/agents")
 _WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
-_HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
-_INCLUDED_PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
-_WORKTREE_CONFIG = re.compile(r"^\s*worktreeConfig\b", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ def build_file_access(
     protected: ProtectedFiles,
     temporary: Path,
     environment: Mapping[str, str],
+    git: GitFiles,
     shown: Sequence[Path | str] = (),
 ) -> FileAccess:
     """Return a command's file access. `folders` are the session's writable folders, the project first.
@@ -80,7 +82,10 @@ def build_file_access(
     writable = find_writable_folders(sandbox, folders)
     read_only = _existing(
         [
-            *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
+            *(path for folder in writable for path in _protected_in(folder, git, is_project=folder == writable[0])),
+            *git.configuration,
+            *git.folders,
+            *(path for path in git.programs if path.is_file()),
             *startup_files,
             *([protected.config, protected.config.with_name(".claude.json")] if protected.config else []),
             *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
@@ -120,17 +125,15 @@ def build_file_access(
         shown_inside = [path for path in readable if is_below(path, hidden)]
         hidden = [path for path in hidden if is_below(path, shown_inside) or not is_below(path.parent, hidden)]
     # A private folder would hide these.
-    needed = _resolve_all([*homes, *session_folders, *environment.get("PATH", "").split(":")])
-    read_only += [
-        Path(path) for path in needed if path.startswith(_PRIVATE_FOLDERS) and not is_below(path, view.emptied)
-    ]
+    replaced = find_replaced_paths([*session_folders, *environment.get("PATH", "").split(":")], environment)
+    read_only += [path for path in replaced if not is_below(path, view.emptied)]
     shown_inside = [path for path in readable if is_below(path, hidden)]
     # Only `allow_read` exposes files inside a hidden folder.
     writable = [path for path in writable if not is_below(path, hidden) or is_below(path, readable)]
     read_only = [path for path in read_only if not is_below(path, hidden) or is_below(path, readable)]
     read_only += [path for path in shown_inside if path not in writable and not is_below(path, writable)]
     return FileAccess(
-        writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, read_only)])),
+        writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, [*read_only, *hidden])])),
         read_only=tuple(dict.fromkeys(read_only)),
         hidden=tuple(dict.fromkeys(hidden)),
         emptied=view.emptied,
@@ -163,6 +166,12 @@ def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Pat
     return writable + _existing(path for folder in folders for path in find_git_folders(folder))
 
 
+def find_replaced_paths(paths: Iterable[Path | str], environment: Mapping[str, str]) -> list[Path]:
+    """Return those of the paths, and of the home folders, that a private folder would hide."""
+    resolved = _resolve_all([*_home_folders(environment), *paths])
+    return [Path(path) for path in resolved if path.startswith(_PRIVATE_FOLDERS)]
+
+
 def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
     """Return the folders in a `PATH` that no command can change, with links resolved."""
     folders = [folder for folder in _resolve_all(search_path.split(":")) if not is_below(folder, writable)]
@@ -170,46 +179,70 @@ def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
     return ":".join(folder for folder in folders if ":" not in folder) or os.devnull
 
 
-def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str]) -> list[Path]:
+def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str], git: GitFiles) -> list[Path]:
     """Create missing folders so that no command can create them, and return those to remove later.
 
     An empty folder in place of a missing file prevents the creation of that file, and git ignores it.
     """
     project = folders[0]
-    missing = [project / ".claude"]
-    with suppress(OSError, UnicodeDecodeError), _open_folder(project / ".git") as git:
+    missing = [project / ".claude", *(path for path in git.folders if project in path.parents)]
+    with suppress(OSError), open_folder(project / ".git") as folder:
         with suppress(FileExistsError):
-            os.mkdir("hooks", dir_fd=git)
-        with suppress(FileExistsError):
-            os.close(os.open("config", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
-        config = (project / ".git/config").read_text(encoding="utf-8")
-        missing += [path for path in _configured_hooks(config, project) if project in path.parents]
-        if _WORKTREE_CONFIG.search(config):
+            os.mkdir("hooks", dir_fd=folder)
+        for name in ("config", *(["config.worktree"] if git.has_worktree_config else [])):
             with suppress(FileExistsError):
-                os.close(os.open("config.worktree", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
-    for repository in _find_submodules(project / ".git"):
-        with suppress(OSError), _open_folder(repository) as git:
-            os.mkdir("hooks", dir_fd=git)
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
+    for repository in find_submodules(project / ".git"):
+        with suppress(OSError), open_folder(repository) as folder:
+            os.mkdir("hooks", dir_fd=folder)
     for home in _home_folders(environment):
         if is_below(home, folders):
             missing += [home / name for name in _SHELL_FILES]
     created = []
     for path in missing:
-        with suppress(OSError):  # it exists, or this user cannot create it either
-            path.mkdir()
+        with suppress(OSError), open_folder(path.parent) as folder:  # it exists, or this user cannot create it either
+            os.mkdir(path.name, dir_fd=folder)
             created.append(path)
     return created
+
+
+def remove_created_folders(paths: Iterable[Path]) -> None:
+    """Remove the folders that `prepare_protected_folders` has created, if they are empty."""
+    for path in paths:
+        with suppress(OSError), open_folder(path.parent) as folder:
+            os.rmdir(path.name, dir_fd=folder)
 
 
 def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
     """Remove and return files that redirect git to other settings and hooks. Only linked worktrees have them."""
     removed = []
-    for folder in folders:
-        for repository in [folder / ".git", *_find_submodules(folder / ".git")]:
-            with suppress(OSError), _open_folder(repository) as git:
-                os.unlink("commondir", dir_fd=git)
+    for path in folders:
+        for repository in [path / ".git", *find_submodules(path / ".git")]:
+            with suppress(OSError), open_folder(repository) as folder:
+                os.unlink("commondir", dir_fd=folder)
                 removed.append(repository / "commondir")
     return removed
+
+
+def find_later_files(folders: Iterable[Path], git: GitFiles) -> frozenset[tuple[str, str]]:
+    """Return the files in writable folders from which other programs run code later, with the targets of links.
+
+    A command can create those that do not exist when it starts, and replace links.
+    """
+    paths = {str(path) for path in (*git.configuration, *git.folders, *git.programs) if is_below(path, folders)}
+    for folder in folders:
+        paths.update(_find_in_folder(folder, (*READ_ONLY_PATHS, ".git", *_CLIENT_SETTINGS)))
+        paths.update(f"{path}/.git" for path in git.find_embedded(folder))
+        if all(os.path.lexists(f"{folder}/{name}") for name in REPOSITORY_MARKS):
+            paths.add(f"{folder}/HEAD")
+    files = set()
+    for path in paths:
+        try:
+            files.add((path, os.readlink(path)))  # noqa: PTH115 - perf: for each file and command
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # it exists, and is not a link
+                files.add((path, ""))
+    return frozenset(files)
 
 
 def find_open_pipes() -> list[Path]:
@@ -226,18 +259,6 @@ def find_open_pipes() -> list[Path]:
                     if target.startswith("/") and not target.startswith("/dev/") and Path(target).is_fifo():
                         pipes[Path(target)] = None
     return list(pipes)
-
-
-@contextmanager
-def _open_folder(path: Path) -> Iterator[int]:
-    """Open a folder that commands can change. Raise OSError if a link leads elsewhere."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(descriptor), path.stat()):
-            raise NotADirectoryError(str(path))
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def find_git_folders(folder: Path) -> list[Path]:
@@ -259,47 +280,16 @@ def find_git_folders(folder: Path) -> list[Path]:
         return []
 
 
-def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path | str]:
+def _protected_in(folder: Path, git: GitFiles, *, is_project: bool) -> Iterator[Path | str]:
     """Yield the files in a writable folder that run, or select programs to run, later."""
-    yield f"{folder}/.mcp.json"
-    settings = [""] if is_project else ["/settings.json", "/settings.local.json", "/hooks", "/agents"]
-    yield from (f"{folder}/.claude{name}" for name in settings)
-    git = folder / ".git"
-    if git.is_file():
-        yield git
-    for repository in [git, *_find_submodules(git), folder] if git.is_dir() or folder.name == ".git" else []:
-        if not (repository / "HEAD").exists():
-            continue
-        yield from (f"{repository}/{name}" for name in ("config", "config.worktree", "hooks"))
+    yield from _find_in_folder(folder, (*READ_ONLY_PATHS, *([".claude"] if is_project else _CLIENT_SETTINGS)))
+    if (folder / ".git").is_file():
+        yield folder / ".git"
+    for repository in git.find_repositories(folder):
+        yield from (f"{repository}/{name}" for name in REPOSITORY_FILES)
         with suppress(OSError):
             for name in os.listdir(f"{repository}/worktrees"):  # noqa: PTH208
                 yield from (f"{repository}/worktrees/{name}/{file}" for file in _WORKTREE_FILES)
-        with suppress(OSError, UnicodeDecodeError):
-            config = (repository / "config").read_text(encoding="utf-8")
-            yield from _configured_hooks(config, folder)
-            for match in _INCLUDED_PATH.finditer(config):
-                yield resolve_path(match[1].strip('"'), repository)
-
-
-def _find_submodules(git: Path) -> Iterator[Path]:
-    """Yield the submodule repositories, which are nested in `modules` as the submodules are in the project."""
-    pending = [git / "modules"]
-    while pending:
-        folder = pending.pop()
-        with suppress(OSError):
-            for entry in os.scandir(folder):
-                if entry.is_dir(follow_symlinks=False):
-                    path = folder / entry.name
-                    is_repository = (path / "HEAD").exists()
-                    pending.append(path / "modules" if is_repository else path)
-                    if is_repository:
-                        yield path
-
-
-def _configured_hooks(config: str, folder: Path) -> Iterator[Path]:
-    """Yield the folders that a git configuration names for hooks, instead of `hooks`."""
-    for match in _HOOKS_PATH.finditer(config):
-        yield resolve_path(match[1].strip('"'), folder)
 
 
 def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
@@ -358,6 +348,10 @@ def _find_in_homes(homes: Iterable[Path], *groups: Sequence[str]) -> list[list[s
         for group, names in zip(paths, groups, strict=True):
             group += [f"{home}/{name}" for name in names if name.partition("/")[0] in present]
     return paths
+
+
+def _find_in_folder(folder: Path, names: Sequence[str]) -> list[str]:
+    return _find_in_homes([folder], names)[0]
 
 
 def _existing(paths: Iterable[Path | str]) -> list[Path]:

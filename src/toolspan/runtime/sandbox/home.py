@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from toolspan.runtime.sandbox.backend import Mount
+from toolspan.runtime.sandbox.pinned import Mount
 from toolspan.runtime.sandbox.secrets import (
     CACHE_VARIABLES,
     HOME_FOLDERS,
@@ -50,7 +50,9 @@ class HomeView:
     def find_visible(self, paths: Iterable[Path | str], writable: Sequence[Path]) -> Iterator[str]:
         """Yield the paths that are not in an emptied folder, and those that are visible nevertheless."""
         emptied = tuple(f"{path}/" for path in self.emptied)
-        visible = tuple(f"{path}/" for path in (*writable, *(item.path for item in self.mounts if not item.writable)))
+        visible = tuple(
+            f"{path}/" for path in (*writable, *(item.path for item in self.mounts if not item.is_writable))
+        )
         for path in map(str, paths):
             if not f"{path}/".startswith(emptied) or f"{path}/".startswith(visible):
                 yield path
@@ -58,7 +60,7 @@ class HomeView:
     def find_aliases(self, path: Path) -> Iterator[Path]:
         """Yield the other paths at which a mount shows a file."""
         for mount in self.mounts:
-            if mount.path != mount.source and not mount.writable and is_below(path, (mount.source,)):
+            if mount.path != mount.source and not mount.is_writable and is_below(path, (mount.source,)):
                 yield mount.path / path.relative_to(mount.source)
 
 
@@ -155,7 +157,7 @@ def mount_private_cache(view: HomeView, home: Path, source: Path) -> HomeView:
     folder = home / ".cache"
     kept = {str(home / name) for name in SHOWN_IN_PRIVATE_CACHE}
     mounts = [mount for mount in view.mounts if folder not in mount.path.parents or str(mount.path) in kept]
-    return HomeView(view.emptied, (*mounts, Mount(folder, source, writable=True)))
+    return HomeView(view.emptied, (*mounts, Mount(folder, source, is_writable=True)))
 
 
 def private_cache_folder(project: Path) -> Path | None:
