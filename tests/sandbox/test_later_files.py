@@ -112,7 +112,7 @@ async def test_a_repository_that_a_command_adds_to_the_index_is_told(folder: Pat
         )
         planted = planted_in(project, finished, folder)
         again = await project.bash("true")
-        later = await project.bash("sh -c 'echo x > file-1-sub/.git/config'")
+        later = await project.bash("python3 -c \"open('file-1-sub/.g' 'it/config', 'w')\"")
 
     assert (planted, finished.span.state) == (["file-1-sub/.git"], "succeeded")
     assert "created" not in str(again.content)
