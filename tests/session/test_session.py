@@ -187,7 +187,6 @@ async def test_repeated_call_id_is_not_run_again(tmp_path: Path) -> None:
         {"role": "assistant", "content": 7},
         {"role": "assistant", "content": ["words"]},
         {"role": "assistant", "content": [{"type": "tool_use", "name": "echo", "input": {}}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "input": {}}]},
     ],
     ids=json.dumps,
 )
