@@ -27,7 +27,7 @@ from toolspan.types.span import Call
 pytestmark = pytest.mark.anyio
 
 
-class OddText(Exception):
+class OddTextError(Exception):
     """An exception whose text is user code."""
 
     def __init__(self, text: Callable[[], Any]) -> None:
@@ -64,7 +64,7 @@ ODD_TEXTS: list[Callable[[], Any]] = [
 ]  # fmt: skip
 FAULTS = st.one_of(
     st.builds(make_exception, st.sampled_from([kind for kind in EXCEPTIONS if kind not in ENDING]), TEXTS),
-    st.builds(OddText, st.sampled_from(ODD_TEXTS)),
+    st.builds(OddTextError, st.sampled_from(ODD_TEXTS)),
     st.builds(ToolError, st.text(alphabet=" \nx")),
     st.just(type("", (Exception,), {})()),
 )

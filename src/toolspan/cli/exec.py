@@ -99,7 +99,7 @@ class EventPrinter(StandardOutput):
         super().write_row(row)
 
     def on_session_start(self, session: Session) -> None:
-        """With `--events`, print the session and its tools."""
+        """Print the results that interrupted calls got; with `--events`, first the session and its tools."""
         if self._include_events:
             self.write_row({
                 "type": "system",
@@ -111,6 +111,9 @@ class EventPrinter(StandardOutput):
                 "tools": [str(schema["name"]) for schema in session.schemas()],
                 **session.describe_sandbox(),
             })  # fmt: skip
+        for call_id, content in session.recovered_results.items():
+            row: JsonRow = {"type": "result", "tool_use_id": call_id, "is_error": True, "content": content}
+            self.write_row({**row, "state": "interrupted"})
 
     def close(self) -> None:
         """Report faults that were counted but not printed."""

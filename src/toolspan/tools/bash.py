@@ -433,6 +433,8 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
             child = await workspace.supervisor.start(sandboxed.command)
     else:
         child = await workspace.supervisor.start(command)
+    if workspace.intent_log is not None:
+        workspace.intent_log.record_process(ctx.call.id, child.pid)
     return _RunningCommand(
         request=request,
         shell=shell,

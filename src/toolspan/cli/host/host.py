@@ -58,6 +58,7 @@ from toolspan.runtime.tool import Toolset
 from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.environment import rule_warnings, unknown_tool_warnings
+from toolspan.session.leftovers import Leftovers
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
 from toolspan.tools import coding_tools
@@ -93,6 +94,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     mcp_config: Path | None
     cwd: Path
     transcript: str
+    leftover: Leftovers
     sandbox: Literal["on", "strict"] | None
     no_sandbox: bool
 
@@ -139,6 +141,8 @@ host_options = combine_options(
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
     click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
                  " for the client's own folder."),
+    click.option("--leftover", type=click.Choice(["end", "wait"]), default="end",
+                 help="If a killed session is resumed: end its commands that still run, or wait for them."),
     click.option("--sandbox", type=click.Choice(["on", "strict"]), is_flag=False, flag_value="on",
                  metavar="[=strict]", help="Run commands in a sandbox; with `=strict`, also hide secrets from them."
                  "  [default: the setting sandbox.enabled]"),
@@ -219,6 +223,7 @@ class Host:
             session_id=source.session_id,
             history=source.history,
             sandbox=self.sandbox,
+            leftovers=options.leftover,
         )
 
         def set_mode(mode: Mode) -> None:
