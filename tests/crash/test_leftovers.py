@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from anyio.testing import wait_all_tasks_blocked
 
 from tests.fork_server import run_toolspan
 from tests.requirement import requirement
@@ -125,7 +124,7 @@ async def test_resume_can_wait_for_the_command_of_an_interrupted_call(tmp_path: 
 
     async with anyio.create_task_group() as group:
         group.start_soon(session.open)
-        await wait_all_tasks_blocked()
+        await anyio.wait_all_tasks_blocked()
         assert not (tmp_path / "made").exists()
         (tmp_path / "gate").write_text("go\n", encoding="ascii")
     await session.close()
