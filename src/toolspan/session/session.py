@@ -14,6 +14,7 @@ client can resume the transcript. `agent.py` contains this loop.
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -301,6 +302,8 @@ class Session:
                     await self._own_sandbox.close()
                 if self.recorder is not None:
                     self.recorder.close()
+                elif self._subagent is None:  # nothing refers to its output files any more
+                    shutil.rmtree(self.runner.runner_context.workspace.folder, ignore_errors=True)
 
     def describe_sandbox(self) -> dict[str, str]:
         """Return `{"sandbox": …}` with a description for users, or an empty dict if commands run without a sandbox."""

@@ -247,12 +247,13 @@ def release_transcript(path: Path) -> None:
 def _lock_file(file: int) -> LockOwner | None:
     """Lock an open file for this process. If another process has locked it, return that owner.
 
-    A child of a killed owner keeps the lock until it runs its own program, so wait a moment for a dead owner.
+    A child of a killed owner keeps the lock until it runs its own program, so wait a moment for a dead owner, and for
+    an unknown one: the child may have released the lock since it was tried.
     """
     owner: LockOwner | None = None
     for _ in range(_LOCK_ATTEMPTS):
         owner = _try_to_lock(file)
-        if owner is None or owner.pid is None or Path(f"/proc/{owner.pid}").exists():
+        if owner is None or (owner.pid is not None and Path(f"/proc/{owner.pid}").exists()):
             return owner
         time.sleep(_LOCK_INTERVAL)
     return owner
