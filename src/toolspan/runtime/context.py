@@ -183,6 +183,10 @@ class IntentRecorder(Protocol):
         """Record that a call is about to start. `change` contains `path` and the digests `before` and `after`."""
         ...
 
+    def record_process(self, call_id: str, pid: int) -> None:
+        """Record the process of a call's command, so that it can be ended if this process is killed."""
+        ...
+
 
 class RunnerContext:
     """The settings and services shared by the calls of one runner.

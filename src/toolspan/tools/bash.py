@@ -32,7 +32,7 @@ from msgspec import structs
 from toolspan.errors import ToolError
 from toolspan.runtime.background import CommandTask, new_task_id
 from toolspan.runtime.context import CallContext, ToolContext, Workspace
-from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, spill_notice, truncate_middle
+from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, safe_file_name, spill_notice, truncate_middle
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus, Spill, StartError, TerminationError
 from toolspan.runtime.profiles import Profile, ShellValues
@@ -428,7 +428,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         argv=[_find_bash(workspace.environment), "-c", script],
         cwd=ctx.cwd,
         env=environment,
-        tag=ctx.call.id,
+        tag=safe_file_name(ctx.call.id),
         merge_streams=merge,
         pass_fds=[cwd_file],
         on_output=meter.count_output,
@@ -443,6 +443,8 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
             child = await workspace.supervisor.start(sandboxed.command)
     else:
         child = await workspace.supervisor.start(command)
+    if workspace.intent_log is not None:
+        workspace.intent_log.record_process(ctx.call.id, child.pid)
     return _RunningCommand(
         request=request,
         shell=shell,

@@ -50,7 +50,7 @@ from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rule import split_rules
 from toolspan.runtime.permissions.rules import added_folders
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, nearest_version, profile
 from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
 from toolspan.runtime.sandbox.settings import Sandbox, merge_sandbox_settings, unattended_sandbox
 from toolspan.runtime.settings import TrustStore, default_trust_path
@@ -59,6 +59,7 @@ from toolspan.runtime.tool import Toolset
 from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.environment import rule_warnings, unknown_tool_warnings
+from toolspan.session.leftovers import Leftovers
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
 from toolspan.tools import coding_tools
@@ -76,6 +77,18 @@ _MAX_REASONS = 3
 _UNATTENDED_MODES: tuple[Mode, ...] = ("dontAsk", "bypassPermissions")
 """The permission modes in which nobody is asked."""
 _MAX_LINE_LENGTH = 400
+
+
+class ProfileType(click.Choice[str]):
+    """A client version. For an unknown one, the nearest known version is used."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return a known version, with a warning if another one was given."""
+        nearest = nearest_version(value)
+        if value in self.choices or nearest is None:
+            return super().convert(value, param, ctx)
+        warn(f"there is no profile {value}; using the nearest one, {nearest}")
+        return nearest
 
 
 class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +109,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     mcp_config: Path | None
     cwd: Path
     transcript: str
+    leftover: Leftovers
     sandbox: Literal["strict", "open", "on"] | None
     no_sandbox: bool
 
@@ -127,7 +141,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 host_options = combine_options(
-    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
+    click.option("--profile", "profile_name", type=ProfileType(VERSIONS), default=DEFAULT,
                  help="The client version to imitate."),
     click.option("--settings", "settings_file", type=_PATH_TYPE,
                  help="Also read this settings file."),
@@ -147,6 +161,8 @@ host_options = combine_options(
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
     click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
                  " for the client's own folder."),
+    click.option("--leftover", type=click.Choice(["end", "wait"]), default="end",
+                 help="If a killed session is resumed: end its commands that still run, or wait for them."),
     click.option("--sandbox", type=click.Choice(["strict", "open", "on"]), is_flag=False, flag_value="strict",
                  metavar="[=open]", help="Run commands in a sandbox that hides secrets; with `=open`, in one that shows"
                  " all files, where they need permission.  [default: the setting sandbox.enabled]"),
@@ -229,6 +245,7 @@ class Host:
             session_id=source.session_id,
             history=source.history,
             sandbox=self.sandbox,
+            leftovers=options.leftover,
         )
 
         def set_mode(mode: Mode) -> None:

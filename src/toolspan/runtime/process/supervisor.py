@@ -54,8 +54,9 @@ class ProcessSupervisor:
         self._grace = grace
         self._platform = ProcessPlatform.detect()
         self._children: list[ChildProcess] = []
-        self._tag = new_tag("custody")
-        self._finished_tree = ProcessTree(since=float("inf"), tags={self._tag})
+        self.tag = new_tag("custody")
+        """The tag in the environment of all processes that are started here."""
+        self._finished_tree = ProcessTree(since=float("inf"), tags={self.tag})
         """Processes that finished children may have left behind."""
         self._orphans: _OrphanReaper | None = None
         self._is_open = False
@@ -107,7 +108,7 @@ class ProcessSupervisor:
             if child.is_finished:
                 self._finished_tree.add_leftovers(child.tree)
         self._children = [child for child in self._children if not child.is_finished]
-        child = ChildProcess(command, self._platform, [self._tag], self._watch_orphans if self._orphans else None)
+        child = ChildProcess(command, self._platform, [self.tag], self._watch_orphans if self._orphans else None)
         child.owns_adopted = partial(self._owns_adopted, child)
         self._children.append(child)
         await _complete_start(command, child)

@@ -37,7 +37,6 @@ class ToolAvailability:
 
     tools: frozenset[str]  # the tools in a session that does not select any
     optional_tools: frozenset[str] = frozenset()  # further tools, available to a session that selects them
-    unavailable: frozenset[str] = frozenset()  # optional tools that are unavailable even if selected
     task_list_tools: frozenset[str] = frozenset()  # task list tools that only some models have by default
     models_without_tasks: tuple[str, ...] = ()
     """Prefixes of the models that lack the task list tools by default. The default model is one of these."""
@@ -63,7 +62,7 @@ class ToolAvailability:
 
     def select_named(self, names: Iterable[str]) -> frozenset[str]:
         """Return the available tools in `names`."""
-        return (self.tools | self.optional_tools - self.unavailable) & frozenset(names)
+        return (self.tools | self.optional_tools) & frozenset(names)
 
     def is_deferred(self, tool: str) -> bool:
         """Return whether the model must search for a tool before calling it."""
