@@ -96,6 +96,7 @@ def build_file_access(
     # A private folder would hide these.
     needed = _resolve_all([*homes, *session_folders, *environment.get("PATH", "").split(":")])
     read_only += [Path(path) for path in needed if path.startswith(_PRIVATE_FOLDERS)]
+    read_only += [path for path in find_own_folders() if not _is_below(path, writable)]
     hidden = _existing(_expand(sandbox.deny_read, project))
     if sandbox.strict:
         hidden += _existing([*secret_files, *([protected.config / ".credentials.json"] if protected.config else [])])
@@ -124,6 +125,13 @@ def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Pat
         if not _is_below(path, (project, *writable)):
             writable += _existing([path])
     return writable + _existing(path for folder in folders for path in find_git_folders(folder))
+
+
+@cache
+def find_own_folders() -> tuple[Path, ...]:
+    """Return the folders of this interpreter and of toolspan that a command's private folders would hide."""
+    folders = _existing([sys.prefix, sys.base_prefix, Path(__file__).parents[2]])
+    return tuple(folder for folder in folders if str(folder).startswith(_PRIVATE_FOLDERS))
 
 
 def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
