@@ -243,7 +243,7 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
             if not isinstance(error, FileNotFoundError):  # removed in the meantime
                 report(folder, error)
             continue
-        found: list[tuple[str, os.stat_result]] = []
+        found: list[tuple[str, FileName, os.stat_result]] = []
         others: set[str] = set()
         failures: list[tuple[str, OSError]] = []
         for item in items:
@@ -252,17 +252,17 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
                 if item.is_dir(follow_symlinks=False):
                     pending_folders.append(path)
                     others.add(path)
-                elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and parse_file_name(path).role != "other":
+                elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and (name := parse_file_name(path)).role != "other":
                     if status := _stat_transcript(item, root):
-                        found.append((path, status))
+                        found.append((path, name, status))
                 else:
                     others.add(path)  # perhaps a link to a folder
             except OSError as error:
                 failures.append((path, error))
         has_agents = folder.endswith("subagents")  # the hook log is in the folder above
-        for path, status in found:
+        for path, name, status in found:
             has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
-            yield FolderEntry(path, parse_file_name(path), status, bool(has_folder))
+            yield FolderEntry(path, name, status, bool(has_folder))
         # A folder that may be listed but not entered is reported once.
         for path, failure in failures if found else failures[:1]:
             report(path if found else folder, failure)
