@@ -103,7 +103,7 @@ def test_no_file_names_a_machine() -> None:
 
 
 def test_no_pattern_repeats_a_group_possessively() -> None:
-    """`(?:ab)*+` does not restore the position after its last attempt in Python before 3.11.3; `(?>(?:ab)*)` does."""
+    """`(?:ab)*+` does not restore the position after its last attempt in Python 3.11.2; `(?>(?:ab)*)` does."""
     repeated = re.compile(r"(?<!\\)[)}](?:[*+?]|\{\d*,?\d*\})\+")  # `}` ends the name of a part, which may be a group
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

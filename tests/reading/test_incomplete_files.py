@@ -76,7 +76,7 @@ def test_a_transcript_that_repeats_itself_is_read_completely(tmp_path: Path, suf
     path = tmp_path / f"s.jsonl{suffix}"
     path.write_bytes(compress(suffix, builder.data()))
 
-    assert len(builder.data()) > 60 * path.stat().st_size  # the client's own copies of large results repeat less
+    assert len(builder.data()) > 60 * path.stat().st_size
     assert toolspan.read(path).findings == []
 
 

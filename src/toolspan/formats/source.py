@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SKIP_SIZE = 1 << 20
 _UNCHECKED_SIZE = 16 << 20
 _MAX_EXPANSION = 250
-"""The highest ratio of decompressed to compressed bytes, after the first ones. Transcripts have ratios below 100."""
+"""The highest ratio of decompressed to compressed bytes, after the first ones."""
 COMPRESSED_SUFFIXES = (".zst", ".gz")
 
 
