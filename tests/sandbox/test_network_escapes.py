@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.tools.web.site import Answer, html, site, to
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess
 from toolspan.runtime.sandbox.bubblewrap import create_private_folder, detect_bubblewrap
+from toolspan.runtime.sandbox.files import find_own_folders
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import NetworkProxy
 from toolspan.testing.model_server import HttpRequest, HttpResponse
@@ -87,9 +89,10 @@ async def _run_attempts(folder: Path) -> Outcomes:
         await proxy.start(namespace.listener)
         stack.push_async_callback(proxy.aclose)
 
-        command = [sys.executable, "-I", "-S", network_attempts.__file__, json.dumps(places)]
+        script = str(shutil.copy(network_attempts.__file__, project))
+        command = [sys.executable, "-I", "-S", script, json.dumps(places)]
         assert BUBBLEWRAP.backend is not None
-        files = FileAccess(writable=(project,), temporary=temporary)
+        files = FileAccess(writable=(project,), read_only=find_own_folders(), temporary=temporary)
         network = NetworkAccess(proxy_port=proxy.port, namespace_pid=namespace.pid)
         wrapped = BUBBLEWRAP.backend.wrap(command, project, files, network)
         assert wrapped.gate is not None

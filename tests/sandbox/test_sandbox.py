@@ -8,9 +8,11 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import psutil
@@ -430,10 +432,22 @@ async def test_a_hook_runs_inside_if_its_configuration_requests_it(folder: Path,
     assert not (user_folder / "by-hook").exists()
 
 
-def run_exec(folder: Path, command: str, *options: str) -> list[dict[str, object]]:
+@pytest.mark.parametrize("temporary", ["/tmp", "/var/tmp"])
+def test_an_interpreter_in_a_temporary_folder_runs_inside(folder: Path, temporary: str) -> None:
+    with TemporaryDirectory(dir=temporary) as environment:
+        venv.create(environment, symlinks=True)
+        [packages] = Path(environment).glob("lib/python*/site-packages")
+        (packages / "all.pth").write_text("\n".join(path for path in sys.path if Path(path).is_dir()))
+        python = f"{environment}/bin/python"
+        rows = run_exec(folder, f"{python} -I -c 'import sys; print(sys.prefix)'", "--sandbox", python=python)
+
+    assert (rows[0]["state"], rows[0]["content"]) == ("succeeded", environment)
+
+
+def run_exec(folder: Path, command: str, *options: str, python: str = sys.executable) -> list[dict[str, object]]:
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": command}}
     done = subprocess.run(
-        [sys.executable, "-m", "toolspan", "exec", "--transcript", "none", *options],
+        [python, "-m", "toolspan", "exec", "--transcript", "none", *options],
         input=json.dumps({"type": "assistant", "message": {"content": [call]}}),
         capture_output=True,
         text=True,

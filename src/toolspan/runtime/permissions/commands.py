@@ -81,7 +81,7 @@ _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 _TIMING_WRAPPERS = frozenset({"nohup", "time"})
 _ODD_TIMED_NAME = re.compile(r"[^\w./+~-]", re.ASCII)
 """Names of programs after `_TIMING_WRAPPERS` for which allow rules are ignored."""
-_ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
+_ENV_OPTIONS = re.compile(r"(?>(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*)(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
 _PLAIN_CD = re.compile(r"""cd(?: (?:[^'"\\$`]*|'[^']*'|"[^"\\$`]*"))?""")
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")

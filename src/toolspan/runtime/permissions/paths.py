@@ -49,7 +49,7 @@ _FOLDED_CHARACTERS = {**_IGNORED_CHARACTERS, 0x131: "i"}
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
-_NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
+_NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?>(?:/{_PATH_SEGMENT})*)")
 """A pattern for paths without empty, `.` and `..` segments."""
 _CAN_TEST_LINKS = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")

@@ -46,7 +46,7 @@ _UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
 _SHELL_CALL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?(?=\s)", re.IGNORECASE)
-_STRING = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|\$'(?:[^'\\]|\\.)*+'|'[^']*+'""", re.DOTALL)
+_STRING = re.compile(r"""\\.|"(?>(?:[^"\\]|\\.)*)"|\$'(?>(?:[^'\\]|\\.)*)'|'[^']*+'""", re.DOTALL)
 _QUOTED_NAME = re.compile(r"['\"][\w./-]+['\"]")
 _UNKNOWN_ESCAPE = re.compile(r"\\[xUc0-7]")
 """Escapes in `$'…'` that the client does not decode, so that the text may contain `rm`."""

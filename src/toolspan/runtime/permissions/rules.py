@@ -65,7 +65,7 @@ _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_SCOPES = 64
 _GLOB_LETTER = re.compile(r"\[[!^]?\]?[^]]*\]|\\.", re.DOTALL)
-_COMMENT_AS_TARGET = re.compile(r"([<>][&|]?(?:[ \t]|\\\n)*+)#")
+_COMMENT_AS_TARGET = re.compile(r"([<>][&|]?(?>(?:[ \t]|\\\n)*))#")
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 

@@ -126,6 +126,7 @@ def build_file_access(
         hidden = [path for path in hidden if is_below(path, shown_inside) or not is_below(path.parent, hidden)]
     # A private folder would hide these.
     replaced = find_replaced_paths([*session_folders, *environment.get("PATH", "").split(":")], environment)
+    replaced += [path for path in find_own_folders() if not is_below(path, writable)]
     read_only += [path for path in replaced if not is_below(path, view.emptied)]
     shown_inside = [path for path in readable if is_below(path, hidden)]
     # Only `allow_read` exposes files inside a hidden folder.
@@ -170,6 +171,13 @@ def find_replaced_paths(paths: Iterable[Path | str], environment: Mapping[str, s
     """Return those of the paths, and of the home folders, that a private folder would hide."""
     resolved = _resolve_all([*_home_folders(environment), *paths])
     return [Path(path) for path in resolved if path.startswith(_PRIVATE_FOLDERS)]
+
+
+@cache
+def find_own_folders() -> tuple[Path, ...]:
+    """Return the folders of this interpreter and of toolspan that a command's private folders would hide."""
+    folders = _existing([sys.prefix, sys.base_prefix, Path(__file__).parents[2]])
+    return tuple(folder for folder in folders if str(folder).startswith(_PRIVATE_FOLDERS))
 
 
 def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
