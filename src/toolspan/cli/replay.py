@@ -10,7 +10,7 @@ import anyio
 import click
 import msgspec
 
-from toolspan.cli.host.host import watch_signals
+from toolspan.cli.host.host import handle_signals
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
@@ -122,7 +122,7 @@ async def _run_replay(options: _ReplayOptions) -> int:
             return True
 
         async with anyio.create_task_group() as group:
-            await group.start(watch_signals, on_signal, group.cancel_scope)
+            handle_signals(on_signal, group.cancel_scope)
             try:
                 await replay.run(printer.print_outcome)
             except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it

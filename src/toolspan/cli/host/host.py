@@ -6,6 +6,7 @@ unbuffered standard output.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 import click
 import msgspec
-from anyio.abc import TaskStatus
 
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 from toolspan.cli.host.settings import (
@@ -454,15 +454,19 @@ class EarlyExit:
         return not must_wait
 
 
-async def watch_signals(
-    on_signal: Callable[[int], bool], scope: anyio.CancelScope, *, task_status: TaskStatus[None]
-) -> None:
-    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP, and cancel the scope when it returns True."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            if on_signal(number):
-                scope.cancel()
+def handle_signals(on_signal: Callable[[int], bool], scope: anyio.CancelScope) -> None:
+    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP, and cancel the scope when it returns True.
+
+    The handlers stay until the event loop is closed: one more signal does not end the process while it records results
+    and ends the processes of calls. SIGQUIT still does.
+    """
+
+    def handle(number: int) -> None:
+        if on_signal(number):
+            scope.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, handle, number)
 
 
 class StandardOutput:
