@@ -28,6 +28,7 @@ from toolspan.cli.output import (
     print_json,
     shorten_line,
 )
+from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.select import locate_files, transcripts_containing
 from toolspan.errors import NotFound, ToolspanError
 from toolspan.reading.history import match_prefix, short_id
@@ -41,7 +42,7 @@ from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.program_use import explain_words
 from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
 from toolspan.runtime.permissions.suggestions import offer_updates
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
+from toolspan.runtime.profiles import DEFAULT, Refusals, profile
 from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
 from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
@@ -283,7 +284,7 @@ _policy_options = combine_options(
                  help="Read rules from this settings file."),
     click.option("--permission-mode", "mode", type=click.Choice(MODES),
                  help="The mode that decides calls without a matching rule."),
-    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
+    click.option("--profile", "profile_name", type=ProfileType(), default=DEFAULT,
                  help="The client version whose messages are used."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
 )  # fmt: skip
