@@ -339,6 +339,21 @@ async def test_a_sandbox_that_shows_all_files_asks_as_without_one(folder: Path) 
     assert questions == commands[1:] * 2  # none about the last sandbox
 
 
+async def test_a_sandbox_without_limits_for_files_shows_the_home_folder(
+    folder: Path, user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = user_folder / "home"
+    home.mkdir()
+    (home / ".netrc").write_text("visible\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    async with open_project(folder, Sandbox(files_disabled=True), Permissions.allow_all()) as project:
+        finished = await project.bash("cat ~/.netrc && touch ~/made && echo ${XDG_CACHE_HOME-unchanged}")
+
+    assert finished.content == "visible\nunchanged"
+    assert (home / "made").exists()
+
+
 async def test_an_unknown_domain_is_asked_about_once(folder: Path) -> None:
     asked: list[object] = []
 

@@ -99,7 +99,7 @@ def build_file_access(
     readable = _existing(_expand(sandbox.allow_read, project))
     hidden = [path for path in hidden if not is_below(path, readable)]
     view = HomeView((), ())
-    if sandbox.strict:
+    if sandbox.strict and not sandbox.files_disabled:
         scripts = [*shown, *_find_scripts(protected.hook_commands, project)]
         paths = [*shown_files, *find_shown_files(environment), *session_folders, *scripts, *readable]
         view = find_home_view(
