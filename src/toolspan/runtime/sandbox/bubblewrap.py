@@ -115,10 +115,8 @@ def _find_mounts(files: FileAccess, network: NetworkAccess) -> list[Mount]:
             real = Path(os.path.realpath(path))
             mounts[real] = Mount(real, real)
     ordered = sorted(mounts.values(), key=lambda mount: len(mount.path.parts))
-    return [
-        replace(mount, is_below_hidden=any(parent in files.hidden for parent in mount.path.parents))
-        for mount in ordered
-    ]
+    hidden = tuple(f"{path}/" for path in files.hidden)  # perf: comparing the parents would take 1 ms
+    return [replace(mount, is_below_hidden=True) if str(mount.path).startswith(hidden) else mount for mount in ordered]
 
 
 def _mount_options(files: FileAccess, mounts: Sequence[Mount]) -> Iterator[str]:
