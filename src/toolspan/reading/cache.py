@@ -98,15 +98,14 @@ class Cache:
         stamps = dict(stamped_keys)
         values: dict[CacheKey, bytes] = {}
         for row, checksum in self._select_rows("value, checksum FROM file JOIN body USING (id)", [*stamps]):
-            key, stamp, value = row
-            if stamps[key] == stamp and isinstance(value, bytes) and checksum == _row_checksum(row):
-                values[key] = value
+            if stamps[row.key] == row.stamp and checksum == _row_checksum(row):
+                values[row.key] = row.value
         return values
 
     def find_current(self, stamped_keys: Sequence[tuple[CacheKey, str]]) -> set[CacheKey]:
         """Return the keys that have a value whose stamp still matches. The value itself may still be corrupt."""
         stamps = dict(stamped_keys)
-        rows = self._select_rows("NULL, 0 FROM file", [*stamps])
+        rows = self._select_rows("x'', 0 FROM file", [*stamps])
         return {row.key for row, _ in rows if stamps[row.key] == row.stamp}
 
     def _select_rows(self, columns: str, keys: Sequence[CacheKey]) -> Iterator[tuple[CacheRow, int]]:
@@ -121,7 +120,8 @@ class Cache:
                 condition = f"form IN ({_marks(jobs)}) AND path IN ({_marks(batch)})"
                 query = f"SELECT path, name, form, stamp, {columns} WHERE {condition}"
                 for *names, stamp, value, checksum in database.execute(query, (*jobs, *(key.path for key in batch))):
-                    if key := batch.get(CacheKey(*names)):  # without a copy of its strings
+                    key = batch.get(CacheKey(*names))  # without a copy of its strings
+                    if key is not None and isinstance(value, bytes):
                         yield CacheRow(key, stamp, value), checksum
 
     def store(self, rows: Sequence[CacheRow], today: int, lock_timeout: float = _LOCK_TIMEOUT) -> None:
@@ -274,6 +274,8 @@ class StampedFiles:
         self.stamps = [compute_file_stamp(path) for path in paths] if stamps is None else stamps
         self.storing: Epilogue | None = None
         """The end of a `cached_map`. It succeeds if every file was read in the state of its stamp."""
+        self.has_problem = False
+        """True if a `cached_map` could not read a file."""
 
     @classmethod
     def from_listing(cls, files: Sequence[TranscriptFile]) -> StampedFiles:
@@ -340,15 +342,16 @@ def cached_map(
         values = cache.load([(key, stamped_keys[key]) for key in batch if key in current]) if current else {}
         for n, key in enumerate(batch, start):
             if key not in current:
-                yield next(done)
-                continue
-            try:
-                yield decoder.decode(values[key])
-            except (KeyError, msgspec.MsgspecError, UnicodeDecodeError):  # corrupt, or removed in the meantime
-                missing.append(n)
-                result = job.function(files.paths[n])
-                collect_row(len(missing) - 1, result, None)
-                yield result
+                result = next(done)
+            else:
+                try:
+                    result = decoder.decode(values[key])
+                except (KeyError, msgspec.MsgspecError, UnicodeDecodeError):  # corrupt, or removed in the meantime
+                    missing.append(n)
+                    result = job.function(files.paths[n])
+                    collect_row(len(missing) - 1, result, None)
+            files.has_problem = files.has_problem or bool(result.problem)
+            yield result
     next(done, None)  # finish the map, which adds the processes that still store results to `storing`
     if storing.running:
         storing.run_here()  # stores the rows that replace corrupt ones
@@ -371,7 +374,8 @@ def cached_answer(
 ) -> A | None:
     """Return the cached answer to a question about unchanged files, or compute and cache it.
 
-    `question` must name everything else that the answer depends on. An answer of None is not cached.
+    `question` must name everything else that the answer depends on. An answer of None is not cached, nor is one that
+    leaves out a file, because the next command must warn about that file too.
     """
     files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
     paths, stamps = files.paths, files.stamps
@@ -386,7 +390,7 @@ def cached_answer(
     finally:
         is_current = files.storing is not None and files.storing.wait()
     data = None if answer is None or key is None else encode_msgpack(answer)
-    if key is None or data is None or _latest_change(stamps) > started - _STABLE_AFTER_NS:
+    if key is None or data is None or files.has_problem or _latest_change(stamps) > started - _STABLE_AFTER_NS:
         return answer
     if is_current or _join_stamps(paths, StampedFiles(paths).stamps) == stamp:
         cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)

@@ -172,7 +172,7 @@ def _extreme(
     choose: Callable[[Iterable[tuple[datetime, str]]], tuple[datetime, str]], times: Iterable[str | None]
 ) -> str | None:
     parsed = [(time, at) for at in times if at and (time := parse_timestamp(at))]
-    return (choose(parsed) if len(parsed) > 1 else parsed[0])[1] if parsed else None
+    return choose(parsed)[1] if parsed else None
 
 
 def group_sessions(files: Sequence[F]) -> list[SessionFiles[F]]:
@@ -222,7 +222,8 @@ def _make_session(session: str, mains: Sequence[F], agents: Sequence[F]) -> Sess
     def rank(file: F) -> tuple[bool, str, str]:
         return parse_file_name(file.file).session_id != session, file.info.started_at or "~", file.file
 
-    first, *others = sorted(mains, key=rank) if mains else sorted(agents, key=rank)
+    members = mains or agents
+    first, *others = sorted(members, key=rank) if len(members) > 1 else members
     if not mains:
         return SessionFiles(id=session, file=first, agents=others, has_main=False)
     return SessionFiles(id=session, file=first, continued=others, agents=list(agents))
