@@ -111,7 +111,7 @@ def newest_first(files: Iterable[TranscriptFile]) -> Iterator[TranscriptFile]:
 
 
 def _read_small_file(path: Path, size: int) -> bytes:
-    """Read a file that was listed. perf: a third of the time that a `Source` takes."""
+    """Read a file that was listed. perf: without the objects of a `Source`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return os.read(descriptor, size)
