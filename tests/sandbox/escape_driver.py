@@ -268,9 +268,8 @@ def run_calls(mode: str, calls: Sequence[Mapping[str, object]], world: World) ->
     """Run calls one after another in a kind of sandbox."""
     script = [{"content": [call]} for call in calls]
     if mode == "run":
-        Path(world["home"], "script.json").write_text(
-            json.dumps([*script, {"content": [{"type": "text", "text": "."}]}])
-        )
+        replies = [*(message["content"] for message in script), {"type": "text", "text": "."}]
+        Path(world["home"], "script.json").write_text(json.dumps(replies))
         options = ["run", "-p", "x", "--model", f"scripted:{world['home']}/script.json", "--allowed-tools", "Bash"]
     else:
         options = ["exec", f"--sandbox={mode}", *(["--allowed-tools", "Bash"] if mode == "open" else [])]

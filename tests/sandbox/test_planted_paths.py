@@ -14,6 +14,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.sandbox.test_later_files import make_repository, planted_in
+from tests.sandbox.test_races import start_exchange
 from tests.sandbox.test_sandbox import open_project
 from toolspan import Sandbox
 
@@ -57,6 +58,23 @@ async def test_a_link_in_place_of_a_shown_folder_of_the_project_shows_nothing(
 
     assert "secret-text" not in str(finished.content)
     assert (project / link / "letter").read_text() == "secret-text"  # the link works
+
+
+@requirement("sandbox.no-way-out")
+@pytest.mark.anyio
+async def test_a_folder_on_the_path_exchanged_with_a_link_shows_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = home / "project"
+    project.mkdir()
+    monkeypatch.setenv("PATH", f"{project}/tools:/usr/bin:/bin")
+    async with open_project(project, Sandbox(strict=True)) as session:
+        await start_exchange(session, project, f"{project}/tools", home / "Documents")
+        results = [await session.bash(f"cat {home}/Documents/letter; echo ran") for _ in range(20)]
+        (project / "stop").touch()
+
+    assert [result for result in results if "secret-text" in str(result.content)] == []
+    assert any("ran" in str(result.content) for result in results)
 
 
 @requirement("sandbox.no-way-out")
