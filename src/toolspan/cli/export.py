@@ -21,8 +21,6 @@ from toolspan.cli.output import (
 from toolspan.cli.show import read_session, resolve_names
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.export.json import write_redacted
-from toolspan.export.redact import SecretRedactor
-from toolspan.export.redactor import Redactor
 from toolspan.export.session_export import (
     EXPORT_ALL,
     EXPORT_FORMATS,
@@ -34,6 +32,8 @@ from toolspan.export.session_export import (
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.history import CallTable
+from toolspan.redaction.redact import SecretRedactor
+from toolspan.redaction.redactor import Redactor
 
 _SERIAL_CALLS = 500
 """perf: for fewer calls than this, a second process costs as much time as it saves."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from toolspan.export.redactor import Redactor
     from toolspan.reading.rows import CallRow
+    from toolspan.redaction.redactor import Redactor
 
 
 _PROGRESS_THRESHOLD = 40 << 20
@@ -429,21 +429,21 @@ def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Reda
         import getpass
         import platform
 
-        from toolspan.export.redact import SecretRedactor
+        from toolspan.redaction.redact import SecretRedactor
 
         names = [platform.node().partition(".")[0]]
         with contextlib.suppress(OSError, KeyError, RuntimeError):
             names += [getpass.getuser(), Path.home().name]
         return SecretRedactor(filter(None, names), keep_report=report)
-    from toolspan.export.redactor import NoRedaction
+    from toolspan.redaction.redactor import NoRedaction
 
     return NoRedaction()
 
 
 def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:
     """Report the replacements on standard error, or on standard output if that is unused."""
-    from toolspan.export.redact import SecretRedactor
-    from toolspan.export.redactor import format_counts
+    from toolspan.redaction.redact import SecretRedactor
+    from toolspan.redaction.redactor import format_counts
 
     if not isinstance(redactor, SecretRedactor):
         return

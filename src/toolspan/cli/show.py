@@ -52,7 +52,7 @@ from toolspan.types.span import Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 
 if TYPE_CHECKING:
-    from toolspan.export.redactor import Redactor
+    from toolspan.redaction.redactor import Redactor
 
 _EARLIEST_TIME = datetime.min.replace(tzinfo=UTC)
 _LINE_ADDRESS = re.compile(r"(.+):(\d+)")

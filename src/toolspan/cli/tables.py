@@ -33,7 +33,7 @@ def command(
     from toolspan.tables import write_tables
 
     if redact:  # perf: its patterns take a tenth of a second to compile
-        from toolspan.export.redact import SecretRedactor
+        from toolspan.redaction.redact import SecretRedactor
     try:
         report = write_tables(
             sources, out, engine=engine, jobs=jobs, address=address, content=content,
