@@ -12,14 +12,22 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
+from toolspan.archive.engine import map_files, warn_about_skipped
+from toolspan.archive.words import format_count
+from toolspan.cli.output import (
+    escape_markup,
+    make_console,
+    make_table,
+    print_json,
+    progress_bar,
+    warn,
+)
 from toolspan.cli.select import (
+    REPORTER,
     last_option,
     locate_files,
-    map_files,
     names_argument,
     newest_session_here,
-    warn_about_skipped,
 )
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.claude.paths import config_dir
@@ -102,7 +110,7 @@ def command(
                     print_json(_report_row(checked.report, checked.dialect))
                 else:
                     _print_report(checked.report, checked.dialect, quiet=len(files) > 1)
-    warn_about_skipped(skipped)
+    warn_about_skipped(skipped, REPORTER)
     if not as_json and not files:
         make_console().print("0 files checked: there is no transcript")
     elif not as_json and len(files) > 1:

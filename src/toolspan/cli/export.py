@@ -7,8 +7,13 @@ from pathlib import Path
 
 import click
 
+from toolspan.archive.archive import Archive
+from toolspan.archive.engine import scan_with_cache
+from toolspan.archive.filters import Filter
+from toolspan.archive.selection import CallSelection, read_calls
+from toolspan.archive.session import read_session, resolve_names
 from toolspan.cli import select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     make_redactor,
     print_json,
@@ -18,7 +23,6 @@ from toolspan.cli.output import (
     write_output,
     write_page,
 )
-from toolspan.cli.show import read_session, resolve_names
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.export.json import write_redacted
 from toolspan.export.session_export import (
@@ -52,7 +56,7 @@ _NOTHING = "nothing to export: no session or call matches the filters"
 @filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, open_page: bool,
-    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: CallFilter,
+    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: Filter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -74,11 +78,11 @@ def command(
     if form == "html":
         page_files = _find_page_files(names, call_filter, last=last)
         names, last = tuple(str(file.path) for file in page_files), False
-    selection = select.read_selection(names, last=last)
-    calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
+    selection = read_calls(Archive(*names, last=last, reporter=select.REPORTER).engine)
+    calls = {(row.file, row.id) for row in selection.filter_calls(call_filter)}
     paths = {file for file, _ in calls}
     sessions = [[file.file for file in session.files] for session in selection.call_table.sessions]
-    is_filtered = call_filter != CallFilter()
+    is_filtered = call_filter != Filter()
     if is_filtered:
         sessions = [own for own in sessions if not paths.isdisjoint(own)]
     if not sessions:
@@ -91,7 +95,9 @@ def command(
     write = load_writer(form)
     if form == "html":
         page_filter = export_filter if is_filtered else EXPORT_ALL
-        pieces = write([SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)])
+        pieces = write(
+            [SessionExport(read_session(page_files, select.REPORTER), redactor=redactor, export_filter=page_filter)]
+        )
     elif form == "json" and isinstance(redactor, SecretRedactor) and len(calls) > _SERIAL_CALLS:
         pieces = write_redacted(lambda collector: _session_exports(sessions, collector, export_filter), redactor)
     else:
@@ -108,16 +114,16 @@ def command(
     print_redaction(redactor, report=report, output=output)
 
 
-def _find_page_files(names: Sequence[str], call_filter: CallFilter, *, last: bool) -> list[TranscriptFile]:
+def _find_page_files(names: Sequence[str], call_filter: Filter, *, last: bool) -> list[TranscriptFile]:
     """Return the files of the named session, or of the newest session that has a call which the filter accepts."""
-    if call_filter == CallFilter() or not all(select.is_folder(name) for name in names):
-        target = resolve_names(names, last=last, session=None)
+    if call_filter == Filter() or not all(select.is_folder(name) for name in names):
+        target = resolve_names(names, last=last, reporter=select.REPORTER)
         if not isinstance(target, list):
             raise click.UsageError("--format html exports a session, not one call; name its session instead")
         return target
     files, _ = select.locate_files(names)
-    call_table = CallTable(select.scan_with_cache([file.path for file in files]))
-    rows = select.filter_calls(select.CallSelection(call_table, is_joined=True), call_filter)
+    call_table = CallTable(scan_with_cache([file.path for file in files]))
+    rows = CallSelection(call_table, is_joined=True, reporter=select.REPORTER).filter_calls(call_filter)
     accepted = {row.file for row in rows}
     sessions = [session for session in call_table.sessions if any(file.file in accepted for file in session.files)]
     if not sessions:

@@ -9,7 +9,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json
+from toolspan.archive.words import format_count
+from toolspan.cli.output import (
+    escape_markup,
+    make_console,
+    make_table,
+    print_json,
+)
 from toolspan.cli.select import complete_session, locate_files, newest_session_here
 from toolspan.errors import Ambiguous, ToolspanError
 from toolspan.formats.base import RepairResult

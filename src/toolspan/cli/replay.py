@@ -11,14 +11,13 @@ import anyio
 import click
 import msgspec
 
+from toolspan.archive.words import format_count, plain_line
 from toolspan.cli.host.host import watch_signals
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
-    format_count,
     make_console,
     markup_line,
-    plain_line,
     print_json,
     warn,
 )

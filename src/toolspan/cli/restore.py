@@ -16,9 +16,11 @@ from rich.text import Text
 from toolspan.analysis.file_history.archive import diff_between, known_text
 from toolspan.analysis.file_history.content import ABSENT, Absent, FileContent, RecoveredContent
 from toolspan.analysis.file_history.shell_writes import absolute_path, is_within, printable_path
-from toolspan.cli.files import confidence_line, diff_lines, find_archive, print_reasons, resolve_point
-from toolspan.cli.output import make_console, plain_line, print_json
-from toolspan.cli.select import current_folder, is_folder, locate_files
+from toolspan.archive.files import find_archive, resolve_point
+from toolspan.archive.words import plain_line
+from toolspan.cli.files import confidence_line, diff_lines, print_reasons
+from toolspan.cli.output import make_console, print_json
+from toolspan.cli.select import REPORTER, current_folder, is_folder, locate_files
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.tools.files.atomic_replace import atomic_replace, safe_delete
 from toolspan.tools.files.paths import resolve_path
@@ -150,10 +152,11 @@ def command(
     read; by default, all of yours are read.
     """
     files, _ = locate_files(names)
-    archive, path = find_archive(files, file)
+    archive, path = find_archive(files, file, REPORTER)
     point = resolve_point(archive, path, before, after)
     recovered = archive.content(path, point.call, point.side)
-    heading = confidence_line(path, point, recovered)
+    is_absent = isinstance(recovered.content, Absent)
+    heading = confidence_line(path, point, recovered.confidence, is_absent=is_absent)
     if output == "-":
         check_confidence(recovered, force=flags["force"], elsewhere=True)
         make_console(stderr=True).print(heading, soft_wrap=True)
@@ -182,7 +185,7 @@ def _confirm_and_restore(plan: RestorePlan, recovered: RecoveredContent, heading
     out = make_console()
     name = plain_line(str(plan.path), 1_000)
     if not as_json:
-        print_reasons(out, heading, recovered)
+        print_reasons(out, heading, recovered.reasons)
         if plan.action == "nothing":
             out.print(Text(f"{name} already has this content"), soft_wrap=True)
         for line in diff_lines(plan.diff, 0 if flags["full"] else _MAX_DIFF_LINES):

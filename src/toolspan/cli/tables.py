@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from toolspan.cli.output import format_count, make_console, make_table, print_json, progress_bar, warn
+from toolspan.archive.words import format_count
+from toolspan.cli.output import (
+    make_console,
+    make_table,
+    print_json,
+    progress_bar,
+    warn,
+)
 from toolspan.tables.engines import EngineName
 
 

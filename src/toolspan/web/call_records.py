@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolspan.cli.permissions import explain_permission, explanation_rows
+from toolspan.archive.why import explain_permission, explanation_rows
 from toolspan.cli.select import find_session_files, locate_files, transcripts_containing
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json

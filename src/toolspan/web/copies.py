@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from toolspan.cli.select import read_selection
+from toolspan.archive.archive import Archive
+from toolspan.archive.selection import read_calls
+from toolspan.cli.select import REPORTER
 from toolspan.errors import NotFound
 from toolspan.export.json import encode_json
 from toolspan.reading.lineage import sessions_named
@@ -14,7 +16,7 @@ from toolspan.web.worker import Question
 def answer(question: Question) -> list[bytes]:
     """Return a row for each session that counts calls of the session in the arguments."""
     options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    table = read_selection(question.names).call_table
+    table = read_calls(Archive(*question.names, reporter=REPORTER).engine).call_table
     session = next(iter(sessions_named(table.sessions, options["session"])), None)
     if session is None:
         raise NotFound(f"no session {options['session']!r}")

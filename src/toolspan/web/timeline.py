@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from toolspan.analysis.live_sessions import running_evidence
 from toolspan.analysis.timing import HookTimings, read_all_hook_timings
+from toolspan.archive.session import resolve_names, session_facts, session_paths
 from toolspan.cli.output import warn
-from toolspan.cli.show import resolve_names, session_facts, session_paths
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json, escape_control_chars
 from toolspan.formats.claude.paths import hook_log_path
