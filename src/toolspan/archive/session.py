@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.archive.call_detail import CallDetail, build_call_detail, call_json
-from toolspan.archive.engine import FileEngine
+from toolspan.archive.engine import FileEngine, scan_with_cache
 from toolspan.archive.reporter import SILENT, Reporter
 from toolspan.archive.sources import (
     files_of_session,
@@ -38,6 +38,7 @@ from toolspan.formats.source import COMPRESSED_SUFFIXES, to_path
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts, recency
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
+from toolspan.reading.parallel import summarize_transcript
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, MessageFilter, build_timeline, turn_rows
 from toolspan.reading.transcript import Transcript, read, read_content
@@ -237,9 +238,11 @@ class RecordedCall:
 class RecordedSession:
     """One session of an archive, with its subagents. Its files are read on first use."""
 
-    def __init__(self, files: Sequence[TranscriptFile], reporter: Reporter = SILENT) -> None:
+    def __init__(self, files: Sequence[TranscriptFile], reporter: Reporter = SILENT, *, is_joined: bool = True) -> None:
+        """Create a session of these files. If it is `joined`, calls that other sessions own are not counted."""
         self._files = list(files)
         self._reporter = reporter
+        self._is_joined = is_joined
 
     def __repr__(self) -> str:
         return f"<session {self.id}>"
@@ -262,8 +265,21 @@ class RecordedSession:
 
     @property
     def spans(self) -> list[Span]:
-        """All calls, including subagents' calls."""
+        """All calls, including subagents' calls and those that a fork or compaction copied."""
         return self.detail.spans
+
+    @cached_property
+    def calls(self) -> list[CallRow]:
+        """Each call of the session once, without the calls that a fork copied from another session."""
+        detail = self.detail
+        summaries = [summarize_transcript(transcript, transcript.spans) for transcript in detail.files]
+        if not self._is_joined:
+            return CallTable(summaries).calls
+        own = {summary.file for summary in summaries}
+        others = [file.path for file in find_transcripts(to_path(detail.main.file).parent) if str(file.path) not in own]
+        table = CallTable([*summaries, *(file for file in scan_with_cache(others) if not file.problem)])
+        sessions = {file.file: session.id for session in table.sessions for file in session.files}
+        return table.calls_by_session.get(sessions.get(detail.main.file, ""), [])
 
     def timeline(self) -> AgentTimeline:
         """Return the turns of the main conversation, with messages, batches of calls, and the subagents below them."""
@@ -291,7 +307,7 @@ class RecordedSession:
         session = session_facts(
             detail.main.info,
             [transcript.file for transcript in detail.files],
-            calls=Counter(span.state for span in detail.spans),
+            calls=Counter(row.state for row in self.calls),
             agents=detail.agent_count,
             concurrency=detail.max_concurrency,
             tokens=sum_tokens(transcript.message_tokens for transcript in detail.files),

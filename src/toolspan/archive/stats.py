@@ -119,7 +119,7 @@ def count_calls(
         groups = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
     elif by in PERIODS:
         periods = tool_stats(rows, period_key(by, zone))
-        groups = sorted((stats for stats in periods if stats.tool != UNKNOWN_PERIOD), key=lambda stats: stats.tool)
+        groups = sorted(periods, key=lambda stats: (stats.tool != UNKNOWN_PERIOD, stats.tool))
     else:
         groups = tool_stats(rows)
     servers = server_stats(rows)

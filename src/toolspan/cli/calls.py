@@ -8,7 +8,7 @@ from pathlib import PurePath
 import click
 
 from toolspan.archive.archive import Archive
-from toolspan.archive.calls import SORT_ALIASES, SORT_COLUMNS
+from toolspan.archive.calls import SORT_ALIASES, SORT_COLUMNS, public_row
 from toolspan.archive.filters import Filter
 from toolspan.archive.words import format_duration, shorten_middle
 from toolspan.cli import lists, select
@@ -52,11 +52,11 @@ def command(
         limit = 0  # a group is always listed completely
     if as_json and group is None and sort is None:  # lazily, because a file may contain very many calls
         for row in archive.iter_calls(call_filter, limit=limit):
-            print_json(row)
+            print_json(public_row(row))
         return
     rows = archive.calls(call_filter, group=group, sort=sort, limit=limit if as_json else None)
     if as_json:
-        print_json(*rows)
+        print_json(*map(public_row, rows))
     else:
         _print_rows(rows, archive.names, limit, sort, unfold=unfold)
 

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from toolspan.archive.call_detail import CallDetail, call_json
 from toolspan.archive.session import RecordedSession, SessionDetail, read_session, resolve_names
+from toolspan.archive.sources import path_exists
 from toolspan.archive.words import format_count, join_parts
 from toolspan.cli import lists, select
 from toolspan.cli.call_detail import RowFormat, call_lines, format_period
@@ -112,13 +113,13 @@ def command(
         row_format = RowFormat(out.width, target.cwd, file="", line=None, **flags)
         print_json(call_json(target)) if as_json else print_lines(call_lines(target, row_format), out)
         return
-    recorded = RecordedSession(target, select.REPORTER)
+    recorded = RecordedSession(target, select.REPORTER, is_joined=not _names_a_file(names))
     file = "" if line is None else _check_line(recorded.detail, line)
     row_format = RowFormat(out.width, recorded.detail.cwd, file=file, line=line, **flags)
     if as_json:
         print_json(recorded.to_dict(row_format.includes_message, line))
     else:
-        print_lines(_session_lines(recorded.detail, row_format), out)
+        print_lines(_session_lines(recorded, row_format), out)
 
 
 def _write_page(
@@ -137,10 +138,14 @@ def _write_page(
 def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
     """Return the names without the line number of `SESSION:LINE`, and that number."""
     for n, name in enumerate(names):
-        address = None if select.path_exists(to_path(name)) else _LINE_ADDRESS.fullmatch(name)
+        address = None if path_exists(to_path(name)) else _LINE_ADDRESS.fullmatch(name)
         if address is not None:
             return (*names[:n], address[1], *names[n + 1 :]), int(address[2])
     return names, None
+
+
+def _names_a_file(names: Sequence[str]) -> bool:
+    return any(path_exists(path) and not path.is_dir() for path in map(to_path, names))
 
 
 def _check_line(detail: SessionDetail, line: int) -> str:
@@ -151,7 +156,8 @@ def _check_line(detail: SessionDetail, line: int) -> str:
     return file
 
 
-def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
+def _session_lines(recorded: RecordedSession, row_format: RowFormat) -> Iterator[Text]:
+    detail = recorded.detail
     info, width = detail.main.info, row_format.width
     name = info.session_id or parse_file_name(detail.main.file).stem
     yield from fact_lines("session", join_parts(name, info.agent_id), width, "bold")
@@ -160,12 +166,14 @@ def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Tex
     yield from fact_lines("client", join_parts(*info.versions, *info.models), width)
     when = format_period(parse_timestamp(info.started_at), parse_timestamp(info.ended_at))
     yield from fact_lines("when", when, width)
-    states = Counter(span.state for span in detail.spans)
+    states = Counter(row.state for row in recorded.calls)
     (line,) = fact_lines("calls", f"{states.total() - states['orphan_result']:,}", width)
     for state, n in states.most_common():
         line.append(f"  {STATE_SYMBOLS[state]} {n:,} {state.replace('_', ' ')}", style=STATE_STYLES[state])
     line.truncate(width, overflow="ellipsis")
     yield line
+    if copied := len({span.id for span in detail.spans}) - len(recorded.calls):
+        yield from fact_lines("", f"{format_count(copied, 'more call')} copied from another session", width, "dim")
     agents = format_count(detail.agent_count, "subagent") if detail.agent_count else None
     busiest = f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
     yield from fact_lines("", join_parts(agents, busiest), width, "dim")
