@@ -224,17 +224,71 @@ def test_content_of_a_call_is_escaped_for_the_terminal(tmp_path: Path) -> None:
         terminal.send_calls(bash("a", command))
         question = terminal.answer("d no")
         terminal.send_calls(write)
-        assert "+<U+001B>[31mred<U+0007>" in terminal.answer("d no")
+        assert "+\x1b[7m<U+001B>\x1b[27m[31mred\x1b[7m<U+0007>\x1b[27m" in terminal.answer("d no")
         terminal.finish()
+
+    question = _plain(question)
 
     for escaped in ("<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
         assert escaped in question
-    assert "  | why     it is safe" in question
+    assert "  | why     it is safe" in terminal.screen
     assert "lines not shown" in question
     assert "THE-END" in question
     assert "v view all" in terminal.screen
     assert "\x1b[31mred" not in terminal.screen  # other colours are those of the diff
     assert not any(hostile in terminal.screen for hostile in "\x07\u202e\u2066\u200b\u3164")
+
+
+@requirement("prompt.whole")
+@pytest.mark.parametrize(
+    "command",
+    ["mkdir one\n" + "\n" * 300 + "mkdir two", "mkdir " + "one " * 2000 + "two"],
+    ids=["many lines", "a long line"],
+)
+def test_call_with_lines_that_are_not_shown_is_allowed_only_after_viewing_them(tmp_path: Path, command: str) -> None:
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(bash("a", command))
+        question = terminal.answer("o")
+        for answer in ("yes", "a"):
+            assert "Not all lines are shown" in terminal.answer(answer)
+        terminal.answer("v")
+        viewed = terminal.answer("d no")
+        rows = terminal.finish()
+
+    assert "lines not shown, v shows all" in question
+    assert "v view all, d deny" in question
+    assert "lines not shown" not in viewed
+    assert len(viewed.split("\r\n")) > 100
+    assert "o once" in viewed
+    assert decisions(rows) == [("a", "user_reject")]
+    assert list((tmp_path / "project").iterdir()) == []
+
+
+@requirement("prompt.file")
+def test_question_names_the_file_with_links_resolved(tmp_path: Path) -> None:
+    project, profile_file = tmp_path / "project", tmp_path / "home/.bashrc"
+    for folder in (project, profile_file.parent):
+        folder.mkdir()
+    profile_file.write_text("one\n", encoding="utf-8")
+    (project / "notes").symlink_to(profile_file)
+    with exec_terminal(tmp_path) as terminal:
+        terminal.send_calls(("a", "Read", {"file_path": str(project / "notes")}))
+        read = _joined(terminal.answer("o"))
+        terminal.wait_for_result("a")
+        terminal.send_calls(("b", "Write", {"file_path": "~/.profile", "content": "two\n"}))
+        write = _joined(terminal.answer("d no"))
+        terminal.send_calls(("c", "Write", {"file_path": "a\nfolder  /.py", "content": "three\n"}))
+        inside = _joined(terminal.answer("d no"))
+        terminal.finish()
+
+    assert f"file{profile_file};outsidetheproject;throughthelink{project / 'notes'}folder" in read
+    assert f"file{tmp_path / 'home/.profile'};outsidetheproject;newfilefolder" in write
+    assert f"file{project}/a<U+000A>folder/.py;newfilefolder" in inside
+
+
+def _joined(screen: str) -> str:
+    """Return the screen without colours and blanks, so that wrapped lines can be compared."""
+    return "".join(_plain(screen).split())
 
 
 @requirement("prompt.resize")
@@ -284,7 +338,7 @@ def test_edits_are_shown_as_diffs(tmp_path: Path) -> None:
 
 def _plain(screen: str) -> str:
     """Return the screen without colours and indentation."""
-    for colour in ("31", "32", "36", "0"):
+    for colour in ("31", "32", "36", "7", "27", "0"):
         screen = screen.replace(f"\x1b[{colour}m", "")
     return "".join(f"{line.strip(' |')}\n" for line in screen.split("\r\n"))
 

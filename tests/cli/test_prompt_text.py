@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.cli.prompt.terminal import cut_middle, escape_invisible, text_width, wrap_lines
+from toolspan.cli.prompt.terminal import cut_middle
+from toolspan.types.visible_text import escape_invisible, text_width, wrap_text
 
 TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字é\n\t"))
 
@@ -14,7 +15,7 @@ TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字
 @requirement("prompt.hostile")
 @given(TEXTS, st.integers(2, 30))
 def test_every_line_is_printable_and_fits_without_losing_text(text: str, width: int) -> None:
-    lines = list(wrap_lines(text, width))
+    lines = ["".join(row.pieces) for row in wrap_text(text, width)]
 
     assert all(line.isprintable() and text_width(line) <= width for line in lines)
     assert "".join(lines) == "".join(map(escape_invisible, text.split("\n")))

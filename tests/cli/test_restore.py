@@ -114,9 +114,9 @@ def test_folder_is_refused_as_target(workspace: ClaudeFolder, tmp_path: Path) ->
 
 
 @requirement("restore.command")
-def test_line_endings_bom_and_links_of_the_file_on_disk_are_kept(workspace: ClaudeFolder, tmp_path: Path) -> None:
+def test_line_endings_bom_and_links_of_the_file_on_disk_are_kept(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.txt", "one\ntwo\n")
-    target = tmp_path / "real.txt"
+    target = workspace.folder / "real.txt"
     target.write_bytes(b"\xef\xbb\xbfone\r\n2\r\n")
     (workspace.folder / "a.txt").unlink()
     (workspace.folder / "a.txt").symlink_to(target)
@@ -124,11 +124,43 @@ def test_line_endings_bom_and_links_of_the_file_on_disk_are_kept(workspace: Clau
     assert result.exit_code == 0, result.output
     assert target.read_bytes() == b"\xef\xbb\xbfone\r\ntwo\r\n"
     assert (workspace.folder / "a.txt").is_symlink()
-    assert (tmp_path / ("real.txt" + BACKUP_SUFFIX)).read_bytes() == b"\xef\xbb\xbfone\r\n2\r\n"
+    assert (workspace.folder / ("real.txt" + BACKUP_SUFFIX)).read_bytes() == b"\xef\xbb\xbfone\r\n2\r\n"
 
     result = restore("a.txt", "--before", write_call, "--yes", workspace=workspace)
     assert (result.exit_code, target.exists()) == (2, True)
     assert "is a link" in result.stderr
+
+
+@requirement("restore.links")
+@pytest.mark.parametrize("is_current_folder", [True, False])
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [("sub/a.py", "../../outside/a.py"), ("sub", "../outside"), ("sub/a.py", "../../outside/new.py")],
+    ids=["file", "folder", "dangling"],
+)
+def test_link_out_of_the_folder_is_not_written_through(
+    workspace: ClaudeFolder, monkeypatch: pytest.MonkeyPatch, is_current_folder: bool, link: str, target: str
+) -> None:
+    (workspace.folder / "sub").mkdir()
+    workspace.write("sub/a.py", "one\n")
+    outside = workspace.folder.parent / "outside"
+    outside.mkdir()
+    (outside / "a.py").write_text("outside\n", encoding="utf-8")
+    (workspace.folder / "sub" / "a.py").unlink()
+    if link == "sub":
+        (workspace.folder / "sub").rmdir()
+    (workspace.folder / link).symlink_to(target)
+    if is_current_folder:
+        monkeypatch.chdir(workspace.folder)
+
+    for arguments in (["--yes"], ["--yes", "--output", str(workspace.folder / "sub" / "a.py")]):
+        result = restore("sub/a.py", *arguments, workspace=workspace)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"{workspace.folder / link}: is a link to {target}, out of the folder" in result.stderr
+
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"a.py": "outside\n"}
+    assert restore("sub/a.py", "--yes", "--output", str(outside / "a.py"), workspace=workspace).exit_code == 0
+    assert (outside / "a.py").read_text(encoding="utf-8") == "one\n"
 
 
 @requirement("restore.refuses")

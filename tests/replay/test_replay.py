@@ -280,6 +280,26 @@ async def test_files_of_a_commit_can_be_used_instead(project: Path) -> None:
             raise AssertionError
 
 
+@requirement("sandbox.own-programs-are-contained")
+async def test_filters_and_monitors_of_the_repository_do_not_run(project: Path, tmp_path: Path) -> None:
+    git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e@e"]
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    (project / ".gitattributes").write_text("*.txt filter=x=y\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    mark = tmp_path / "mark"
+    with (project / ".git" / "config").open("a") as config:
+        config.write(
+            f'[filter "x=y"]\nsmudge = touch {mark}; cat\nrequired = true\n[core]\nfsmonitor = touch {mark};\n'
+        )
+
+    with open_scratch(project, commit="HEAD") as scratch:
+        assert (scratch.project / "a.txt").read_text() == "one\ntwo\n"
+    assert not mark.exists()
+    subprocess.run([*git, "archive", "HEAD"], check=True, capture_output=True)
+    assert mark.exists()  # the filter works
+
+
 @requirement("replay.codex")
 async def test_codex_patches_are_applied_again(tmp_path: Path, project: Path) -> None:
     rollout = RolloutBuilder(cwd=str(project)).prompt("Go on.")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.web.conftest import Browser, Server, command_rows, running
+from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, running
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder
 from toolspan.web.timeline import SessionTimeline
@@ -245,8 +245,8 @@ def test_no_worker_outlives_the_server(server: Server, page: Page, way: str) -> 
     workers = psutil.Process(server.process.pid).children(recursive=True)
     workers[-1].suspend()  # as one that computes: it does not notice that its connection is closed
     server.process.send_signal(signal.SIGTERM if way == "stopped" else signal.SIGKILL)
-    server.process.wait(20)
-    psutil.wait_procs(workers, timeout=20)
+    server.process.wait(TIMEOUT)
+    psutil.wait_procs(workers, timeout=TIMEOUT)
     assert len(workers) == 2
     assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
 

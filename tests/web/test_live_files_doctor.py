@@ -15,7 +15,8 @@ import pytest
 
 from tests.analysis.recorded_edits import ClaudeFolder
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.web.conftest import Browser, Server, command_rows, open_empty_page, running
+from tests.requirement import requirement
+from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, open_empty_page, running
 from toolspan.reading import sample
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -88,7 +89,7 @@ def test_a_question_of_a_running_session_is_answered_in_the_page(ui_server: UiSe
     with ui_server.start("exec", "--approve", "web") as process:
         send(process, call("toolu_1", "Bash", command="touch made && echo '<img src=x onerror=alert(1)>'"))
         page.wait("document.querySelector('[data-test=question]')")
-        assert "touch made && echo '<img src=x" in page.texts("[data-test=question] .code")[0]
+        assert "touch made && echo '<img src=x" in page.texts("[data-test=question] .preview")[0]
         page.wait("document.title.startsWith('(1) ')")
         page.wait("document.querySelector('.live-card').dataset.test === 'question'")
         page.wait("document.querySelector('[data-test=waiting] .call.open button')")
@@ -163,10 +164,110 @@ def test_a_permission_request_of_the_client_is_answered_in_the_page(ui_server: U
             process.stdin = None
             page.wait("document.querySelector('[data-test=question] .clock')?.innerText.includes('s left')")
             page.click(f"[data-test=question] [data-key={button}]")
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=TIMEOUT)
         decision = json.loads(output)["hookSpecificOutput"]["decision"]
         assert decision.items() >= expected.items()
         page.wait("!document.querySelector('[data-test=question]')")
+
+
+@requirement("prompt.file")
+def test_a_card_names_the_file_with_links_resolved(ui_server: UiServer, page: Browser) -> None:
+    folder = ui_server.workspace.folder
+    bashrc = folder.parent / ".bashrc"
+    bashrc.write_text("one\n", encoding="utf-8")
+    (folder / "notes").symlink_to(bashrc)
+    page.open("/live", ".live h1")
+    with ui_server.start("exec", "--approve", "web") as process:
+        send(process, call("toolu_1", "Read", file_path=str(folder / "notes")))
+        page.wait("document.querySelector('[data-test=file]')")
+        assert page.texts("[data-test=file] b") == [str(bashrc)]
+        assert page.texts("[data-test=file] .badge") == ["outside the project"]
+        assert f"through the link {folder / 'notes'}" in page.texts("[data-test=file]")[0]
+        page.click("[data-key=allow]")
+        next_row(process)
+        send(process, call("toolu_2", "Write", file_path=str(bashrc), content="one\n-- two\n"))
+        page.wait("document.querySelector('.preview .diff-added')")
+        assert page.texts("[data-test=file] b") == [str(bashrc)]
+        assert page.texts(".preview .diff-added .line") == ["-- two"]
+        assert page.barriers() == []
+        page.click("[data-key=deny]")
+        next_row(process)
+        send(process, call("toolu_3", "Write", file_path="new.txt", content="x"))
+        page.wait("document.querySelector('[data-test=file]')")
+        assert page.texts("[data-test=file] b") == [str(folder / "new.txt")]
+        assert page.texts("[data-test=file] .badge") == ["new file"]
+        process.kill()
+        page.wait("!document.querySelector('[data-test=question]')")
+    with ui_server.start("hook", "approve") as process:
+        edit = {"file_path": "notes", "old_string": "one", "new_string": "two"}
+        rule = {"toolName": "Bash", "ruleContent": "npm \u202e:*"}
+        suggestions = [{"type": "addRules", "rules": [rule], "behavior": "allow"}]
+        send(process, permission_request(
+            cwd=str(folder), tool_name="Edit", tool_input=edit, permission_suggestions=suggestions
+        ))  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+        page.wait("document.querySelector('[data-test=file]')")
+        assert page.texts("[data-test=file] b") == [str(bashrc)]
+        assert page.texts("[data-test=file] .badge") == ["outside the project"]
+        assert page.texts(".preview .line")[1:] == ["one", "two"]
+        assert page.texts(".always b") == ["Bash(npm <U+202E>:*)"]
+        process.kill()
+        page.wait("!document.querySelector('[data-test=question]')")
+    assert page.problems() == []
+
+
+@requirement("prompt.hostile")
+def test_a_card_shows_invisible_characters_by_number(ui_server: UiServer, page: Browser) -> None:
+    page.open("/live", ".live h1")
+    with ui_server.start("exec", "--approve", "web") as process:
+        send(process, call("toolu_1", "Bash", command="rm -rf \u202epmt ;selif-dlo\u202c # \u200b <U+200B>"))
+        page.wait("document.querySelector('[data-test=question]')")
+        assert page.texts(".preview .line") == ["rm -rf <U+202E>pmt ;selif-dlo<U+202C> # <U+200B> <U+200B>"]
+        assert page.texts(".preview .escape") == ["<U+202E>", "<U+202C>", "<U+200B>"]
+        assert not set("\u202e\u202c\u200b") & set(page.run("return document.body.textContent"))
+        assert page.barriers() == []
+        page.click("[data-key=deny]")
+        next_row(process)
+        send(process, call("toolu_2", "WebFetch", url="https://example.org/\u2066x", prompt="one\ntwo"))
+        page.wait("document.querySelector('[data-test=question]')")
+        assert page.texts(".preview .line") == ["url: https://example.org/<U+2066>x", "prompt:", "one", "two"]
+        process.kill()
+        page.wait("!document.querySelector('[data-test=question]')")
+    assert page.problems() == []
+
+
+@requirement("prompt.whole")
+@pytest.mark.parametrize(
+    "command",
+    ["touch made-{0}\n" + "\n" * 300 + "touch last-{0}", "touch made-{0} " + "made-{0} " * 2000 + "last-{0}"],
+    ids=["lines", "words"],
+)
+def test_a_long_command_can_be_allowed_only_after_all_of_it_is_shown(
+    ui_server: UiServer, page: Browser, command: str, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id
+    page.open("/live", ".live h1")
+    is_allowed = "!document.querySelector('[data-key=allow]').disabled"
+    with ui_server.start("exec", "--approve", "web") as process:
+        send(process, call("toolu_1", "Bash", command=command.format(name)))
+        page.wait("document.querySelector('[data-test=question]')")
+        assert "lines not shown" in page.texts(".preview .cut")[0]
+        assert page.texts(".preview .line")[-1].endswith(f"last-{name}")
+        assert not page.run(f"return {is_allowed}")
+        assert page.run("return [...document.querySelectorAll('.always button')].every((button) => button.disabled)")
+        assert page.barriers() == []
+        page.press("j", "a", "v")  # an accepted `a` would end the question before `v`
+        page.wait(f"!document.querySelector('.preview .cut') && {is_allowed}")
+        assert len(page.texts(".preview tr")) > 100
+        box = "document.querySelector('.preview')"
+        assert page.run(f"return {box}.scrollHeight <= {box}.clientHeight")  # no part of it is scrolled away
+        assert page.barriers() == []
+        page.press("a")
+        assert not next_row(process)["is_error"]
+    assert (ui_server.workspace.folder / f"last-{name}").exists()
+    assert page.problems() == []
 
 
 def test_calls_are_denied_without_waiting_if_no_page_is_open(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.web.conftest import Browser, Server, command_rows, running
+from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, running
 from toolspan.reading import sample
 
 SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
@@ -174,7 +177,7 @@ def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path:
             for address in (first.url, second.url):
                 assert first.request(address.removeprefix(first.base))[0] == 303
             assert second.process is not None
-            assert second.process.wait(20) == 0
+            assert second.process.wait(TIMEOUT) == 0
         with running(tmp_path, sample.archive() / "claude") as other:
             assert other.port != first.port
         states = list((tmp_path / "toolspan" / "ui").iterdir())
@@ -182,5 +185,22 @@ def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path:
         assert states[0].stat().st_mode & 0o077 == 0
         assert first.process is not None
         first.process.send_signal(signal.SIGINT)
-        assert first.process.wait(20) == 0
+        assert first.process.wait(TIMEOUT) == 0
         assert not states[0].exists()
+
+
+def test_a_server_that_is_too_busy_to_answer_is_found_again_later(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    request = {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {"command": "make"}}
+    with running(tmp_path, sample.archive()) as first:
+        first.process.send_signal(signal.SIGSTOP)
+        try:
+            answer = subprocess.run(
+                [sys.executable, "-m", "toolspan", "hook", "approve"], input=json.dumps(request),
+                capture_output=True, encoding="utf-8", env=env, check=True, timeout=TIMEOUT,
+            )  # fmt: skip
+        finally:
+            first.process.send_signal(signal.SIGCONT)
+        assert answer.stdout == ""
+        with running(tmp_path, sample.archive()) as second:
+            assert second.base == first.base

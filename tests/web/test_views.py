@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_a_view_has_only_its_own_style_sheets(browser: Browser) -> None:
         "[...document.querySelectorAll('link[data-view]')].filter((link) => !link.disabled).map(({ href }) => href)"
     )
     assert [address.rpartition("/")[2] for address in browser.run(f"return {active}")] == ["overview.css"]
+
+
+RECORD_REQUESTS = """const original = window.fetch; window.requested = [];
+window.fetch = (url, options) => { window.requested.push(String(url)); return original(url, options); }"""
+
+
+@pytest.mark.parametrize("path", ["/", "/?days=all", "/sessions", "/sessions?q=due", "/session/:id"])
+def test_a_page_asks_for_all_data_that_it_preloads(browser: Browser, path: str) -> None:
+    script = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": RECORD_REQUESTS})
+    try:
+        browser.open(path.replace(":id", SESSION))
+        preloaded = browser.run(
+            "return [...document.querySelectorAll('link[rel=preload]')].map((link) => link.getAttribute('href'))"
+        )
+        browser.wait(f"{json.dumps(preloaded)}.every((address) => window.requested.includes(address))")
+    finally:
+        browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
 
 
 def test_escape_closes_a_dialog_and_a_key_takes_the_focus_from_the_navigation(browser: Browser) -> None:

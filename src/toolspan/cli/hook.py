@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -30,6 +31,7 @@ from toolspan.runtime.settings import SettingsPaths
 
 if TYPE_CHECKING:
     from toolspan.integrations.web_approver import AlwaysOffer
+    from toolspan.runtime.permissions.decide import PermissionRequest
     from toolspan.runtime.permissions.suggestions import Suggestion
 
 _VERSION_PATTERN = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
@@ -217,12 +219,13 @@ def answer_permission_request() -> None:
 def _ask(hook_input: Mapping[str, object]) -> dict[str, object] | None:
     from toolspan.integrations.claude_hooks import APPROVE_SECONDS
     from toolspan.integrations.web_approver import ASK_USER_QUESTION, PermissionQuestion, ask_page
+    from toolspan.tools.request_preview import preview_request
 
     tool, tool_input = str(hook_input["tool_name"]), hook_input.get("tool_input")
     if tool == ASK_USER_QUESTION or not isinstance(tool_input, Mapping):
         return None  # the client shows its own form
     session, cwd, agent = (hook_input.get(key) for key in ("session_id", "cwd", "agent_id"))
-    text, is_diff = _describe(tool_input)
+    preview = preview_request(_permission_request(tool, tool_input, cwd))
     suggestions = hook_input.get("permission_suggestions")
     updates = [update for update in suggestions if isinstance(update, dict)] if isinstance(suggestions, list) else []
     answer = ask_page(
@@ -233,8 +236,9 @@ def _ask(hook_input: Mapping[str, object]) -> dict[str, object] | None:
             session=session if isinstance(session, str) else None,
             agent=agent if isinstance(agent, str) else None,
             cwd=cwd if isinstance(cwd, str) else None,
-            text=text,
-            is_diff=is_diff,
+            text=preview.raw_text,
+            is_diff=preview.is_diff,
+            files=preview.files,
             seconds=APPROVE_SECONDS,
             needs_page=True,
             always=_describe_offer(updates),
@@ -252,6 +256,20 @@ def _ask(hook_input: Mapping[str, object]) -> dict[str, object] | None:
     return {"behavior": "deny", "message": answer.message or "The user denied this in toolspan ui."}
 
 
+def _permission_request(tool: str, tool_input: Mapping[str, object], cwd: object) -> PermissionRequest:
+    from toolspan.runtime.pending_call import LiveBodyStore
+    from toolspan.runtime.permissions.decide import PermissionRequest
+    from toolspan.types.ids import CallId
+    from toolspan.types.span import Call
+
+    folder = Path(cwd if isinstance(cwd, str) else "/")
+    call = Call(
+        id=CallId(""), tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(tool_input)
+    )  # fmt: skip
+    project = Path(os.environ.get("CLAUDE_PROJECT_DIR") or folder)
+    return PermissionRequest(call=call, input=tool_input, cwd=folder, project=project)
+
+
 def _describe_offer(updates: Sequence[Suggestion]) -> AlwaysOffer | None:
     """Return the permissions that the client itself would offer as "always"."""
     if not updates:
@@ -262,20 +280,3 @@ def _describe_offer(updates: Sequence[Suggestion]) -> AlwaysOffer | None:
     offer = GrantOffer.from_suggestions(updates)
     allows = tuple(offer.summary_lines())
     return AlwaysOffer(allows=allows, scopes={scope: _SCOPES[scope] for scope in offer.scopes}) if allows else None
-
-
-def _describe(tool_input: Mapping[str, object]) -> tuple[str, bool]:
-    """Return the text to show to the user: the command, the edit as a diff, or the fields of the input."""
-    if isinstance(command := tool_input.get("command"), str):
-        return command, False
-    old, new = tool_input.get("old_string"), tool_input.get("new_string")
-    if isinstance(old, str) and isinstance(new, str):
-        from toolspan.diffs import unified
-        from toolspan.diffs.make import make_hunks
-
-        return unified(make_hunks(old, new), str(tool_input.get("file_path", ""))), True
-    lines = [
-        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}"
-        for key, value in tool_input.items()
-    ]
-    return "\n".join(lines), False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +35,7 @@ from toolspan.replay import (
     open_scratch,
 )
 from toolspan.replay.replay import recorded_commit, recorded_folder, recorded_version
-from toolspan.replay.scratch import MAX_BYTES
+from toolspan.replay.scratch import MAX_BYTES, has_commit
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.runtime.sandbox import Sandbox
@@ -163,12 +162,7 @@ def _choose_source(
     commit = next(filter(None, map(recorded_commit, transcripts)), None)
     if commit is None:
         return folder, None
-    command = ["git", "-C", str(folder), "cat-file", "-e", f"{commit}^{{commit}}"]
-    try:
-        exists = subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        exists = False
-    return folder, commit if exists else None
+    return folder, commit if has_commit(folder, commit) else None
 
 
 def _read_session(names: Sequence[str]) -> list[Transcript]:

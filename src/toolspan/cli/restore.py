@@ -41,6 +41,8 @@ class RestorePlan(Struct, frozen=True, kw_only=True):
     """The planned effect of a restore on one file."""
 
     path: Path
+    target: Path
+    """The path with links resolved. Links that appear later are not followed."""
     action: RestoreAction
     data: bytes | None
     diff: str
@@ -60,23 +62,43 @@ def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: boo
         raise CannotRestore(f"the content is doubtful ({reasons}); use --force to restore it anyway")
 
 
+def check_links(path: Path, here: Path) -> None:
+    """Check that no link in the path leads out of the current folder or, elsewhere, out of the folder with the link.
+
+    Links in the root folder, such as `/tmp` on some systems, belong to the system.
+    """
+    is_here = path.is_relative_to(here)
+    for link in filter(Path.is_symlink, (*reversed(path.parents), path)):
+        folder = here if is_here else link.parent
+        is_of_system = link.parent == link.parent.parent
+        if not is_of_system and not Path(os.path.realpath(link)).is_relative_to(os.path.realpath(folder)):
+            raise CannotRestore(
+                f"{printable_path(str(link))}: is a link to {printable_path(str(link.readlink()))}, out of the folder"
+                f" {printable_path(str(folder))}; name the file behind it with --output"
+            )
+
+
 def plan_restore(path: Path, recovered: RecoveredContent, *, dry_run: bool = False) -> RestorePlan:
     """Compare the recovered content with the file on disk. Its folder must exist, unless nothing will be written."""
-    status = stat_path(path)
+    target = Path(os.path.realpath(path))
+    status = stat_path(target)
     if status is None and not dry_run and not path.parent.is_dir():
         folder = printable_path(str(path.parent))
         raise CannotRestore(f"{folder}: no such folder; create it first")
-    current = read_file(path) if status is not None else None
+    current = read_file(path, known_target=target) if status is not None else None
     data = None
     old_content: FileContent = decode_text(current.data).printable if current else ABSENT
     new_content: FileContent = ABSENT
     action: RestoreAction = "delete" if current else "nothing"
+    if isinstance(recovered.content, Absent) and path.is_symlink():
+        raise CannotRestore(f"{printable_path(str(path))}: is a link; remove it yourself")
     if not isinstance(recovered.content, Absent):
         data = _encode_content(known_text(recovered), current)
         new_content = decode_text(data).printable
         action = "create" if current is None else "nothing" if current.data == data else "write"
     return RestorePlan(
         path=path,
+        target=target,
         action=action,
         data=data,
         diff=diff_between(old_content, new_content, str(path)),
@@ -92,20 +114,20 @@ def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
         return None
     backup_path = None
     if backup and plan.stamp is not None:
-        target = Path(os.path.realpath(plan.path))
+        target = plan.target
         names = (f"{target.name}{BACKUP_SUFFIX}{f'-{number}' if number > 1 else ''}" for number in count(1))
         backup_path = next(path for path in map(target.with_name, names) if not os.path.lexists(path))
     if plan.data is None:
         if plan.stamp is not None:
-            safe_delete(plan.path, plan.stamp, backup_path.name if backup_path else None)
+            safe_delete(plan.target, plan.stamp, backup_path.name if backup_path else None)
     elif backup_path is None:
-        atomic_replace(plan.path, plan.data, plan.stamp)
+        atomic_replace(plan.path, plan.data, plan.stamp, plan.target)
     else:  # the backup comes first, so that the old content is never lost
-        atomic_replace(backup_path, plan.old, None)
+        atomic_replace(backup_path, plan.old, None, backup_path)
         try:
             with suppress(OSError):
                 backup_path.chmod(plan.mode & 0o777)
-            atomic_replace(plan.path, plan.data, plan.stamp)
+            atomic_replace(plan.path, plan.data, plan.stamp, plan.target)
         except ToolError:
             with suppress(OSError):
                 backup_path.unlink()
@@ -175,6 +197,7 @@ def command(
         raise CannotRestore(f"{printable_path(str(target))}: its folder is unknown; name a target with --output")
     if is_folder(str(target)):
         raise CannotRestore(f"{printable_path(str(target))}: is a folder; name a file in it with --output")
+    check_links(target, here)
     check_confidence(recovered, force=flags["force"] or flags["dry_run"], elsewhere=output is not None)
     plan = plan_restore(target, recovered, dry_run=flags["dry_run"])
     _confirm_and_restore(plan, recovered, heading, flags)

@@ -23,13 +23,8 @@ from rich.text import Text
 from toolspan.archive.call_detail import result_diff
 from toolspan.archive.words import format_duration, plain_line
 from toolspan.cli.host.host import FaultReporter, JsonRow, StandardOutput, watch_signals
-from toolspan.cli.output import (
-    STATE_STYLES,
-    diff_line,
-    make_console,
-    warn,
-)
-from toolspan.cli.prompt.terminal import Terminal, escape_invisible
+from toolspan.cli.output import STATE_STYLES, diff_line, make_console, warn
+from toolspan.cli.prompt.terminal import Terminal
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.session import Agent, Session, TurnResult
 from toolspan.session.models.base import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
@@ -37,6 +32,7 @@ from toolspan.types.events import Decided, Finished, LiveEvent, PermissionReques
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 from toolspan.types.state import STATE_SYMBOLS
+from toolspan.types.visible_text import escape_invisible
 
 _PROMPT_MARK = "> "
 _CONTINUATION_MARK = ". "

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from toolspan.types.decision import RequestedFile
+
 if TYPE_CHECKING:
     from toolspan.runtime.permissions.decide import Approver, PermissionRequest
     from toolspan.runtime.profiles import Profile
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 
 ASK_USER_QUESTION = "AskUserQuestion"
 _ALL_ADDRESSES = ("0.0.0.0", "::")
-_CONNECT_SECONDS = 2.0
-_MAX_TEXT = 200_000
+_CONNECT_SECONDS = 5.0
 
 
 class RunningServer(msgspec.Struct, frozen=True):
@@ -94,8 +95,9 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     cwd: str | None = None
     text: str = ""
-    """The command line, the diff or the input."""
+    """The whole command line, diff or input."""
     is_diff: bool = False
+    files: tuple[RequestedFile, ...] = ()
     why: str | None = None
     seconds: float | None = None
     """The number of seconds to wait for an answer; None waits until the asking program ends."""
@@ -130,14 +132,18 @@ def running_servers() -> list[RunningServer]:
             server = msgspec.json.decode(file.read_bytes(), type=RunningServer)
         except (OSError, msgspec.MsgspecError):
             continue
-        if _is_answering(server):
-            servers.append(server)
-        else:
-            file.unlink(missing_ok=True)
+        try:
+            if _is_answering(server):
+                servers.append(server)
+            else:
+                file.unlink(missing_ok=True)
+        except TimeoutError:  # it runs, but is busy or stopped
+            continue
     return sorted(servers, key=lambda server: bool(server.roots))
 
 
 def _is_answering(server: RunningServer) -> bool:
+    """Return whether a server answers, or raise TimeoutError if it accepts the request and is late."""
     import http.client  # perf: most starts find no state file
 
     try:
@@ -150,6 +156,8 @@ def _is_answering(server: RunningServer) -> bool:
     try:
         connection.request("HEAD", "/api/questions", headers=server.headers)
         return connection.getresponse().status == http.client.OK
+    except TimeoutError:
+        raise
     except (OSError, http.client.HTTPException):
         return False
     finally:
@@ -288,8 +296,9 @@ class WebApprover:
             call=request.call.id,
             agent=request.call.agent_id,
             cwd=str(request.cwd),
-            text=preview.text[:_MAX_TEXT],
+            text=preview.raw_text,
             is_diff=preview.is_diff,
+            files=preview.files,
             why=problem or explain_request(request, ask),
             seconds=self.seconds,
         )

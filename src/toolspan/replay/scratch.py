@@ -16,13 +16,14 @@ import stat
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolspan.analysis.file_history.shell_writes import absolute_path, is_within
 from toolspan.errors import ToolspanError
+from toolspan.runtime.git import READING_OPTIONS, disable_filters, git_environment
 
 MAX_BYTES = 2 << 30
 MAX_FILES = 200_000
@@ -163,14 +164,12 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-    command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
     if commit.startswith("-"):
         raise ToolspanError(f"{commit}: not the name of a commit")
-    try:
-        completed = subprocess.run(command, check=False, capture_output=True, env=environment, timeout=_GIT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolspanError(f"git archive: {error}") from error
+    # A session may have written the repository, so none of its filters runs.
+    names = _run_git(project, ["config", "--null", "--name-only", "--get-regexp", r"^filter\."], {}).stdout
+    filters = disable_filters(os.fsdecode(names).split("\0"))
+    completed = _run_git(project, ["archive", "--format=tar", commit + "^{commit}"], filters)
     if completed.returncode:
         error_lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ToolspanError(f"{project}: git has no files of {commit}: {' '.join(error_lines[:1])}")
@@ -180,6 +179,25 @@ def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None
         if path.is_file() and not path.is_symlink():
             scratch.file_count += 1
             scratch.total_bytes += path.stat().st_size
+
+
+def has_commit(project: Path, commit: str) -> bool:
+    """Return whether the repository of a project has a commit."""
+    try:
+        return _run_git(project, ["cat-file", "-e", f"{commit}^{{commit}}"], {}).returncode == 0
+    except ToolspanError:
+        return False
+
+
+def _run_git(
+    project: Path, arguments: Sequence[str], variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
+    command = ["git", *READING_OPTIONS, "-C", str(project), *arguments]
+    environment = git_environment({**os.environ, **variables})
+    try:
+        return subprocess.run(command, check=False, capture_output=True, env=environment, timeout=_GIT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolspanError(f"git {arguments[0]}: {error}") from error
 
 
 def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:

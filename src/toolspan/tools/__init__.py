@@ -23,6 +23,7 @@ from toolspan.tools.notebook_edit import notebook_edit_tool
 from toolspan.tools.plan import ask_tool, enter_plan_tool, exit_plan_tool
 from toolspan.tools.read import read_tool
 from toolspan.tools.recovery import Degrade, ReadAndRetry, ReadFirst, Retry
+from toolspan.tools.request_preview import RequestPreview, preview_request
 from toolspan.tools.skill import skill_tool
 from toolspan.tools.task_list import (
     task_create_tool,
@@ -40,6 +41,7 @@ __all__ = [
     "Degrade",
     "ReadAndRetry",
     "ReadFirst",
+    "RequestPreview",
     "Retry",
     "agent_tool",
     "ask_tool",
@@ -54,6 +56,7 @@ __all__ = [
     "ls_tool",
     "multiedit_tool",
     "notebook_edit_tool",
+    "preview_request",
     "read_tool",
     "send_message_tool",
     "skill_tool",

@@ -18,6 +18,7 @@ from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.ripgrep import (
+    SearchRoot,
     check_search_root,
     require_search_root,
     run_ripgrep,
@@ -80,9 +81,9 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
         value, pattern = {"path": pattern[:cut] or "/"}, pattern[cut + 1 :]
     root = await to_thread.run_sync(require_search_root, value, ctx, "folder", abandon_on_cancel=True)
     place = root.path if values.absolute_patterns else ctx.workspace.project
-    listing = await _list_files(pattern, root.path, place, ctx)
+    listing = await _list_files(pattern, root, place, ctx)
     if values.absolute_patterns and not listing.total and pattern.startswith(f"{root.path.name}/"):
-        listing = await _list_files(pattern, root.path, root.path.parent, ctx)
+        listing = await _list_files(pattern, root, root.path.parent, ctx)
     cwd = os.fsencode(ctx.cwd).rstrip(b"/") + b"/"
     names = [shorten_name(name, cwd if values.relative_names else b"") for name in listing.names]
     omitted_count = listing.total - len(names)
@@ -106,16 +107,16 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output("\n".join(lines), record)
 
 
-async def _list_files(pattern: str, folder: Path, place: Path, ctx: ToolContext) -> FileListing:
+async def _list_files(pattern: str, root: SearchRoot, place: Path, ctx: ToolContext) -> FileListing:
     """Return the files below a folder whose paths relative to `place` match, as absolute names, oldest first."""
     values, is_hidden = ctx.profile.search, ctx.find_hidden_files()
-    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}", "--", str(folder)]
+    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
     listing = FileListing(
         MAX_NAMES,
         count_all=values.counts_matches,
         is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(name)),
     )
-    await run_ripgrep(ctx, arguments, place, listing.add_output)
+    await run_ripgrep(ctx, arguments, root, listing.add_output, place)
     return listing
 
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from anyio import to_thread
@@ -126,7 +125,7 @@ async def _run_grep(value: Mapping[str, object], ctx: ToolContext) -> Output:
     root = await to_thread.run_sync(require_search_root, value, ctx, "any", abandon_on_cancel=True)
     options = GrepOptions.parse(value, ctx.profile.search)
     collector = _COLLECTORS[options.mode](options, root, ctx)
-    await run_ripgrep(ctx, options.ripgrep_arguments(root.path), ctx.cwd, collector.add_output)
+    await run_ripgrep(ctx, options.ripgrep_arguments(), root, collector.add_output, ctx.cwd)
     return collector.output()
 
 
@@ -171,8 +170,8 @@ class GrepOptions:
         """The number of files to find, which is always limited."""
         return self.skip_count + _MAX_FILES if self.needed_count is None else self.needed_count
 
-    def ripgrep_arguments(self, path: Path) -> list[str]:
-        """Return ripgrep's arguments for this search."""
+    def ripgrep_arguments(self) -> list[str]:
+        """Return ripgrep's arguments for this search, without the path."""
         value = self.value
         arguments = [_MODE_FLAGS[self.mode], "--with-filename"]
         if self.mode == "content":
@@ -197,7 +196,7 @@ class GrepOptions:
         globs = (glob for word in str(value.get("glob") or "").split() for glob in _GLOB_COMMA.split(word))
         arguments += [f"--glob={glob}" for glob in globs if glob]
         arguments += [f"--glob=!{name}" for name in _VCS_FOLDERS]
-        return [*arguments, "--regexp", str(value["pattern"]), "--", str(path)]
+        return [*arguments, "--regexp", str(value["pattern"])]
 
 
 def _as_number(value: object) -> float | None:

@@ -1,6 +1,7 @@
 """LS: list a folder and everything below it as a tree, breadth-first.
 
-Symbolic links are listed but not followed, and unreadable folders are listed without their content.
+Symbolic links are listed but not followed, also if one replaces a folder meanwhile. Unreadable folders are listed
+without their content.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
+from toolspan.tools.files.changes import permitted_target
+from toolspan.tools.files.opening import open_resolved
 from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
 from toolspan.tools.files.safe_read import stat_path
 from toolspan.tools.schemas import TEXTS, object_schema, text
 
 MAX_ENTRIES = 1_000
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 _MALWARE_NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
 _TRUNCATED_NOTE = f"\n(There are more than {MAX_ENTRIES} entries; those deepest below are not listed.)"
 _SCHEMA = object_schema(
@@ -94,12 +98,13 @@ def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
         str(glob).removeprefix("./").removeprefix("**/").removesuffix("/**").rstrip("/")
         for glob in (ignored if isinstance(ignored, list) else ())
     ]
+    target = permitted_target(folder, ctx)
     try:
-        os.scandir(folder).close()
+        os.close(open_resolved(target, _FOLDER_FLAGS))
     except OSError as error:
         raise wrap_os_error(error, "scandir", folder) from error
     root = _TreeEntry(str(folder).rstrip("/"), is_folder=True)
-    queue = deque([(root, folder, "")])
+    queue = deque([(root, target, "")])
     count, note = 0, ""
     while queue and not note and not ctx.cancelled:
         entry, path, prefix = queue.popleft()
@@ -108,22 +113,26 @@ def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
                 note = _TRUNCATED_NOTE
                 break
             count += 1
-            child_entry = _TreeEntry(child.name, child.is_dir(follow_symlinks=False))
-            entry.children.append(child_entry)
-            if child_entry.is_folder:
-                queue.append((child_entry, path / child.name, f"{prefix}{child.name}/"))
+            entry.children.append(child)
+            if child.is_folder:
+                queue.append((child, path / child.name, f"{prefix}{child.name}/"))
     tree = "\n".join(_format_tree(root, 0)) + note
     return Output(tree + _MALWARE_NOTE, tree)
 
 
-def _scan_folder(folder: Path, patterns: Sequence[str], prefix: str) -> list[os.DirEntry[str]]:
-    visible: list[os.DirEntry[str]] = []
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            names = (entry.name, prefix + entry.name)
-            is_ignored = any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
-            if not is_ignored and not entry.name.startswith("."):
-                visible.append(entry)
+def _scan_folder(folder: Path, patterns: Sequence[str], prefix: str) -> list[_TreeEntry]:
+    visible: list[_TreeEntry] = []
+    with suppress(OSError, ToolError):
+        descriptor = open_resolved(folder, _FOLDER_FLAGS)
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    names = (entry.name, prefix + entry.name)
+                    is_ignored = any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+                    if not is_ignored and not entry.name.startswith("."):
+                        visible.append(_TreeEntry(entry.name, entry.is_dir(follow_symlinks=False)))
+        finally:
+            os.close(descriptor)
     return sorted(visible, key=lambda entry: entry.name)
 
 

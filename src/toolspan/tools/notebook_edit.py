@@ -29,6 +29,7 @@ from toolspan.tools.files.changes import (
     check_regular_file,
     find_file_state,
     lock_by_path,
+    permitted_target,
     resolve_tool_path,
     stat_tool_path,
     with_stripped_path,
@@ -113,7 +114,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
     state = find_file_state(path, ctx)
     if refusal := _check_request(request, ctx):
         return refusal
-    loaded = read_file(path, MAX_EDITABLE_BYTES)
+    loaded = read_file(path, MAX_EDITABLE_BYTES, permitted_target(path, ctx))
     stale = check_not_stale(loaded, state)
     was_read = state is not None and state.range is not None
     if stale and values.read_first and (was_read or not ctx.profile.files.recovers_stale):

@@ -28,6 +28,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     missing_file_refusal,
     null_path_refusal,
+    permitted_target,
     remembered_name,
     rename_inputs,
     resolve_tool_path,
@@ -151,6 +152,7 @@ class _ReadRequest:
     """True if the input contains a range that keeps a large file from being refused."""
     max_bytes: int
     values: FileValues
+    ctx: ToolContext
 
     @classmethod
     def parse(cls, value: Mapping[str, object], ctx: ToolContext) -> _ReadRequest:
@@ -166,7 +168,13 @@ class _ReadRequest:
             has_range=value.get("limit") is not None or (values.limits_range and value.get("offset") is not None),
             max_bytes=MAX_LARGE_BYTES if value.get("allow_large") is True else MAX_TEXT_BYTES,
             values=values,
+            ctx=ctx,
         )
+
+    @property
+    def target(self) -> Path:
+        """The path with its links resolved. Before the call is authorized, they may still change."""
+        return permitted_target(self.path, self.ctx)
 
     @property
     def suffix(self) -> str:
@@ -231,7 +239,7 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         raise ToolError(refusal.text, kind=refusal.kind)
     if stat.S_ISDIR(stat_result.st_mode):
         raise _folder_error(request)
-    is_process_file = values.refuses_process_files and _PROCESS_FILE.fullmatch(str(real_path(request.path)))
+    is_process_file = values.refuses_process_files and _PROCESS_FILE.fullmatch(str(real_path(request.target)))
     if is_process_file or not is_regular_or_null(stat_result):
         raise ToolError(values.device.format(path=request.name), kind="invalid_input")
     if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
@@ -323,7 +331,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         skip = max(0, skip)
     limit = request.limit
     if limit is not None and values.odd_range == "from_end" and (skip < 0 or limit < 0):
-        total = read_line_range(request.path, LineRange(0, 0), request.max_bytes, utf16=False).total_lines
+        total = read_line_range(
+            request.path, LineRange(0, 0), request.max_bytes, request.target, utf16=False
+        ).total_lines
         end = skip + limit  # start and end each count from the end of the file if they are negative
         start, end = (max(0, total + at) if at < 0 else at for at in (skip, end))
         limit = end - start
@@ -332,6 +342,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         request.path,
         line_range,
         MAX_LARGE_BYTES,
+        request.target,
         utf16=values.decodes_utf16,
         drops_return=values.drops_last_return,
     )
@@ -372,14 +383,14 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
 
 
 def _view_notebook(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    loaded = read_file(request.path, MAX_LARGE_BYTES)
+    loaded = read_file(request.path, MAX_LARGE_BYTES, request.target)
     cells = parse_cells(loaded.data, ctx.profile.notebook)
     record = {"type": "notebook", "file": {"filePath": request.name, "cells": cells}}
     return _FileView(Output(cell_blocks(cells), record), loaded.digest, loaded.version)
 
 
 def _view_image(request: _ReadRequest) -> _FileView:
-    loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
+    loaded = read_file(request.path, MAX_DOCUMENT_BYTES, request.target)
     data, media_type = loaded.data, MEDIA_TYPES[request.suffix]
     details: dict[str, object] = {"originalSize": len(data)}
     content: list[dict[str, object]] = []
@@ -420,7 +431,7 @@ def _view_image(request: _ReadRequest) -> _FileView:
 
 def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     """Return a whole document, or some pages as one document; each of these is also saved to a separate file."""
-    loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
+    loaded = read_file(request.path, MAX_DOCUMENT_BYTES, request.target)
     size, name = len(loaded.data), replace_surrogates(str(request.path))
     if request.values.checks_pdf and not loaded.data.startswith(b"%PDF-"):
         raise ToolError(f"File is not a valid PDF (missing %PDF- header): {name}", kind="invalid_input")

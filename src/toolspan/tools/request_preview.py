@@ -1,4 +1,4 @@
-"""Preview a call for the user who must allow it: the command or the diff, and the reason for asking."""
+"""Preview a call for the user who must allow it: its files, the command or the diff, and the reason for asking."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from toolspan.diffs import unified
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.rules import command_of
+from toolspan.runtime.permissions.rules import command_of, paths_of
 from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.profiles import profile as find_profile
 from toolspan.shell.programs import find_programs
 from toolspan.tools.files.notebook import parse_notebook
 from toolspan.tools.files.paths import resolve_path
@@ -27,10 +28,13 @@ from toolspan.tools.files.text import (
     normalize_newlines,
     replace_ranges,
 )
-from toolspan.types.decision import Ask
+from toolspan.types.decision import Ask, RequestedFile
+from toolspan.types.tool_kinds import ToolKind, tool_kind
+from toolspan.types.visible_text import escape_invisible
 
 _ToolInput = Mapping[str, object]
 _PREVIEWED_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+_FILE_KINDS: frozenset[ToolKind] = frozenset({"edit", "read", "search", "write"})
 _MAX_PREVIEW_BYTES = 4 << 20
 _BASIS_TEXTS = {
     "outside": "it is outside the folders of the session",
@@ -43,23 +47,57 @@ _BASIS_TEXTS = {
 class RequestPreview(Struct, frozen=True):
     """The part of a request that the user must see before allowing it."""
 
-    text: str
+    raw_text: str
+    """The command line, the diff or the fields of the input, with all characters as they are."""
     is_diff: bool = False
+    files: tuple[RequestedFile, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole text in which every character is visible, for a person to read."""
+        return "\n".join(map(escape_invisible, self.raw_text.split("\n")))
 
 
-def preview_request(request: PermissionRequest, profile: Profile) -> RequestPreview:
-    """Return the command line, the diff of the change, or the fields of the input."""
+def preview_request(request: PermissionRequest, profile: Profile | None = None) -> RequestPreview:
+    """Return the files of a request with its command line, the diff of its change, or the fields of its input."""
     command = command_of(request)
     if command is not None:
         return RequestPreview(command)
-    change = preview_change(request, profile.files)
+    files = _requested_files(request)
+    change = preview_change(request, (profile or find_profile()).files)
     if change is not None:
-        return RequestPreview(change.rstrip("\n"), is_diff=True)
-    fields = [
-        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}"
-        for key, value in request.input.items()
-    ]
-    return RequestPreview("\n".join(fields))
+        return RequestPreview(change.rstrip("\n"), is_diff=True, files=files)
+    fields = (_format_field(escape_invisible(key), value) for key, value in request.input.items())
+    return RequestPreview("\n".join(fields), files=files)
+
+
+def _format_field(name: str, value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    # Lines of a value are indented, so that none looks like another field.
+    return (
+        f"{name}: {text}" if "\n" not in text else "\n".join([f"{name}:", *(f"  {line}" for line in text.split("\n"))])
+    )
+
+
+def _requested_files(request: PermissionRequest) -> tuple[RequestedFile, ...]:
+    kind = tool_kind(request.tool)
+    if kind not in _FILE_KINDS:
+        return ()
+    scope = request.path_scope()
+    files = []
+    for path in paths_of(request):
+        if kind == "search" and path == scope.cwd:
+            continue
+        target = scope.links.resolve(path)
+        files.append(
+            RequestedFile(
+                path=target,
+                link=None if target == path else path,
+                is_outside=not scope.contains_path(path, reading=kind in ("read", "search")),
+                is_new=kind in ("edit", "write") and scope.links.is_missing(target),
+            )
+        )
+    return tuple(files)
 
 
 def explain_request(request: PermissionRequest, ask: Ask) -> str:

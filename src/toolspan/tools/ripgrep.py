@@ -12,7 +12,9 @@ import re
 import shutil
 import stat
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,9 +24,11 @@ from anyio import to_thread
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
+from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Refusal
-from toolspan.tools.files.changes import spelled_path, with_stripped_path
+from toolspan.tools.files.changes import permitted_target, spelled_path, with_stripped_path
+from toolspan.tools.files.opening import open_resolved
 from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
 
 _ERROR_EXIT_CODE = 2
@@ -37,22 +41,25 @@ _TIMEOUT_MESSAGE = (
     f"Ripgrep search timed out after {_TIMEOUT:.0f} seconds. The search may have matched files but did not complete in"
     " time. Try searching a more specific path or pattern."
 )
+_IGNORE_FILES = (".gitignore", ".ignore", ".rgignore", ".git/info/exclude")
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 OutputHandler = Callable[[bytes], bool]
 """A function that receives a chunk of output in the event loop and returns True when it needs no more."""
 
 
-async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
-    """Run ripgrep in a folder and pass its output to `handle_output`.
+async def run_ripgrep(
+    ctx: ToolContext, arguments: Sequence[str], root: SearchRoot, handle_output: OutputHandler, cwd: Path
+) -> None:
+    """Search a folder or file with ripgrep and pass its output to `handle_output`. Patterns are relative to `cwd`.
 
     Raise ToolError if ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
     """
     listener = _OutputListener(handle_output)
     environment = ctx.workspace.outside_environment
     command = Command(
-        argv=[find_ripgrep(environment.get("PATH")), *_COMMON_ARGUMENTS, *arguments],
-        cwd=folder,
+        argv=[find_ripgrep(environment.get("PATH")), *_COMMON_ARGUMENTS, *arguments, "--", str(root.path)],
+        cwd=cwd,
         env=environment,
         tag=ctx.call.id,
         on_output=listener.receive_output,
@@ -60,7 +67,10 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
         bulk=True,
     )
     try:
-        async with ctx.workspace.supervisor.running_child(command, grace=0.0) as child:
+        async with (
+            _limited_to(root, command, ctx) as limited,
+            ctx.workspace.supervisor.running_child(limited, grace=0.0) as child,
+        ):
             listener.child = child
             with anyio.move_on_after(_TIMEOUT) as time_limit, anyio.CancelScope() as listener.scope:
                 await child.wait()
@@ -68,13 +78,62 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
                 raise ToolError(_TIMEOUT_MESSAGE, kind="command_timeout")
             if listener.error is not None:
                 raise listener.error
-    except StartError as error:
-        raise ToolError(f"The search could not be started: {error.reason}") from error
+    except (StartError, SandboxUnavailable) as error:
+        reason = error.reason if isinstance(error, StartError) else str(error)
+        raise ToolError(f"The search could not be started: {reason}") from error
     is_error = child.exit is not None and child.exit.code == _ERROR_EXIT_CODE and not child.stdout.total
     rejection = child.stderr.text.strip() if is_error else ""
     # Clients find nothing for a pattern over several lines in a search by lines.
     if rejection and ctx.profile.search.reports_rejection and _LINE_BREAK_REJECTED not in rejection:
         raise ToolError(_REJECTED_MESSAGE.format(rejection), kind="invalid_input")
+
+
+@asynccontextmanager
+async def _limited_to(root: SearchRoot, command: Command, ctx: ToolContext) -> AsyncIterator[Command]:
+    """Yield the command that searches the folder or file for which the call was authorized, and nothing else.
+
+    A sandboxed command may replace a folder with a link while ripgrep walks through it. While a sandbox is on, the
+    kernel therefore limits ripgrep to the folder that was opened here. Without Landlock, ripgrep runs inside the
+    sandbox, where it reads what the command itself can read.
+    """
+    sandbox = ctx.workspace.sandbox
+    with ExitStack() as stack:
+
+        def open_limit(path: Path) -> int:
+            descriptor = open_resolved(path, getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK))
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        target = permitted_target(root.path, ctx)
+        try:
+            descriptors = [open_limit(target)]
+        except OSError as error:
+            raise wrap_os_error(error, "open", root.path) from error
+        if sandbox is None or not sandbox.is_on:
+            yield command
+            return
+        from toolspan.runtime.sandbox.read_limit import can_limit_reading, limit_reading  # perf: only with a sandbox
+
+        if not can_limit_reading():
+            async with sandbox.wrap(command, (ctx.workspace.project, *ctx.workspace.added_folders)) as sandboxed:
+                yield sandboxed.command
+        else:
+            for path in _ignore_files(target, command.env):
+                with suppress(OSError, ToolError):
+                    descriptors.append(open_limit(path))
+            try:
+                restrict = stack.enter_context(limit_reading(command.argv[0], descriptors))
+            except OSError as error:
+                raise StartError(Path(command.argv[0]), f"its limits are not accepted ({error.strerror})") from error
+            yield replace(command, restrict=restrict)
+
+
+def _ignore_files(target: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the existing files outside the searched folder that may exclude files in it."""
+    config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '')}/.config"
+    names = [os.path.realpath(f"{config}/git/ignore")]
+    names += [f"{folder}/{name}" for folder in target.parents for name in _IGNORE_FILES]
+    yield from (Path(name) for name in names if os.path.lexists(name))  # perf: opening all of them takes 0.4 ms
 
 
 def find_ripgrep(path: str | None) -> str:

@@ -30,6 +30,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     must_be_read,
     null_path_refusal,
+    permitted_target,
     record_patch,
     rename_inputs,
     resolve_tool_path,
@@ -187,7 +188,7 @@ def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refu
     if is_unread:
         return unread
     try:
-        old = read_file(path, MAX_EDITABLE_BYTES)
+        old = read_file(path, MAX_EDITABLE_BYTES, permitted_target(path, ctx))
     except ToolError as error:
         return Refusal(error.message, "permission_os", wrapped=False)
     if values.refuses_other_encodings and (problem := find_encoding_problem(old.data)):

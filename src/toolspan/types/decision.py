@@ -27,6 +27,26 @@ class AccessedPath(Struct, frozen=True):
     """True if the path is in one of the session's folders."""
 
 
+class RequestedFile(Struct, frozen=True, omit_defaults=True):
+    """A file that a call names."""
+
+    path: str
+    """The absolute path, with links resolved."""
+    link: str | None = None
+    """The path as the call names it, if it leads to the file through a link."""
+    is_outside: bool = False
+    """True if the file is outside the folders of the session."""
+    is_new: bool = False
+    """True if a call that writes would create the file."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Facts about the file that the user must know."""
+        notes = ["outside the project"] if self.is_outside else []
+        notes += ["new file"] if self.is_new else []
+        return notes if self.link is None else [*notes, f"through the link {self.link}"]
+
+
 class MissingPermissions(Struct, frozen=True, kw_only=True):
     """The parts of a command line that need approval."""
 

@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -22,12 +22,61 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from toolspan.integrations.web_approver import PageAnswer, PermissionQuestion
+from toolspan.integrations.web_approver import AlwaysOffer, GrantScope, PageAnswer, PermissionQuestion
+from toolspan.types.decision import RequestedFile
+from toolspan.types.visible_text import Fold, Pieces, TextRow, split_invisible, wrap_text
 from toolspan.web.answers import Answers, Position
 from toolspan.web.worker import Question
 
-_MAX_BODY = 4 << 20
+_MAX_BODY = 16 << 20
+_CARD_COLUMNS = 120
+_CARD_ROWS = 30
+"""The number of rows that a card shows at first; the user must open the others before allowing the call."""
 _MAX_OPEN = 200
+
+
+class FileCard(msgspec.Struct, frozen=True):
+    """A file on a card."""
+
+    path: Pieces
+    link: Pieces | None
+    is_outside: bool
+    is_new: bool
+
+    @classmethod
+    def of(cls, file: RequestedFile) -> FileCard:
+        """Return the texts of a file."""
+        link = None if file.link is None else split_invisible(file.link)
+        return cls(split_invisible(file.path), link, file.is_outside, file.is_new)
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of a question as the page shows them: in pieces, of which the odd ones are escapes."""
+
+    tool: Pieces
+    files: tuple[FileCard, ...]
+    rows: list[TextRow]
+    fold: Fold
+    why: Pieces
+    cwd: Pieces
+    allows: tuple[Pieces, ...]
+    scopes: Mapping[GrantScope, Pieces]
+
+    @classmethod
+    def of(cls, question: PermissionQuestion) -> Card:
+        """Return the card of a question. All texts may come from the model."""
+        always = question.always or AlwaysOffer(allows=(), scopes={})
+        rows = wrap_text(question.text, _CARD_COLUMNS, is_diff=question.is_diff)
+        return cls(
+            tool=split_invisible(question.tool),
+            files=tuple(map(FileCard.of, question.files)),
+            rows=rows,
+            fold=Fold.of(len(rows), _CARD_ROWS),
+            why=split_invisible(question.why or ""),
+            cwd=split_invisible(question.cwd or ""),
+            allows=tuple(map(split_invisible, always.allows)),
+            scopes={scope: split_invisible(label) for scope, label in always.scopes.items()},
+        )
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +86,7 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     asked: float
     """The time of the question, in seconds since the epoch."""
     question: PermissionQuestion
+    card: Card
 
 
 class Questions:
@@ -81,7 +131,8 @@ class Questions:
             return Response(b"null", media_type="application/json")
         name = str(next(self._numbers))
         answer: asyncio.Future[PageAnswer] = asyncio.get_running_loop().create_future()
-        self._open[name] = (OpenQuestion(id=name, asked=time.time(), question=question), answer)
+        entry = OpenQuestion(id=name, asked=time.time(), question=question, card=Card.of(question))
+        self._open[name] = (entry, answer)
         self._on_change()
         ends: list[asyncio.Future[Any]] = [
             asyncio.create_task(_disconnected(request)), asyncio.create_task(self._wait_for_stop())

@@ -36,7 +36,7 @@ _PORTS_TRIED = 100
 _STOP_SECONDS = 1
 _FIRST_DATA = {
     "overview": (
-        "/api/stats?by=hour", "/api/usage?by=day", "/api/sessions?sort=-ended&limit=5",
+        "/api/stats?by=hour", "/api/usage?by=day", "/api/sessions?sort=-ended&limit=12",
         "/api/errors?fields=id%2Ckind%2Ctool%2Cprogram%2Ctext%2Cper_day%2Ccount%2Ccause",
     ),
     "sessions": ("/api/sessions", "/api/usage?by=session"),

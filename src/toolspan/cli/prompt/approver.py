@@ -7,10 +7,11 @@ if there were no user. All model output is escaped before it is printed.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import anyio
 
@@ -19,9 +20,7 @@ from toolspan.cli.prompt.terminal import (
     Terminal,
     ask_questions,
     cut_middle,
-    escape_invisible,
-    text_width,
-    wrap_lines,
+    style_pieces,
 )
 from toolspan.errors import ToolspanError
 from toolspan.integrations.web_approver import AlwaysOffer, GrantScope
@@ -36,6 +35,7 @@ from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions
 from toolspan.session import Session
 from toolspan.tools.request_preview import RequestPreview, explain_request, preview_request
 from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.visible_text import TextRow, escape_invisible, split_invisible, text_width, wrap_pieces, wrap_text
 
 PolicyResult = Decision | Awaitable[Decision | None] | None
 
@@ -59,7 +59,7 @@ _CHOICES = {
     **dict.fromkeys(("c", "comment"), "c"),
     **dict.fromkeys(("v", "view"), "v"),
 }
-_DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
+_DIFF_COLOURS: Mapping[str, int] = {"added": 32, "removed": 31, "hunk": 36}
 _DENIED = Deny(None, "user_reject", stop=True)
 
 
@@ -110,25 +110,33 @@ class TerminalApprover:
                     return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
                 offer = await self.permissions.find_offer(request, ask)
                 subject = preview_request(request, self.profile)
+                is_shown = len(self._subject_lines(subject)) <= self._max_lines
                 await self.terminal.write(self._format_request(request, ask, subject, offer))
                 while True:
-                    answer = await self._read_choice(subject, offer)
-                    if answer is not None:
+                    answer = await self._read_choice(offer, is_shown=is_shown)
+                    if isinstance(answer, Allow | Deny):
                         return answer
+                    if answer == "view":
+                        await self.terminal.write(self._format_request(request, ask, subject, offer, whole=True))
+                        is_shown = True
         except OSError:  # the terminal was closed
             return self._deny_unattended(request, ask)
 
-    async def _read_choice(self, subject: RequestPreview, offer: GrantOffer | None) -> Allow | Deny | None:
-        """Read one answer. Return None if it is invalid or leads back to the menu."""
-        lines = self._subject_lines(subject)
-        choices = ["o once", *(["a always"] if offer else []), "d deny", "c deny with a comment"]
-        choices += ["v view all"] if len(lines) > self._max_lines else []
-        reply = await self.terminal.read_line(f"{', '.join(choices)} > ")
+    async def _read_choice(self, offer: GrantOffer | None, *, is_shown: bool) -> Allow | Deny | Literal["view"] | None:
+        """Read one answer. Return None if it is invalid or leads back to the menu.
+
+        A call of which lines are not shown can be denied or viewed, but not allowed.
+        """
+        allowing = ["o once", *(["a always"] if offer else [])] if is_shown else ["v view all"]
+        reply = await self.terminal.read_line(f"{', '.join([*allowing, 'd deny', 'c deny with a comment'])} > ")
         if reply is None:
             await self.terminal.write("\nNo answer: denied.\n")
             return _DENIED
         choice, _, rest = reply.partition(" ")
         match _CHOICES.get(choice.lower()):
+            case "o" | "a" if not is_shown:
+                await self.terminal.write("Not all lines are shown: v shows them, then you can allow it.\n")
+                return None
             case "o" if not rest:
                 return Allow(None, "user_temporary")
             case "a" if offer is not None and not rest:
@@ -143,8 +151,7 @@ class TerminalApprover:
                     return _DENIED
                 return Deny(comment, "user_reject") if comment else None
             case "v":
-                await self.terminal.write("".join(f"{line}\n" for line in lines))
-                return None
+                return "view"
             case _:
                 return None
 
@@ -172,16 +179,27 @@ class TerminalApprover:
         return numbered.get(await self.terminal.read_line("Where? (empty: back) ") or "")
 
     def _format_request(
-        self, request: PermissionRequest, ask: Ask, subject: RequestPreview, offer: GrantOffer | None
+        self,
+        request: PermissionRequest,
+        ask: Ask,
+        subject: RequestPreview,
+        offer: GrantOffer | None,
+        *,
+        whole: bool = False,
     ) -> str:
-        lines = cut_middle(self._subject_lines(subject), self._max_lines, ", v shows all")
+        lines = self._subject_lines(subject)
+        if not whole:
+            lines = cut_middle(lines, self._max_lines, ", v shows all")
         lines.append("")
-        details = [("folder", _abbreviate_home(request.cwd)), ("why", explain_request(request, ask))]
+        details = [("file", "; ".join([file.path, *file.notes])) for file in subject.files]
+        details += [("folder", _abbreviate_home(request.cwd)), ("why", explain_request(request, ask))]
         details += [("always", line) for line in (offer.summary_lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in details:
-            # Users who allow something permanently must see all of it.
-            first, *more = cut_middle(list(wrap_lines(text, width)), len(text) if name == "always" else _MIN_LINES)
+            rows = wrap_pieces(split_invisible(text), width)
+            wrapped = [style_pieces(row, colours=self.terminal.has_colours) for row in rows]
+            # Users who allow something must see the whole file name and rule.
+            first, *more = cut_middle(wrapped, _MIN_LINES if name in ("folder", "why") else len(wrapped))
             lines.append(f"{_INDENT}{name:<8}{first}")
             lines += [f"{_INDENT}{'':<8}{line}" for line in more]
         return "".join(f"{line}\n" for line in lines)
@@ -190,22 +208,22 @@ class TerminalApprover:
     def _max_lines(self) -> int:
         return max(self.terminal.size.lines - _RESERVED_LINES, _MIN_LINES)
 
-    def _subject_lines(self, subject: RequestPreview) -> Sequence[str]:
+    def _subject_lines(self, subject: RequestPreview) -> list[str]:
         width = self.terminal.size.columns - len(_QUOTE_PREFIX)
-        return [f"{_QUOTE_PREFIX}{line}" for line in _terminal_lines(subject, width, colours=self.terminal.has_colours)]
+        rows = wrap_text(subject.raw_text, width, is_diff=subject.is_diff)
+        return [f"{_QUOTE_PREFIX}{self._style_row(row)}" for row in rows]
+
+    def _style_row(self, row: TextRow) -> str:
+        colours = self.terminal.has_colours
+        text = style_pieces(row.pieces, colours=colours)
+        colour = _DIFF_COLOURS.get(row.kind) if colours else None
+        return text if colour is None else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 async def notify_permission_prompt(session: Session, tool: str) -> None:
     """Run the Notification hooks when a permission prompt is shown."""
     fields = {"message": f"Claude needs your permission to use {tool}", "notification_type": "permission_prompt"}
     await session.fire_hook_event(SessionHookEvent(point="Notification", subject="permission_prompt", fields=fields))
-
-
-def _terminal_lines(preview: RequestPreview, width: int, *, colours: bool) -> Iterator[str]:
-    for line in preview.text.split("\n"):
-        colour = _DIFF_COLOURS.get(line[:1]) if preview.is_diff and colours else None
-        for piece in wrap_lines(line, width):
-            yield piece if colour is None else f"\x1b[{colour}m{piece}\x1b[0m"
 
 
 def _abbreviate_home(path: Path) -> str:

@@ -7,14 +7,14 @@ terminals work. Start at `Terminal`.
 from __future__ import annotations
 
 import os
-import re
 import termios
-import unicodedata
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 import anyio
+
+from toolspan.types.visible_text import Fold, escape_invisible
 
 TTY_PATH = "/dev/tty"
 _DEFAULT_SIZE = os.terminal_size((80, 24))
@@ -138,57 +138,18 @@ class Terminal:
                     self._idle_scope = None
 
 
-_HIDDEN_CHARACTERS = re.compile("[\u115f\u1160\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Printable characters that are displayed as blank, and variation selectors."""
-
-
-def escape_invisible(text: str) -> str:
-    """Return `text` as one line in which every character is visible."""
-    if text.isascii() and text.isprintable():
-        return text
-    visible = (c.isprintable() and not _HIDDEN_CHARACTERS.match(c) for c in text)
-    return "".join(
-        c if is_visible else "    " if c == "\t" else f"<U+{ord(c):04X}>"
-        for c, is_visible in zip(text, visible, strict=True)
-    )
-
-
-def text_width(text: str) -> int:
-    """Return the number of columns that `text` occupies."""
-    return len(text) if text.isascii() else sum(map(_character_width, text))
-
-
-def _character_width(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def wrap_lines(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of `text`, escaped and wrapped to `width`."""
-    width = max(width, 2)
-    for line in map(escape_invisible, text.split("\n")):
-        if line.isascii():
-            yield from (line[at : at + width] for at in range(0, max(len(line), 1), width))
-            continue
-        start = taken = 0
-        for at, character in enumerate(line):
-            wide = _character_width(character)
-            if taken + wide > width:
-                yield line[start:at]
-                start, taken = at, 0
-            taken += wide
-        yield line[start:]
+def style_pieces(pieces: Sequence[str], *, colours: bool) -> str:
+    """Return pieces of `split_invisible` as one text; with colours, escapes are reversed."""
+    if not colours:
+        return "".join(pieces)
+    return "".join(f"\x1b[7m{piece}\x1b[27m" if index % 2 else piece for index, piece in enumerate(pieces))
 
 
 def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str]:
     """Return at most `max_lines` lines, with the middle cut out. `hint` explains how to see the rest."""
-    if len(lines) <= max_lines:
-        return list(lines)
-    tail = max(max_lines // 3, 1)
-    head = max(max_lines - tail - 1, 1)
-    omitted = len(lines) - head - tail
-    return [*lines[:head], f"... {omitted} lines not shown{hint} ...", *lines[-tail:]]
+    fold = Fold.of(len(lines), max_lines)
+    notice = [f"... {fold.hidden} lines not shown{hint} ..."] if fold.hidden else []
+    return [*lines[: fold.head], *notice, *lines[len(lines) - fold.tail :]]
 
 
 ReadLine = Callable[[str], Awaitable[str | None]]

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,10 @@ class Command:
     has_pid_namespace: bool = False
     """True if the command runs in its own PID namespace. All its processes descend from the namespace's first process,
     which carries the tag, so that a later scan still finds them.
+    """
+    restrict: Callable[[], None] | None = None
+    """A function that restricts the calling thread, and with it the process that this thread starts. It runs in a
+    thread of its own.
     """
     leave_orphans: bool = True
     """True to let processes that outlive the command run until the supervisor closes. Otherwise `wait`
@@ -126,16 +131,20 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
             if command.bulk and stdout is not None and sys.platform == "linux":
                 with suppress(OSError):
                     fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, _BULK_PIPE_SIZE)
-            process = subprocess.Popen(
-                list(command.argv),
-                stdin=child_stdin,
-                stdout=child_stdout,
-                stderr=child_stderr,
-                cwd=command.cwd,
-                env={**command.env, TAG_VARIABLE: TAG_SEPARATOR.join([outer_tags, *tags] if outer_tags else tags)},
-                pass_fds=command.pass_fds,
-                start_new_session=True,
-            )
+
+            def start() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    list(command.argv),
+                    stdin=child_stdin,
+                    stdout=child_stdout,
+                    stderr=child_stderr,
+                    cwd=command.cwd,
+                    env={**command.env, TAG_VARIABLE: TAG_SEPARATOR.join([outer_tags, *tags] if outer_tags else tags)},
+                    pass_fds=command.pass_fds,
+                    start_new_session=True,
+                )
+
+            process = start() if command.restrict is None else _start_restricted(start, command.restrict)
         except ValueError as error:  # a NUL, a lone surrogate, a variable name with "=" in it
             reason = f"arguments or environment cannot be passed on ({error})"
             raise StartError(Path(command.argv[0]), reason) from error
@@ -146,6 +155,15 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
         process.returncode = 0
         ours.pop_all()
         return SpawnedProcess(process.pid, stdout, stderr, stdin)
+
+
+def _start_restricted(
+    start: Callable[[], subprocess.Popen[bytes]], restrict: Callable[[], None]
+) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that cannot lift its restrictions and is therefore not used again."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(restrict).result()
+        return executor.submit(start).result()
 
 
 def _open_pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:

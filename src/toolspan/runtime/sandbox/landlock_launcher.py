@@ -54,25 +54,25 @@ def write_restrictions(
 
 def _restrict(fields: list[bytes]) -> None:
     attributes, program = (bytes.fromhex(field.decode()) for field in fields[:2])
-    ruleset = _call_kernel(_CREATE_RULESET, attributes, len(attributes), 0)
+    ruleset = call_kernel(_CREATE_RULESET, attributes, len(attributes), 0)
     end = 3 + 2 * int(fields[2])
     for port, rights in zip(fields[3:end:2], fields[4:end:2], strict=True):
-        _call_kernel(_ADD_RULE, ruleset, _NET_PORT, struct.pack("=QQ", int(rights), int(port)), 0)
+        call_kernel(_ADD_RULE, ruleset, _NET_PORT, struct.pack("=QQ", int(rights), int(port)), 0)
     for rights, path in zip(fields[end::2], fields[end + 1 :: 2], strict=True):
         # A background command could replace a folder with a link to a hidden one.
         how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
         try:
-            parent = _call_kernel(_OPENAT2, _AT_FDCWD, path, how, len(how))
+            parent = call_kernel(_OPENAT2, _AT_FDCWD, path, how, len(how))
         except OSError:
             continue  # it vanished or is a link; nothing is granted
         is_folder = stat.S_ISDIR(os.fstat(parent).st_mode)
         granted = int(rights) if is_folder else int(rights) & FILE_RIGHTS
-        _call_kernel(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", granted, parent), 0)
+        call_kernel(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", granted, parent), 0)
         os.close(parent)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
-    _call_kernel(_RESTRICT_SELF, ruleset, 0)
+    call_kernel(_RESTRICT_SELF, ruleset, 0)
     # A command run by root keeps its user id but loses its capabilities, some of which affect other processes.
     libc.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     for capability in range(64):
@@ -92,10 +92,11 @@ def landlock_version() -> int:
     Raises:
         OSError: the kernel has no Landlock (ENOSYS), or it is disabled (EOPNOTSUPP).
     """
-    return _call_kernel(_CREATE_RULESET, None, 0, 1)
+    return call_kernel(_CREATE_RULESET, None, 0, 1)
 
 
-def _call_kernel(number: int, *arguments: bytes | int | None) -> int:
+def call_kernel(number: int, *arguments: bytes | int | None) -> int:
+    """Make a system call. Raise OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result: int = libc.syscall(ctypes.c_long(number), *converted)

@@ -49,7 +49,14 @@ from toolspan.session.subagents.definitions import (
     subagent_mode,
     subagent_prompt,
 )
-from toolspan.session.subagents.worktree import GitRunner, HookWorktree, Worktree, hook_worktree, open_worktree
+from toolspan.session.subagents.worktree import (
+    GitRunner,
+    HookWorktree,
+    Worktree,
+    hook_worktree,
+    identify_repository,
+    open_worktree,
+)
 from toolspan.types.events import Finished, LiveEvent, Relayed, Requested
 from toolspan.types.ids import CallId
 
@@ -147,6 +154,7 @@ class Subagents:
         self._agent_profile = agent.session.profile.agents
         self._depth = agent.session.runner.runner_context.workspace.tracking.depth
         self._subagents: dict[str, Subagent] = {}
+        self._repository = identify_repository(agent.session.cwd)
         self._session.runner.runner_context.workspace.subagents = self
         agent.describe_tools = self.add_agent_list
 
@@ -284,8 +292,13 @@ class Subagents:
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
             subagent.worktree = hook_worktree(await self._session.fire_hook_event(event))
         else:
-            environment = dict(workspace.outside_environment)
-            git = GitRunner(workspace.supervisor, environment, subagent.info.call_id or subagent.id)
+            git = GitRunner(
+                workspace.supervisor,
+                workspace.outside_environment,
+                subagent.info.call_id or subagent.id,
+                workspace.sandbox,
+                self._repository,
+            )
             subagent.worktree = await open_worktree(git, subagent.cwd, name)
         subagent.kept_worktree = None
         subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()

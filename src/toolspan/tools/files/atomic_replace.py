@@ -26,53 +26,13 @@ from typing import NamedTuple
 import psutil
 
 from toolspan.errors import ToolError
+from toolspan.tools.files.opening import open_folder
 from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
 from toolspan.tools.files.safe_read import FileVersion
 
 _TEMPORARY_NAME = re.compile(r"\.toolspan-(?P<pid>\d{1,9})-[0-9a-f]{16}")
 _MAX_WRITE_SECONDS = 60.0
 """The age at which a temporary file without a lock is stale even if a process with its pid exists."""
-_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@contextmanager
-def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
-    """Open a folder without following links. With `make`, create it and its parents.
-
-    Raise ToolError if the folder is missing or cannot be entered or created, or part of the path is a link.
-    """
-    try:
-        descriptor = os.open(folder.anchor, _FOLDER_FLAGS)
-        for at, name in enumerate(folder.parts[1:], 2):
-            try:
-                open_next = _open_or_make_child if make else _open_child
-                child = open_next(descriptor, name, Path(*folder.parts[:at]))
-            finally:
-                os.close(descriptor)
-            descriptor = child
-    except OSError as error:
-        raise wrap_os_error(error, "open", folder) from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _open_child(parent: int, name: str, _path: Path) -> int:
-    return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
-
-
-def _open_or_make_child(parent: int, name: str, path: Path) -> int:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return _open_child(parent, name, path)
-    try:
-        os.mkdir(name, dir_fd=parent)
-    except OSError as error:
-        if isinstance(error, FileExistsError):  # another process created it, unless it is a file
-            with suppress(NotADirectoryError):
-                return _open_child(parent, name, path)
-        raise wrap_os_error(error, "mkdir", path) from error
-    return _open_child(parent, name, path)
 
 
 def fsync_folder(folder: int) -> None:
@@ -288,14 +248,14 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
     """Delete a file, or rename it.
 
     Args:
-        path: The file.
+        path: The file, without links in the path.
         expected: The version that was read.
         backup_name: The new name in the same folder, or None to delete the file.
 
     Raises:
         ToolError: the file cannot be deleted or does not match `expected`. Nothing has changed.
     """
-    with open_folder(Path(os.path.realpath(path.parent))) as folder:
+    with open_folder(path.parent) as folder:
         try:
             stat_result = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISLNK(stat_result.st_mode):

@@ -137,6 +137,11 @@ def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
     return resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME", "") if expands else None)
 
 
+def permitted_target(path: Path, ctx: ToolContext) -> Path:
+    """Return a path with its links resolved as they were when the call was authorized."""
+    return Path(ctx.links.resolve(str(path)))
+
+
 def stat_tool_path(name: str, ctx: ToolContext, *, operation: str = "stat") -> os.stat_result | None:
     """Return the stat result for a path in a tool's input, or None if the client reports it as missing.
 
@@ -260,7 +265,7 @@ def load_for_edit(
     is_unread = state is None and must_be_read(path, ctx)
     if is_unread and not must_be_empty:
         return UNREAD_FILE
-    loaded = read_file(path, MAX_EDITABLE_BYTES)
+    loaded = read_file(path, MAX_EDITABLE_BYTES, permitted_target(path, ctx))
     if must_be_empty and loaded.data.removeprefix(codecs.BOM_UTF8).strip():
         return _FILE_EXISTS
     if is_unread:
@@ -428,12 +433,12 @@ def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
         _check_parents(change.path, ctx)
     digest = digest_bytes(change.data)
     # Write to the link target at the time of authorization, except in `/proc`, where paths differ between processes.
-    permitted = ctx.links.resolve(str(change.path))
-    target = None if permitted.startswith("/proc/") else Path(permitted)
+    permitted = permitted_target(change.path, ctx)
+    target = None if permitted.is_relative_to("/proc") else permitted
     is_link = os.path.islink(change.path)  # noqa: PTH114 - a Path raises if the folder cannot be searched
     replaces_link = is_link and change.version is None and ctx.profile.files.replaces_links
     if replaces_link:
-        target = Path(ctx.links.resolve(str(change.path.parent))) / change.path.name
+        target = permitted_target(change.path.parent, ctx) / change.path.name
     if ctx.workspace.intent_log is not None:
         call, target_name = ctx.call, str(target or real_path(change.path))
         ctx.workspace.intent_log.begin(call.id, call.tool, path=target_name, before=change.digest, after=digest)

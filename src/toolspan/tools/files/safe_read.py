@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import ToolError
+from toolspan.tools.files.opening import open_resolved
 from toolspan.tools.files.paths import format_size, replace_surrogates, wrap_os_error
 from toolspan.tools.files.text import Codec, detect_codec
 
@@ -78,14 +79,17 @@ def is_regular_or_null(stat_result: os.stat_result) -> bool:
 
 
 @contextmanager
-def open_regular_file(path: Path) -> Iterator[int]:
+def open_regular_file(path: Path, known_target: Path | None = None) -> Iterator[int]:
     """Open a file for reading if it is a regular file or the null device.
+
+    Links are followed, unless the resolved target of the path is known.
 
     Raise ToolError if the file is missing, not regular, or not readable.
     """
+    # Without O_NONBLOCK, opening a pipe that has no writer would block forever.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
-        # Without O_NONBLOCK, opening a pipe that has no writer would block forever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, flags) if known_target is None else open_resolved(known_target, flags)
     except OSError as error:
         raise wrap_os_error(error, "open", path) from error
     try:
@@ -101,9 +105,12 @@ def open_regular_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
-    """Read a whole file. Raise ToolError if the file cannot be read, or has more than `max_bytes` bytes."""
-    with open_regular_file(path) as descriptor:
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES, known_target: Path | None = None) -> LoadedFile:
+    """Read a whole file. Links are followed, unless the resolved target of the path is known.
+
+    Raise ToolError if the file cannot be read, or has more than `max_bytes` bytes.
+    """
+    with open_regular_file(path, known_target) as descriptor:
         before = os.fstat(descriptor)
         data = b"".join(_iter_chunks(descriptor, path, max_bytes))
     return LoadedFile(data, digest_bytes(data), FileVersion.from_stat(before))
@@ -153,6 +160,7 @@ def read_line_range(
     path: Path,
     line_range: LineRange,
     max_chars: int,
+    known_target: Path | None = None,
     *,
     utf16: bool = True,
     drops_return: bool = False,
@@ -161,14 +169,14 @@ def read_line_range(
     """Read a range of lines. A newline at the end of the file is followed by an empty line.
 
     With `utf16`, little-endian UTF-16 is decoded and byte order marks are dropped. With `drops_return`, a carriage
-    return at the end of the file is dropped.
+    return at the end of the file is dropped. Links are followed, unless the resolved target of the path is known.
 
     Raise ToolError if the file cannot be read, or the lines have more than `max_chars` characters.
     """
     if line_range.skip < 0:
-        total = read_line_range(path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk).total_lines
+        total = read_line_range(path, LineRange(0, 0), max_chars, known_target, utf16=utf16, chunk=chunk).total_lines
         line_range = LineRange(max(0, total + line_range.skip), line_range.count)
-    with open_regular_file(path) as descriptor:
+    with open_regular_file(path, known_target) as descriptor:
         stat_result = os.fstat(descriptor)
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         collector = _LineCollector(line_range, max_chars)

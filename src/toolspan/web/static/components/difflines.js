@@ -21,7 +21,7 @@ export function parseDiff(diff) {
   return rows;
 }
 
-const SIGNS = { added: "+", removed: "−" };
+export const SIGNS = { added: "+", removed: "−", same: "" };
 
 export function DiffLines({ diff, limit = 400 }) {
   const [all, setAll] = useState(false);

@@ -3,8 +3,8 @@ import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { post, useApi, useLive } from "../api.js";
 import { useKeys } from "../keys.js";
 import { Empty, Loading } from "../components/messages.js";
-import { Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
-import { DiffLines } from "../components/difflines.js";
+import { Badge, Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
+import { SIGNS } from "../components/difflines.js";
 import { baseName, dateTime, duration, firstLine, parseTime, plural, shortId } from "../components/format.js";
 import { href } from "../router.js";
 
@@ -56,6 +56,7 @@ export default function Live({ setTitle }) {
     a: { label: "allow (on a question)", run: () => press("allow") },
     s: { label: "allow for this session (on a question)", run: () => press("always") },
     d: { label: "deny (on a question)", run: () => press("deny") },
+    v: { label: "show all lines (on a question)", run: () => press("view") },
     Enter: { label: "open the session", run: () => press("open") },
   });
   if (sessions === null && !questions.length) return html`<section class="page live"><div class="head"><h1>Live</h1></div><${Loading} what="live sessions" /></section>`;
@@ -73,8 +74,32 @@ export default function Live({ setTitle }) {
 
 const questionId = (entry) => `question-${entry.id}`;
 
+// A text of the server in pieces, of which every second one is an escape such as <U+202E>.
+const Escaped = ({ pieces }) => pieces.map((piece, n) => (n % 2 ? html`<mark class="escape" key=${n}>${piece}</mark>` : piece));
+
+const FileName = ({ file }) => html`<p class="file" data-test="file"><b class="mono"><${Escaped} pieces=${file.path} /></b>
+  ${file.is_outside ? html`<${Badge} tone="bad">outside the project<//>` : null}
+  ${file.is_new ? html`<${Badge} tone="info">new file<//>` : null}
+  ${file.link ? html`<span class="faint">through the link <span class="mono"><${Escaped} pieces=${file.link} /></span></span>` : null}</p>`;
+
+// What a call would do: all rows, or the first and the last of them and a button for the others.
+function Preview({ card, diff, all, onShowAll }) {
+  const { rows, fold } = card;
+  const draw = (row, n) => html`<tr key=${n} class=${`diff-${row.kind ?? "plain"}`}>
+    <td class="sign">${row.continues ? "↳" : SIGNS[row.kind] ?? ""}</td>
+    <td class="line"><${Escaped} pieces=${row.kind in SIGNS && !row.continues ? [row.pieces[0].slice(1), ...row.pieces.slice(1)] : row.pieces} /></td></tr>`;
+  const shown = rows.map((row, n) => [row, n]).filter(([row, n]) => row.kind !== "header" && (all || n < fold.head || n >= rows.length - fold.tail));
+  const end = shown.findIndex(([, n]) => n >= fold.head);
+  const [head, tail] = all || end < 0 ? [shown, []] : [shown.slice(0, end), shown.slice(end)];
+  return html`<div class=${`difflines preview ${diff ? "" : "command"}`} role="region" aria-label="What it would do"><table>
+    <tbody>${head.map(([row, n]) => draw(row, n))}</tbody>
+    ${all ? null : html`<tbody class="cut"><tr><td colspan="2"><button type="button" data-key="view" onClick=${onShowAll}>${plural(fold.hidden, "line")} not shown: show all</button></td></tr></tbody>`}
+    <tbody>${tail.map(([row, n]) => draw(row, n))}</tbody></table></div>`;
+}
+
 function Question({ entry, now, title }) {
-  const { question, asked } = entry;
+  const { question, card, asked } = entry;
+  const [all, setAll] = useState(card.fold.hidden === 0);
   const [comment, setComment] = useState("");
   const [answers, setAnswers] = useState({});
   const [sent, setSent] = useState(false);
@@ -93,20 +118,20 @@ function Question({ entry, now, title }) {
   const complete = asks === null || asks.every(({ question: text }) => answers[text]?.length);
   const allow = { behavior: "allow", answers: asks && Object.fromEntries(Object.entries(answers).map(([text, chosen]) => [text, [].concat(chosen).join(", ")])) };
   return html`<article class="live-card question" id=${questionId(entry)} tabindex="0" aria-label=${`${question.tool} asks for permission`} data-test="question">
-    <header><${LiveBadge} status="waiting" /><h2>${asks ? "A question for you" : html`<b>${question.tool}</b> needs permission`}</h2>
+    <header><${LiveBadge} status="waiting" /><h2>${asks ? "A question for you" : html`<b><${Escaped} pieces=${card.tool} /></b> needs permission`}</h2>
       <span class="clock">${duration(Math.max(0, now - asked * 1000))}${left === null ? "" : html` · <span title="then the client asks as always">${left} s left</span>`}</span></header>
     ${asks ? asks.map((one) => html`<${Choice} key=${one.question} one=${one} value=${answers[one.question]} onChange=${(value) => setAnswers({ ...answers, [one.question]: value })} />`)
-      : question.is_diff ? html`<${DiffLines} diff=${question.text} />`
-      : html`<pre class="code" tabindex="0" role="region" aria-label="What it would do">${question.text}</pre>`}
-    <${Facts} className="faint" items=${[question.why, question.cwd && html`<span class="mono">${question.cwd}</span>`, `asked by ${question.client}`,
+      : html`${card.files.map((file) => html`<${FileName} key=${file.path.join("")} file=${file} />`)}
+        <${Preview} card=${card} diff=${question.is_diff} all=${all} onShowAll=${() => setAll(true)} />`}
+    <${Facts} className="faint" items=${[question.why && html`<${Escaped} pieces=${card.why} />`, question.cwd && html`<span class="mono"><${Escaped} pieces=${card.cwd} /></span>`, `asked by ${question.client}`,
       question.agent && `agent ${shortId(question.agent)}`,
       question.session && html`<a data-key="open" href=${href("/session/:id", { id: question.session }, { call: question.call ?? "" })}>${title ? `session: ${title}` : `session ${shortId(question.session)}`}</a>`]} />
     ${problem ? html`<p class="tone-bad" role="alert">${problem}</p>` : null}
-    ${question.always ? html`<div class="always"><span>Always allow <b class="mono">${question.always.allows.join(", ")}</b></span>
-      ${Object.entries(question.always.scopes).map(([scope, label]) => html`<button type="button" key=${scope} data-key=${scope === "session" ? "always" : null} data-scope=${scope} disabled=${sent}
-        onClick=${() => send({ behavior: "allow", always: scope })}>${label}</button>`)}</div>` : null}
+    ${question.always ? html`<div class="always"><span>Always allow ${card.allows.map((pieces, n) => html`${n ? ", " : ""}<b class="mono" key=${n}><${Escaped} pieces=${pieces} /></b>`)}</span>
+      ${Object.entries(card.scopes).map(([scope, label]) => html`<button type="button" key=${scope} data-key=${scope === "session" ? "always" : null} data-scope=${scope} disabled=${sent || !all}
+        onClick=${() => send({ behavior: "allow", always: scope })}><${Escaped} pieces=${label} /></button>`)}</div>` : null}
     <form class="actions" onSubmit=${(event) => { event.preventDefault(); if (comment.trim()) send({ behavior: "deny", message: comment.trim() }); }}>
-      <button type="button" class="primary" data-key="allow" disabled=${sent || !complete} onClick=${() => send(allow)}>${asks ? "Answer" : "Allow once"}</button>
+      <button type="button" class="primary" data-key="allow" disabled=${sent || !complete || !(all || asks)} title=${all || asks ? null : "Show all lines first"} onClick=${() => send(allow)}>${asks ? "Answer" : "Allow once"}</button>
       <button type="button" class="danger" data-key="deny" disabled=${sent} onClick=${() => send({ behavior: "deny" })}>Deny</button>
       <input type="text" aria-label="What should the model do instead?" placeholder="or say what it should do instead" value=${comment} onInput=${(event) => setComment(event.target.value)} />
       ${comment.trim() ? html`<button disabled=${sent}>Deny and say so</button>` : null}
