@@ -101,13 +101,13 @@ dist: $(SETUP)  ## build wheel and sdist, install each beside nothing but its de
 	  dist/bin/python -c "import toolspan; print(sum(1 for _ in toolspan.history(toolspan.sample.archive()).spans), 'calls')") || exit 1; \
 	done
 
-lock: .scratch/lock/bin/pip-compile  ## lock dependency versions (ARGS=--upgrade for newer ones)
+lock: .scratch/lock/bin/uv  ## lock dependency versions (ARGS=--upgrade for newer ones)
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .scratch/group.in
-	$(COMPILE) -o requirements/runtime.txt pyproject.toml
-	$(COMPILE) -o requirements/dev.txt -c requirements/runtime.txt pyproject.toml requirements/dev.in .scratch/group.in
+	$(COMPILE) -o requirements/runtime.txt pyproject.toml >/dev/null
+	$(COMPILE) -o requirements/dev.txt -c requirements/runtime.txt pyproject.toml requirements/dev.in .scratch/group.in >/dev/null
 	printf 'editables\nhatchling\n' > .scratch/build.in
-	$(COMPILE) -o requirements/build.txt -c requirements/dev.txt .scratch/build.in
-	$(COMPILE) -o requirements/fuzz.txt requirements/fuzz.in
+	$(COMPILE) -o requirements/build.txt -c requirements/dev.txt .scratch/build.in >/dev/null
+	$(COMPILE) -o requirements/fuzz.txt requirements/fuzz.in >/dev/null
 
 clean:  ## remove everything that make created, .venv included
 	rm -rf .venv .scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
@@ -116,9 +116,10 @@ clean:  ## remove everything that make created, .venv included
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Versions and hashes only; each machine's pip knows where packages come from.
-COMPILE = .scratch/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-config --no-header --no-annotate \
-	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(ARGS)
+# Versions and hashes only; each machine's pip knows where packages come from. One version of each package for every
+# supported Python, down to the first patch level, and for every platform.
+COMPILE = .scratch/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-header --no-annotate $(ARGS)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -144,9 +145,9 @@ $(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
 	echo "The fuzzer has no wheel for this Python; requirements/fuzz.in says where it has." >&2; exit 1; }
 	@touch $@
 
-.scratch/lock/bin/pip-compile: | $(BIN)/python
+.scratch/lock/bin/uv: | $(BIN)/python
 	$(BIN)/python -m venv --clear .scratch/lock
-	.scratch/lock/bin/python -m pip --disable-pip-version-check --quiet install "pip-tools==7.6.2"
+	.scratch/lock/bin/python -m pip --disable-pip-version-check --quiet install "uv==0.13.8"
 
 $(ARCHIVE)/expected-totals.json: | $(SETUP)
 	$(BIN)/python $(SHARED)/corpus/generate.py --out $(ARCHIVE) --size $(BENCH_SIZE) --seed 7 --dialect claude

@@ -77,5 +77,7 @@ def exception_text(error: BaseException) -> str:
     """Return the message of an exception, or an empty string if its `__str__` fails."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - __str__ is user code
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - __str__ is user code
         return ""

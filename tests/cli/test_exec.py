@@ -289,3 +289,15 @@ def test_hook_context_follows_all_results_of_a_message(tmp_path: Path) -> None:
 
     assert [row["type"] for row in rows] == ["result", "notice"]
     assert rows[1]["content"] == ["PostToolBatch hook additional context: well"]
+
+
+@requirement("run.nearest-profile")
+@requirement("tools.named-todo")
+def test_unknown_newer_profile_takes_the_nearest_one_and_says_so(tmp_path: Path) -> None:
+    todos = [{"content": "a", "status": "pending", "activeForm": "A"}]
+    options = ("--transcript", "none", "--profile", "2.9.1", "--tools", "TodoWrite")
+    rows, result = run(tmp_path, message(("t", "TodoWrite", {"todos": todos})), options=options)
+
+    assert "there is no profile 2.9.1; using the nearest one, 2.1.325" in result.stderr
+    assert [(row["tool_use_id"], row["state"]) for row in rows] == [("t", "succeeded")]
+    assert run(tmp_path, options=("--profile", "newest"))[1].returncode == 2

@@ -48,7 +48,11 @@ def test_answer_names_the_rule_the_commands_and_the_suggestions(tmp_path: Path) 
 
     assert (denied["rule"], denied["origin"]) == ("Bash(rm:*)", "cliArg")
     assert denied["programs"] == ["sudo rm 'a b'", "rm a b"]
-    assert unclear["unclear"] == ["A variable", "npm in npm run build", "a command's name is filled in by the shell"]
+    assert unclear["unclear"] == [
+        "A variable",
+        "npm is not a known program",
+        "a command's name is filled in by the shell",
+    ]
     assert unclear["words"].startswith("A variable in this command")
     assert offered["suggestions"][0]["rules"] == [{"toolName": "Bash", "ruleContent": "npm run:*"}]
 

@@ -28,7 +28,7 @@ def toolspan(folder: Path, *arguments: str) -> Completed:
 
 def run(folder: Path, server: ModelServer, *more: str) -> Completed:
     model = ("--model", "anthropic:claude-test", "--base-url", server.url)
-    return toolspan(folder, "run", "-p", "Main", *model, *more)
+    return toolspan(folder, "run", "--no-sandbox", "-p", "Main", *model, *more)
 
 
 @requirement("subagents.run")

@@ -13,15 +13,18 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 
 from tests.fork_server import TOOLSPAN, run_toolspan
 from tests.requirement import requirement
-from toolspan import read
+from toolspan import Permissions, Session, read
+from toolspan.reading.diagnostics import check
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
 
@@ -77,24 +80,11 @@ def check_nothing_left(folder: Path) -> None:
     assert running == []
 
 
-@requirement("crash.loops")
-@pytest.mark.parametrize("seed", sampled(400, 3))
-def test_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    path = tmp_path / "home" / "t.jsonl"
-    batches = [
-        [
-            appending("a"),
-            appending("b"),
-            ("w", "Write", {"file_path": str(tmp_path / "w.txt"), "content": "x" * 9_000}),
-        ],
-        [appending("c"), ("r", "Read", {"file_path": str(tmp_path / "w.txt")}), appending("d")],
-    ]
-    lines = b"".join(message(*calls) for calls in batches)
-    events = rng.randrange(2, 24)
+def kill_exec(folder: Path, lines: bytes, path: Path, events: int) -> None:
+    """Kill a process that runs these lines after it has printed this many events."""
     program = [sys.executable, "-m", "toolspan", *EXEC, "--transcript", str(path), "--events"]
     with subprocess.Popen(
-        program, cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        program, cwd=folder, env=environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -106,15 +96,63 @@ def test_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path
         child.stdin.close()
         child.wait()
 
-    run(tmp_path, lines, "--transcript", str(path))  # the same ids again
+
+async def continue_session(folder: Path, path: Path, lines: bytes, *, has_prompt: bool) -> None:
+    async with Session(cwd=folder, permissions=Permissions.allow_all(), transcript=path) as session:
+        if has_prompt:
+            session.say("Where were we?")
+        for line in lines.splitlines():
+            await session.run(json.loads(line))
+
+
+def recorded_results(path: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for line in path.read_bytes().splitlines():
+        content = json.loads(line).get("message", {}).get("content")
+        blocks = content if isinstance(content, list) else []
+        counts.update(block["tool_use_id"] for block in blocks if block["type"] == "tool_result")
+    return counts
+
+
+@requirement("crash.loops")
+@requirement("crash.answers")
+@requirement("crash.leftovers")
+@pytest.mark.parametrize("seed", sampled(420, 3))
+def test_killed_exec_is_resumed_and_every_call_has_one_result(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    path = tmp_path / "home" / "t.jsonl"
+    long = f"echo l >> log; echo started; (setsid sleep 1000 &); sleep {rng.choice([0, 0, 1000])}"
+    batches = [
+        [
+            appending("a"),
+            ("s", "Bash", {"command": "echo s >> log; sleep 1000", "run_in_background": True}),
+            appending("b"),
+            ("w", "Write", {"file_path": str(tmp_path / "w.txt"), "content": "x" * 9_000}),
+        ],
+        [
+            appending("c"),
+            ("r", "Read", {"file_path": str(tmp_path / "w.txt")}),
+            ("l", "Bash", {"command": long, "timeout": 1_000}),
+            appending("d"),
+        ],
+    ]
+    lines = b"".join(message(*calls) for calls in batches)
+    kill_exec(tmp_path, lines, path, rng.randrange(2, 34))
+
+    following = message(appending("e"))
+    way = ("prompt", "run", "exec")[seed % 3]
+    if way == "exec":
+        run(tmp_path, lines + following, "--transcript", str(path))  # the same ids again
+    else:
+        anyio.run(partial(continue_session, has_prompt=way == "prompt"), tmp_path, path, lines + following)
 
     assert all(json.loads(line) for line in path.read_bytes().splitlines())
     assert check_history(load_history(path)) == []
-    spans = Counter(str(span.id) for span in read(path).spans)
-    assert spans == Counter("abwcrd")
+    assert Counter(str(span.id) for span in read(path).spans) == Counter("asbwcrlde")
+    assert recorded_results(path) == Counter("asbwcrlde")
     assert max(log(tmp_path).values()) == 1
-    assert set(log(tmp_path)) <= set("abcd")
-    assert [path for path in tmp_path.rglob(".toolspan-*") if path.is_file()] == []
+    assert check(path).is_healthy
+    check_nothing_left(tmp_path)
 
 
 @requirement("crash.loops")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.installed_client import ROOT, make_reachable
-from toolspan.runtime.profiles import VERSIONS
+from toolspan.runtime.profiles import nearest_version
 
 Json = dict[str, Any]
 _BACKGROUND_ID = re.compile(r"background with ID: (\w+)|background \(ID: (\w+)\)")
@@ -154,9 +154,9 @@ def _stream_facts(stream: Path) -> tuple[set[str], str]:
 
 def nearest_profile(version: str) -> str:
     """Return the newest profile that is not newer than a client version."""
-    numbers = {name: tuple(map(int, name.split("."))) for name in VERSIONS if name != "seed"}
-    known = [name for name in numbers if numbers[name] <= tuple(map(int, version.split(".")))]
-    return max(known, key=numbers.__getitem__, default="") or min(numbers, key=numbers.__getitem__)
+    nearest = nearest_version(version)
+    assert nearest is not None, f"{version} is not a version"
+    return nearest
 
 
 def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
@@ -187,7 +187,7 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     variables = [f"{key}={value}" for key, value in environment.items()]
     program = str(Path(sys.prefix) / "bin/toolspan")
     log = Path(world.out) / "stderr.txt"
-    if case.get("all_scopes"):
+    if case.get("all_scopes") or (cwd / ".claude/skills").is_dir():
         trust = [*user, *variables, program, "trust", "--yes", str(cwd)]
         subprocess.run(trust, cwd=cwd, check=False, capture_output=True)
     candidate = score.Candidate([*user, *variables, program, "exec", *arguments], cwd, dict(os.environ), str(log))

@@ -107,7 +107,7 @@ def bare_python(folder: Path) -> Path:
     venv.create(folder / "venv", symlinks=True)
     packages = folder / "packages"
     packages.mkdir()
-    for site_packages in map(Path, site.getsitepackages()):
+    for site_packages in filter(Path.is_dir, map(Path, site.getsitepackages())):  # Debian names some that do not exist
         for path in site_packages.iterdir():
             if path.suffix != ".pth" and not path.name.startswith("toolspan"):
                 (packages / path.name).symlink_to(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -46,6 +47,41 @@ def test_unreadable_compressed_file_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(SourceError, match="broken Zstandard data"):
         toolspan.read(path)
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize("suffix", [".zst", ".gz"])
+def test_a_file_that_expands_enormously_is_not_read_further(tmp_path: Path, suffix: str) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("x"))
+    bomb = tmp_path / f"bomb.jsonl{suffix}"
+    bomb.write_bytes(compress(suffix, builder.data() + b"\n" * (1 << 27)))
+    builder.write(tmp_path / "s.jsonl")
+
+    transcript = toolspan.read(bomb)
+
+    assert [span.state for span in transcript.spans] == ["succeeded"]
+    [finding] = transcript.findings
+    assert finding.code == "unreadable_rest"
+    assert "not read further, because it expands to more than 250 times its size" in finding.explanation
+    assert len(toolspan.history(tmp_path).files) == 2
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize("suffix", [".zst", ".gz"])
+def test_a_transcript_that_repeats_itself_is_read_completely(tmp_path: Path, suffix: str) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    text = "\n".join(f"{number} {'all tests passed ' * 20}" for number in range(60_000))
+    builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran(text))
+    path = tmp_path / f"s.jsonl{suffix}"
+    path.write_bytes(compress(suffix, builder.data()))
+
+    assert len(builder.data()) > 60 * path.stat().st_size
+    assert toolspan.read(path).findings == []
+
+
+def compress(suffix: str, data: bytes) -> bytes:
+    return zstandard.compress(data) if suffix == ".zst" else gzip.compress(data, 6)
 
 
 @requirement("wire.unreadable-sources")

@@ -269,12 +269,18 @@ async def test_copy_keeps_modes_and_times_but_not_git(project: Path) -> None:
 async def test_files_of_a_commit_can_be_used_instead(project: Path) -> None:
     git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e@e"]
     subprocess.run(["git", "init", "-q", str(project)], check=True)
+    (project / "sub").mkdir()
+    targets = {"sub/up": "..", "sub/file": "../a.txt", "out": "..", "absolute": "/etc", "through": "sub/up/../etc"}
+    for name, target in targets.items():
+        (project / name).symlink_to(target)
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-qm", "first"], check=True)
     (project / "a.txt").write_text("later\n")
 
     with open_scratch(project, commit="HEAD") as scratch:
         assert (scratch.project / "a.txt").read_text() == "one\ntwo\n"
+        links = [str(path.relative_to(scratch.project)) for path in scratch.project.rglob("*") if path.is_symlink()]
+        assert sorted(links) == ["sub/file", "sub/up"]
     for name in ("nosuch", "--output=x"):
         with pytest.raises(ToolspanError), open_scratch(project, commit=name):
             raise AssertionError

@@ -185,7 +185,6 @@ async def test_call_id_is_accepted_once_in_a_conversation() -> None:
     [
         {"type": "tool_use", "name": "count", "input": {}},
         {"type": "tool_use", "id": "", "name": "count", "input": {}},
-        {"type": "tool_use", "id": "b", "name": None, "input": {}},
         {"type": "text", "text": "hello"},
     ],
 )

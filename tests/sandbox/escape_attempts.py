@@ -607,6 +607,27 @@ def datagram_socket(world: World) -> object:
 
 
 @attempt
+def datagram_pair(world: World) -> object:
+    socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b"hello", world["datagram_socket"])
+    return world["secret"]
+
+
+@attempt
+def connected_datagram_pair(world: World) -> object:
+    client = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)[0]
+    client.connect(world["datagram_socket"])
+    client.send(b"hello")
+    return world["secret"]
+
+
+@attempt
+def descriptor_through_datagram_pair(world: World) -> object:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 0))]
+    socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendmsg([b"x"], rights, 0, world["datagram_socket"])
+    return world["secret"]
+
+
+@attempt
 def socket_through_link(world: World) -> object:
     link = Path(world["project"], "sock")
     link.symlink_to(world["docker_socket"])

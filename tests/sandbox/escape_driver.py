@@ -284,7 +284,7 @@ def main() -> None:
     try:
         project = Path(world["project"])
         (project / "world.json").write_text(json.dumps({**world, "attempts": names}))
-        script = f"{sys.executable} {Path(__file__).with_name('escape_attempts.py')} world.json"
+        script = f"{sys.executable} {shutil.copy(Path(__file__).with_name('escape_attempts.py'), project)} world.json"
         follow_ups = "; ".join(f"({text})" for text in FOLLOW_UPS.values())
         calls = [
             {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": script}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.tools.web.site import Answer, html, site, to
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess
 from toolspan.runtime.sandbox.bubblewrap import create_private_folder, detect_bubblewrap
+from toolspan.runtime.sandbox.files import find_own_folders
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import NetworkProxy
 from toolspan.testing.model_server import HttpRequest, HttpResponse
@@ -87,15 +89,17 @@ async def _run_attempts(folder: Path) -> Outcomes:
         await proxy.start(namespace.listener)
         stack.push_async_callback(proxy.aclose)
 
-        command = [sys.executable, "-I", "-S", network_attempts.__file__, json.dumps(places)]
+        script = str(shutil.copy(network_attempts.__file__, project))
+        command = [sys.executable, "-I", "-S", script, json.dumps(places)]
         assert BUBBLEWRAP.backend is not None
-        files = FileAccess(writable=(project,), temporary=temporary)
+        files = FileAccess(writable=(project,), read_only=find_own_folders(), temporary=temporary)
         network = NetworkAccess(proxy_port=proxy.port, namespace_pid=namespace.pid)
         wrapped = BUBBLEWRAP.backend.wrap(command, project, files, network)
+        assert wrapped.gate is not None
         results = []
         for argv, env, pass_fds in (
             (command, {}, ()),
-            (wrapped.argv, {**proxy.environment(), **wrapped.env}, wrapped.pass_fds),
+            (wrapped.argv, {**proxy.environment(), **wrapped.env}, (*wrapped.pass_fds, *wrapped.gate.pass_fds)),
         ):
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -104,6 +108,8 @@ async def _run_attempts(folder: Path) -> Outcomes:
                 pass_fds=pass_fds,
                 stdout=asyncio.subprocess.PIPE,
             )
+            if argv is not command:
+                await wrapped.gate.release()
             output, _ = await process.communicate()
             results.append(json.loads(output))
         for descriptor in wrapped.pass_fds:

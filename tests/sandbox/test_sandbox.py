@@ -8,9 +8,11 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import psutil
@@ -321,6 +323,22 @@ async def test_excluded_commands_and_regular_permissions_are_asked_about(folder:
     assert inside.span.error_kind == "sandbox_denied"
 
 
+@requirement("sandbox.frees-if-secrets-are-hidden")
+async def test_a_sandbox_that_shows_all_files_asks_as_without_one(folder: Path) -> None:
+    questions: list[object] = []
+
+    def approver(request: PermissionRequest, ask: object) -> Allow | Deny:
+        questions.append(request.input["command"])
+        return Allow()
+
+    commands = ["ls", "cat /etc/hostname", "python3 -c 'print(1)'", "touch made"]
+    for sandbox in (Sandbox(strict=False), Sandbox(files_disabled=True), Sandbox()):
+        async with open_project(folder, sandbox, Permissions(approver=approver)) as project:
+            assert [(await project.bash(command)).span.state for command in commands] == ["succeeded"] * len(commands)
+
+    assert questions == commands[1:] * 2  # none about the last sandbox
+
+
 async def test_an_unknown_domain_is_asked_about_once(folder: Path) -> None:
     asked: list[object] = []
 
@@ -414,10 +432,22 @@ async def test_a_hook_runs_inside_if_its_configuration_requests_it(folder: Path,
     assert not (user_folder / "by-hook").exists()
 
 
-def run_exec(folder: Path, command: str, *options: str) -> list[dict[str, object]]:
+@pytest.mark.parametrize("temporary", ["/tmp", "/var/tmp"])
+def test_an_interpreter_in_a_temporary_folder_runs_inside(folder: Path, temporary: str) -> None:
+    with TemporaryDirectory(dir=temporary) as environment:
+        venv.create(environment, symlinks=True)
+        [packages] = Path(environment).glob("lib/python*/site-packages")
+        (packages / "all.pth").write_text("\n".join(path for path in sys.path if Path(path).is_dir()))
+        python = f"{environment}/bin/python"
+        rows = run_exec(folder, f"{python} -I -c 'import sys; print(sys.prefix)'", "--sandbox", python=python)
+
+    assert (rows[0]["state"], rows[0]["content"]) == ("succeeded", environment)
+
+
+def run_exec(folder: Path, command: str, *options: str, python: str = sys.executable) -> list[dict[str, object]]:
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": command}}
     done = subprocess.run(
-        [sys.executable, "-m", "toolspan", "exec", "--transcript", "none", *options],
+        [python, "-m", "toolspan", "exec", "--transcript", "none", *options],
         input=json.dumps({"type": "assistant", "message": {"content": [call]}}),
         capture_output=True,
         text=True,

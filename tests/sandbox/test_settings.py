@@ -12,11 +12,12 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
-from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers
+from toolspan.runtime import Rules, SettingsPaths, TrustStore, build_trust_request, load_layers, merge_settings
 from toolspan.runtime.sandbox.bubblewrap import install_command
 from toolspan.runtime.sandbox.probe import probe_sandbox
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxLayer, merge_sandbox_settings
 from toolspan.runtime.settings.load import parse_settings, unknown_keys
+from toolspan.testing import say, use
 
 # What people have in their settings files, as Claude Code documents it.
 _USER = {
@@ -90,12 +91,12 @@ def test_an_invalid_value_is_an_error_that_names_the_key() -> None:
 
 def test_an_untrusted_project_can_only_restrict(tmp_path: Path) -> None:
     block = {"enabled": False, "excludedCommands": ["sh"], "filesystem": {"allowWrite": ["/"], "denyRead": [".env"]}}
-    restricted = parse_settings({"sandbox": block}, "x").sandbox.restricted()
-
-    assert restricted == parse_settings({"sandbox": {"filesystem": {"denyRead": [".env"]}}}, "x").sandbox
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude/settings.json").write_text(json.dumps({"sandbox": block}))
     paths = SettingsPaths(project=tmp_path, user=tmp_path / "user")
+    (untrusted,) = merge_settings(load_layers(paths), trusted=False).layers
+
+    assert untrusted.settings == parse_settings({"sandbox": {"filesystem": {"denyRead": [".env"]}}}, "x")
     request = build_trust_request(paths, load_layers(paths))
     assert not TrustStore(tmp_path / "trust.json").is_trusted(request)
 
@@ -138,7 +139,7 @@ def test_a_violation_is_recorded_and_shown_by_errors_why_and_show(folder: Path) 
 
 
 @pytest.mark.usefixtures("bubblewrap")
-def test_strict_hides_secrets_and_no_sandbox_turns_the_setting_off(folder: Path) -> None:
+def test_the_sandbox_hides_secrets_unless_it_is_open_or_turned_off(folder: Path) -> None:
     (folder.parent / ".netrc").write_text("secret")
     settings = folder.parent / "settings.json"
     settings.write_text('{"sandbox": {"enabled": true}, "permissions": {"allow": ["Bash"]}}')
@@ -146,14 +147,100 @@ def test_strict_hides_secrets_and_no_sandbox_turns_the_setting_off(folder: Path)
     options = ["exec", "--transcript", "none", "--settings", str(settings)]
     results = {
         option: json.loads(run_toolspan(folder, *options, *option, stdin=read, DEPLOY_TOKEN="token").stdout)["content"]
-        for option in ((), ("--sandbox=strict",), ("--no-sandbox",))
+        for option in ((), ("--sandbox",), ("--sandbox=strict",), ("--sandbox=open",), ("--no-sandbox",))
     }
 
-    assert "secret\ntoken" in results[()]
-    assert "Read-only file system" in results[()]
-    assert "Permission denied" in results[("--sandbox=strict",)]
-    assert "token" not in results[("--sandbox=strict",)]
+    assert "secret\ntoken" in results[("--sandbox=open",)]
+    assert "Read-only file system" in results[("--sandbox=open",)]
+    for option in ((), ("--sandbox",), ("--sandbox=strict",)):
+        assert "No such file" in results[option]
+        assert "token" not in results[option]
     assert results[("--no-sandbox",)] == "secret\ntoken"
+
+
+def _run_agent(folder: Path, command: str, *options: str, **environment: str) -> tuple[str, str]:
+    """Run one command with `toolspan run`, and return its result and standard error."""
+    script = folder.parent / "script.json"
+    script.write_text(json.dumps([[use("Bash", command=command)], [say("done")]]))
+    output = ["-p", "go", "--output-format", "stream-json", "--transcript", "none", "--model", f"scripted:{script}"]
+    done = run_toolspan(folder, "run", *output, *options, **environment)
+    results = [block for line in done.stdout.splitlines() for block in _result_blocks(json.loads(line))]
+    assert len(results) == 1, done.stderr + done.stdout
+    return str(results[0]["content"]), done.stderr
+
+
+def _result_blocks(row: dict[str, object]) -> list[dict[str, object]]:
+    message = row.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = content if isinstance(content, list) else []
+    return [block for block in blocks if block.get("type") == "tool_result"]
+
+
+_LOOK = "cat ~/.netrc; echo x > ../outside; echo x > inside; echo x > ~/.cache/made; env | grep -ci proxy"
+
+
+@requirement("sandbox.by-default-if-nobody-is-asked")
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize(
+    "options", [("--permission-mode", "bypassPermissions"), ("--permission-mode", "dontAsk", "--allowed-tools", "Bash")]
+)
+def test_run_uses_a_sandbox_and_says_so_if_nobody_is_asked(folder: Path, options: tuple[str, ...]) -> None:
+    (folder.parent / ".netrc").write_text("secret")
+    content, stderr = _run_agent(folder, _LOOK, *options)
+
+    assert "secret" not in content
+    assert "Read-only file system" in content
+    assert ((folder / "inside").exists(), (folder.parent / "outside").exists()) == (True, False)
+    assert not (folder.parent / ".cache/made").exists()
+    assert "commands run in a sandbox: project writable, secrets hidden, network open" in stderr
+
+
+@requirement("sandbox.by-default-if-nobody-is-asked")
+@pytest.mark.usefixtures("bubblewrap")
+def test_the_default_sandbox_frees_nothing_and_no_call_leaves_it(folder: Path) -> None:
+    denied, _ = _run_agent(folder, "python3 -c 'print(1)'")
+    freed, _ = _run_agent(folder, "python3 -c 'print(1)'", "--sandbox")
+    script = folder.parent / "leave.json"
+    leave = use("Bash", command="touch ../outside", dangerouslyDisableSandbox=True)
+    script.write_text(json.dumps([[leave], [say("done")]]))
+    options = ("-p", "go", "--model", f"scripted:{script}", "--permission-mode", "bypassPermissions")
+    run_toolspan(folder, "run", *options, "--transcript", "none")
+
+    assert denied != "1"
+    assert freed == "1"
+    assert not (folder.parent / "outside").exists()
+
+
+@requirement("sandbox.by-default-if-nobody-is-asked")
+@pytest.mark.usefixtures("bubblewrap")
+def test_options_and_settings_decide_about_the_default_sandbox(folder: Path) -> None:
+    mode = ("--permission-mode", "bypassPermissions")
+    settings = folder.parent / "settings.json"
+
+    def run(block: object, *options: str) -> str:
+        (folder.parent / "outside").unlink(missing_ok=True)
+        settings.write_text(json.dumps({"sandbox": block}))
+        return _run_agent(folder, "touch ../outside", *mode, "--settings", str(settings), *options)[1]
+
+    limited = run({"network": {"allowedDomains": ["pypi.org"]}})
+    assert "network as in the settings" in limited
+    for block, options in (({}, ("--no-sandbox",)), ({"enabled": False}, ())):
+        stderr = run(block, *options)
+        assert (folder.parent / "outside").exists()
+        assert "run in a sandbox" not in stderr
+        assert ("bypassPermissions as root" in stderr) == (os.geteuid() == 0)
+
+
+@requirement("sandbox.by-default-if-nobody-is-asked")
+@pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
+def test_a_missing_bubblewrap_is_a_warning_with_the_command_that_installs_it(folder: Path) -> None:
+    script = folder.parent / "script.json"
+    script.write_text(json.dumps([[say("done")]]))
+    options = ("-p", "go", "--transcript", "none", "--model", f"scripted:{script}")
+    done = _run_without_sandbox(folder, "run", *options)
+
+    assert done.returncode == 0
+    assert "commands run WITHOUT a sandbox: bubblewrap" in done.stderr
 
 
 # Runs toolspan on a kernel that seems to have neither Landlock nor user namespaces: the first system call of Landlock,

@@ -251,13 +251,13 @@ async def test_exception_in_a_model_ends_the_turn_with_an_error(
 
 @requirement("agent.model-error")
 async def test_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> None:
-    call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "", "input": {}}
+    call: dict[str, object] = {"type": "tool_use", "id": "", "name": "echo", "input": {}}
     async with talking(tmp_path, Odd(BlockDone(call), ReplyStopped("tool_use"))) as agent:
         first = await agent.prompt("Go.")
         second = await agent.prompt("Go.")
 
     assert first.reason == "model_error"
-    assert "needs a name" in (first.error or "")
+    assert "needs an id" in (first.error or "")
     assert second.text == "Done."
 
 

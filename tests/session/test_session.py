@@ -16,10 +16,12 @@ from tests.runtime.waiting_tools import Held, interrupting
 from toolspan import Hooks, Permissions, Rules, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.runtime.hooks.events import PreToolDecision
+from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Tool
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
+from toolspan.tools import coding_tools
 from toolspan.types.events import Faulted, LiveEvent
 from toolspan.types.span import Call
 
@@ -187,7 +189,6 @@ async def test_repeated_call_id_is_not_run_again(tmp_path: Path) -> None:
         {"role": "assistant", "content": 7},
         {"role": "assistant", "content": ["words"]},
         {"role": "assistant", "content": [{"type": "tool_use", "name": "echo", "input": {}}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "input": {}}]},
     ],
     ids=json.dumps,
 )
@@ -592,3 +593,19 @@ async def test_sessions_with_scripted_models_are_not_copies_of_each_other(tmp_pa
             await session.run(await model.create(messages=session.messages))
 
     assert sorted(str(span.call.arguments["text"]) for span in toolspan.history(tmp_path).spans) == ["a", "b"]
+
+
+@requirement("session.unrecorded-files")
+async def test_output_files_of_an_unrecorded_session_are_removed_at_its_end(tmp_path: Path) -> None:
+    tools = coding_tools(profile("2.1.325"), only=["Bash"])
+    async with Session(cwd=tmp_path, tools=tools, permissions=Permissions.allow_all(), transcript=None) as session:
+        session.say("go")
+        block = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "seq 100000"}}
+        await session.run({"role": "assistant", "content": [block]})
+        result = session.spans[0].result
+        folder = session.runner.runner_context.workspace.folder
+        assert result is not None
+        assert str(folder) in result.text
+        assert folder.exists()
+
+    assert not folder.exists()

@@ -7,9 +7,8 @@ age of a file alone proves nothing, so every status comes with its evidence.
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -18,8 +17,9 @@ from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import RunningProcess
-from toolspan.formats.registry import all_formats
-from toolspan.formats.source import is_remote
+from toolspan.formats.processes import is_running
+from toolspan.formats.registry import FORMAT_NAMES, all_formats, get_format
+from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, last_record_time
 from toolspan.reading.parallel import FileSummary
 from toolspan.reading.rows import CallRow
@@ -34,8 +34,6 @@ RECENT_SECONDS = 24 * 3600.0
 _ACTIVE_SECONDS = 300.0
 """The time after the last record for which open calls are assumed to run, if no process of the session is listed."""
 _REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
-_START_TIME_FIELD = 19
-"""Index of the start time in /proc/PID/stat, counted from the field after the process name."""
 
 
 class OpenCall(Struct, frozen=True, kw_only=True):
@@ -151,7 +149,10 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
         age = _record_age(transcript.info, now)
         if age >= RECENT_SECONDS or not _open_calls(transcript):
             return None
-        if abs(age) < _ACTIVE_SECONDS:
+        call_ids = [call.id for call in _open_calls(transcript)]
+        if _find_ended_writer(transcript.file, transcript.dialect, call_ids):
+            evidence = "calls have no result, and the process that recorded them has ended"
+        elif abs(age) < _ACTIVE_SECONDS:
             status, evidence = "running", _describe_age(age)
     session = LiveSession(id=file.name.stem, status=status, evidence=(evidence,), pid=pid)
     return _with_transcript_info(session, transcript)
@@ -168,7 +169,7 @@ def mark_running_calls(
     for transcript in transcripts:
         open_ids = {call.id for call in _open_calls(transcript)}
         at = time.time() if now is None else now
-        evidence = running_evidence(transcript.file, transcript.info, config, at) if open_ids else None
+        evidence = running_evidence(transcript.file, transcript.info, config, at, open_ids) if open_ids else None
         if evidence is None:
             continue
         for index, span in enumerate(transcript.spans):
@@ -181,7 +182,7 @@ def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
     marked, now = [], time.time()
     for file in files:
         open_ids = {row.id for row in file.calls if row.state == "never_answered" and _is_last(row, file)}
-        evidence = running_evidence(file.file, file.info, None, now) if open_ids else None
+        evidence = running_evidence(file.file, file.info, None, now, open_ids) if open_ids else None
         if evidence is not None:
             changes = {"state": "running", "error_group": None, "error_text": None, "evidence": ((evidence, None),)}
             rows = [structs.replace(row, **changes) if row.id in open_ids else row for row in file.calls]
@@ -194,11 +195,15 @@ def _is_last(row: CallRow, file: FileSummary) -> bool:
     return row.result_line is None and row.branch == "active" and row.batch == file.last_batch
 
 
-def running_evidence(file: str, info: SessionInfo, config: Path | None, now: float) -> str | None:
-    """Return the evidence that a session with open calls is running, or None if there is none."""
+def running_evidence(
+    file: str, info: SessionInfo, config: Path | None, now: float, call_ids: Collection[str] = ()
+) -> str | None:
+    """Return the evidence that a session with these open calls is running, or None if there is none."""
     for entry, runs in _listed_processes(config):
         if entry.session_id == info.session_id:
             return f"process {entry.pid} is running" if runs else None
+    if _find_ended_writer(file, info.dialect, call_ids):
+        return None
     age = _record_age(info, now)
     if abs(age) < _ACTIVE_SECONDS:
         return _describe_age(age)
@@ -206,6 +211,13 @@ def running_evidence(file: str, info: SessionInfo, config: Path | None, now: flo
         return None
     pid = _find_file_holders([file]).get(file)
     return f"process {pid} has the file open" if pid is not None else None
+
+
+def _find_ended_writer(file: str, dialect: str, call_ids: Collection[str]) -> bool:
+    """Return whether the process that recorded these open calls is known to have ended."""
+    if dialect not in FORMAT_NAMES or is_remote(to_path(file)):
+        return False
+    return get_format(dialect).ended_writer(to_path(file), call_ids) is not None
 
 
 def _record_age(info: SessionInfo, now: float) -> float:
@@ -296,21 +308,3 @@ def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
             if path in original_paths and process.pid != os.getpid():
                 pid_by_path.setdefault(original_paths[path], process.pid)
     return pid_by_path
-
-
-def is_running(pid: int, started: str | None = None) -> bool:
-    """Return whether a process is running. On Linux, `started` is compared to detect a reused process id."""
-    import psutil  # perf: as above
-
-    try:
-        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return False
-    except (psutil.Error, OverflowError, ValueError):  # no process has such an id
-        return False
-    if started is None or sys.platform != "linux":
-        return True
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # the name may contain spaces
-    except OSError:
-        return False
-    return len(fields) > _START_TIME_FIELD and fields[_START_TIME_FIELD].decode() == started

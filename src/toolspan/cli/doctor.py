@@ -172,6 +172,8 @@ def _print_sandbox(*, is_alone: bool, as_json: bool) -> int:
     else:
         weaker = ", which is weaker than bubblewrap" if report.backend == "Landlock" else ""
         out.print(f"--sandbox runs commands in {report.backend}{weaker}.")
+        if report.backend == "bubblewrap":
+            out.print("It hides secrets; `toolspan run` uses it by default if nobody is asked about calls.")
     fixes = [backend.fix for backend in report.backends if backend.fix]
     fixes += [item.fix for item in report.checks if item.fix]
     if fixes:

@@ -22,6 +22,7 @@ from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.process.output import stream_from_thread
 from toolspan.session import Session
+from toolspan.session.models.history import valid_call_id
 from toolspan.types.events import Duplicate, Finished, LiveEvent, Relayed, Requested
 
 _READ_SIZE = 1 << 16
@@ -81,9 +82,24 @@ class EventPrinter(StandardOutput):
         super().__init__("toolspan exec")
         self._include_events = events
         self._fault_reporter = FaultReporter("toolspan exec")
+        self._sent_ids: dict[object, str] = {}
+
+    def remember_ids(self, message: Mapping[str, object]) -> None:
+        """Remember the ids that the session replaces because the API does not accept them; rows keep those sent."""
+        inner = message.get("message")
+        content = (inner if isinstance(inner, Mapping) else message).get("content")
+        for block in content if isinstance(content, list) else [message]:
+            if isinstance(block, Mapping) and isinstance(sent_id := block.get("id"), str):
+                self._sent_ids[valid_call_id(sent_id)] = sent_id
+
+    def write_row(self, row: JsonRow) -> None:
+        """Print a row, with the call id as it was sent."""
+        if row.get("tool_use_id") in self._sent_ids:
+            row["tool_use_id"] = self._sent_ids[row["tool_use_id"]]
+        super().write_row(row)
 
     def on_session_start(self, session: Session) -> None:
-        """With `--events`, print the session and its tools."""
+        """Print the results that interrupted calls got; with `--events`, first the session and its tools."""
         if self._include_events:
             self.write_row({
                 "type": "system",
@@ -95,6 +111,9 @@ class EventPrinter(StandardOutput):
                 "tools": [str(schema["name"]) for schema in session.schemas()],
                 **session.describe_sandbox(),
             })  # fmt: skip
+        for call_id, content in session.recovered_results.items():
+            row: JsonRow = {"type": "result", "tool_use_id": call_id, "is_error": True, "content": content}
+            self.write_row({**row, "state": "interrupted"})
 
     def close(self) -> None:
         """Report faults that were counted but not printed."""
@@ -154,6 +173,7 @@ async def _handle_message(message: dict[str, object], session: Session, printer:
         case {"type": "run_deferred"}:
             await session.run_deferred()
         case _:
+            printer.remember_ids(message)
             await session.run(message)
             if session.notes:
                 printer.write_row({"type": "notice", "content": [block["text"] for block in session.notes]})

@@ -32,12 +32,12 @@ from toolspan.reading.transcript import read
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.commands import explain_words
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.runtime.permissions.modes import parse_default_mode
 from toolspan.runtime.permissions.patterns import expand_command_line
+from toolspan.runtime.permissions.program_use import explain_words
 from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
-from toolspan.runtime.permissions.suggestions import suggest_updates
+from toolspan.runtime.permissions.suggestions import offer_updates
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
 from toolspan.shell.programs import find_programs
@@ -48,6 +48,20 @@ from toolspan.types.span import Call
 from toolspan.types.state import STATE_MEANINGS
 
 _DECISION_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
+_BASIS_LABELS = {
+    "rule": "a rule",
+    "parts": "every command in the line is known to be harmless",
+    "mode": "the permission mode",
+    "hook": "a hook's answer",
+    "outside": "a path outside the session's folders",
+    "protected": "a file that decides what runs later",
+    "critical": "it could remove far more than is meant",
+    "unclear": "the line cannot be checked before it runs",
+    "plan": "plan mode",
+    "classifier": "plan mode, and the command is not known to be harmless",
+    "sandbox": "the command runs in the sandbox",
+}
+"""The texts for `Decision.basis`."""
 
 
 @click.command("why")
@@ -235,7 +249,11 @@ def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd
 def _explain_doubts(line: str) -> tuple[str, ...]:
     """Return the first unsupported construct and the first unknown word in a line, and its other uncertainties."""
     parsed = find_programs(line)
-    words = [f"{unknown} in {text}" for text, _, unknown in explain_words(parsed) if unknown is not None]
+    words = [
+        f"{unknown} is not a known program" if text.startswith(unknown) else f"{unknown} is not understood in {text}"
+        for text, _, unknown in explain_words(parsed)
+        if unknown is not None
+    ]
     return (*parsed.unclear[:1], *words[:1], *expand_command_line(line).uncertainties)
 
 
@@ -246,7 +264,7 @@ def evaluate_call(request: PermissionRequest, permissions: Permissions) -> Polic
     suggested_updates: tuple[dict[str, object], ...] = ()
     if isinstance(decision, Ask):
         prompt_text = approval_message(request, decision, permissions.refusals or Refusals())
-        suggested_updates = tuple(dict(item) for item in suggest_updates(request, decision))
+        suggested_updates = tuple(dict(item) for item in offer_updates(request, decision))
     line = command_of(request)
     texts = (value for value in request.input.values() if isinstance(value, str))
     expanded = None if line is None else expand_command_line(line)
@@ -296,9 +314,11 @@ def _style_decision(decision: str) -> str:
 def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
     out = make_console()
     out.print(f"{_style_decision(row.decision)}  {markup_line(row.about, 120)}")
+    is_rule_for_part = row.rule is not None and row.basis == "parts"
+    basis = "a rule for a command in the line" if is_rule_for_part else _BASIS_LABELS.get(row.basis or "")
     rows = [
         ("rule", f"{row.rule} ({row.origin})" if row.rule else None),
-        ("because", row.basis),
+        ("because", basis),
         ("question", row.words),
         ("runs", "; ".join(row.programs)),
         ("words", "; ".join(row.roles)),

@@ -17,7 +17,7 @@ import msgspec
 
 from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
 from toolspan.cli.host.host import EarlyExit, StandardOutput, watch_signals
-from toolspan.cli.output import combine_options
+from toolspan.cli.output import combine_options, warn
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
@@ -91,6 +91,8 @@ def command(ctx: click.Context, /, **_: object) -> None:
 
     Permissions, hooks and recording work as in `toolspan exec`. With -p, there are no prompts:
     calls that need permission are denied, unless you add --approve or --permission-prompt-tool.
+    If nobody is asked (-p, or the mode dontAsk or bypassPermissions), commands run in a sandbox
+    if bubblewrap is installed; --no-sandbox switches it off.
 
     In a conversation, Ctrl-C interrupts the turn; a second Ctrl-C, /exit or Ctrl-D quits.
 
@@ -117,7 +119,13 @@ async def _run_command(options: _RunOptions, session_options: HostOptions) -> in
             raise ToolspanError("there is no terminal; write a prompt after -p")
         async with (
             AsyncExitStack() as stack,
-            open_host(session_options, model=model.name, terminal=terminal, model_access=model_access) as host,
+            open_host(
+                session_options,
+                model=model.name,
+                terminal=terminal,
+                model_access=model_access,
+                sandbox_if_unattended=True,
+            ) as host,
         ):
             stack.push_async_callback(model.close)
             subagent_config = host.load_subagent_config(partial(_subagent_model, options))
@@ -175,6 +183,11 @@ class _AgentFactory:
 
     def start_display(self, display: SessionDisplay, agent: Agent) -> None:
         mode = self.host.permission_mode
+        if self.host.sandbox_note is not None:
+            warn(self.host.sandbox_note)
+        has_sandbox = self.host.sandbox is not None and self.host.sandbox.is_on
+        if mode == "bypassPermissions" and os.geteuid() == 0 and not has_sandbox:
+            warn("bypassPermissions as root without a sandbox: calls can change everything on this machine unasked")
         display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
 
 

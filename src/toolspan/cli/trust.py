@@ -1,4 +1,4 @@
-"""`toolspan trust`: show and accept the hooks, rules and MCP servers in a project folder."""
+"""`toolspan trust`: show and accept the settings, MCP servers, agents and skills in a project folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from toolspan.runtime.settings import SettingsPaths, TrustStore, build_trust_req
 
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
 _EXIT_NOT_TRUSTED = 1
+_MAX_TEXT_LINES = 60
+"""The number of lines that are shown of an agent or a skill."""
 
 
 @click.command("trust")
@@ -24,9 +26,9 @@ _EXIT_NOT_TRUSTED = 1
 def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
     """Show what the settings in a project FOLDER would run, and accept it.
 
-    Hooks, variables, allow rules and MCP servers in a project are ignored until you accept them
-    here. Accept them again after any change; changes to the scripts they run are not detected.
-    Rules that deny or ask always apply.
+    Hooks, variables, allow rules, MCP servers, agents, skills and all other settings in a project
+    that do more than restrict are ignored until you accept them here. Accept them again after any
+    change; changes to the scripts they run are not detected. Rules that deny or ask always apply.
     """
     store = TrustStore(default_trust_path())
     if flags["listed"]:
@@ -54,9 +56,9 @@ def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
         click.echo(f"{folder.resolve()} {'is trusted' if trusted else 'is not trusted'}")
         ctx.exit(0 if trusted else _EXIT_NOT_TRUSTED)
     if not request:
-        click.echo(f"{request.project} has no hooks, rules or servers that need trust")
+        click.echo(f"{request.project} has nothing that needs trust")
         return
-    for line in request.format_lines():
+    for line in request.format_lines(_MAX_TEXT_LINES):
         click.echo(escape_unprintable(line))
     if store.is_trusted(request):
         click.echo("This is already trusted.")

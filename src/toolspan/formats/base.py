@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -293,6 +293,10 @@ class TranscriptFormat(ABC):
     def running_processes(self, home: Path | None = None) -> list[RunningProcess]:
         """Return the client's running processes, if the client keeps a list of them."""
         return []
+
+    def ended_writer(self, path: Path, calls: Collection[str]) -> int | None:
+        """Return the id of the process that recorded these unanswered calls, if it is known to have ended."""
+        return None
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
         """Write a valid copy of a damaged session, or only return the changes if `write` is false.

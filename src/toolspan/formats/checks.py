@@ -47,6 +47,9 @@ FINDING_CODES: dict[str, FindingCode] = {
         "info", "A structured result has an unknown shape, probably from a newer client", "accepts"
     ),
     "unanswered_call": FindingCode("error", "A call has no result", "loses"),
+    "leftover_command": FindingCode(
+        "info", "A command outlived the process that recorded the session; resuming the session ends it", "accepts"
+    ),
     "orphan_result": FindingCode("warning", "A result has no call in this file", "accepts"),
     "duplicate_call": FindingCode("info", "A call's id occurs more than once", "accepts"),
     "duplicate_result": FindingCode("info", "A call has more than one result", "accepts"),

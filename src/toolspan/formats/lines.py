@@ -136,6 +136,11 @@ class TranscriptReader(ABC, Generic[T]):
         number = self._next_number
         whole_chunk = self._decode_chunk(chunk)
         if whole_chunk is None:
+            if not chunk.skipped_length and (data := memoryview(chunk.data)[start : chunk.end].tobytes()).isspace():
+                lines = data.count(b"\n") + (not data.endswith(b"\n"))
+                self._blank_count += lines
+                self._next_number += lines
+                return
             for line in chunk.iter_lines(number):
                 self.add_line(line)
                 self._next_number = line.number + 1

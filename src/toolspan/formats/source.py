@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 
 _SKIP_SIZE = 1 << 20
+_UNCHECKED_SIZE = 16 << 20
+_MAX_EXPANSION = 250
+"""The highest ratio of decompressed to compressed bytes, after the first ones."""
 COMPRESSED_SUFFIXES = (".zst", ".gz")
 
 
@@ -218,29 +221,42 @@ def _find_moved_file(path: Path) -> Path | None:
     return other if other.exists() else None
 
 
+def _check_expansion(compressed: int, decompressed: int) -> None:
+    """Raise ValueError if so few bytes expand to so many that they were made to exhaust time and memory."""
+    if decompressed > max(_UNCHECKED_SIZE, compressed * _MAX_EXPANSION):
+        raise ValueError(f"not read further, because it expands to more than {_MAX_EXPANSION} times its size")
+
+
 class _ZstdStream(io.RawIOBase):
     """A stream that decompresses consecutive frames, and detects a truncated last frame."""
 
-    _CHUNK_SIZE = 4_096
-    """The number of compressed bytes to read at a time; small, because they may expand enormously."""
+    _CHUNK_SIZES = (256, 4_096)
+    """The number of compressed bytes to read at a time; the first where they expand enormously, and at the start."""
+    _LARGE_EXPANSION = 64
 
     def __init__(self, packed: IO[bytes]) -> None:
         import zstandard
 
         super().__init__()
         self._compressed = packed
-        self._error = zstandard.ZstdError
+        self._zstd_error = zstandard.ZstdError
         self._decompressor = zstandard.ZstdDecompressor()
         self._frame = self._decompressor.decompressobj()
         self._between_frames = True
         self._decompressed = bytearray()
+        self._chunk_size = self._CHUNK_SIZES[0]
+        self._error: Exception | None = None
+        self._compressed_size = self._decompressed_size = 0
 
     def read(self, size: int = -1, /) -> bytes:
         while size < 0 or len(self._decompressed) < size:
-            data = self._compressed.read(self._CHUNK_SIZE)
+            data = b"" if self._error else self._compressed.read(self._chunk_size)
+            before, length = len(self._decompressed), len(data)
             if not data:
-                if not self._between_frames and not self._decompressed:
-                    raise self._error("cut short")
+                if self._error is None and not self._between_frames:
+                    self._error = self._zstd_error("cut short")
+                if self._error is not None and not self._decompressed:
+                    raise self._error
                 break
             while data:
                 self._decompressed += self._frame.decompress(data)
@@ -248,6 +264,15 @@ class _ZstdStream(io.RawIOBase):
                 data = self._frame.unused_data if self._frame.eof else b""
                 if self._frame.eof:
                     self._frame = self._decompressor.decompressobj()
+            expanded = len(self._decompressed) - before
+            self._chunk_size = self._CHUNK_SIZES[0 < expanded < length * self._LARGE_EXPANSION]
+            self._compressed_size += length
+            self._decompressed_size += expanded
+            try:
+                _check_expansion(self._compressed_size, self._decompressed_size)
+            except ValueError as error:  # raised after the bytes before this chunk were read
+                self._error = error
+                del self._decompressed[before:]
         taken = bytes(self._decompressed[: size if size >= 0 else None])
         del self._decompressed[: len(taken)]
         return taken
@@ -273,6 +298,7 @@ class _GzipStream(io.RawIOBase):
         self._compressed = packed
         self._stream = gzip.GzipFile(fileobj=packed)
         self._error: Exception | None = None
+        self._decompressed_size = 0
 
     def readable(self) -> bool:
         return True
@@ -282,6 +308,8 @@ class _GzipStream(io.RawIOBase):
         while self._error is None and length < len(view):
             try:
                 data = self._stream.read1(len(view) - length)
+                self._decompressed_size += len(data)
+                _check_expansion(self._compressed.tell(), self._decompressed_size)
             except Exception as error:  # noqa: BLE001 - raised by the next call
                 self._error = error
                 break

@@ -22,7 +22,7 @@ from toolspan.formats.base import FileName
 from toolspan.formats.claude.paths import HOOK_LOG_NAME, hook_log_path_str, meta_path
 from toolspan.formats.registry import all_formats, format_of_path, is_inside_folder, parse_file_name
 from toolspan.formats.remote import RemotePath
-from toolspan.formats.source import COMPRESSED_SUFFIXES, source_for_path
+from toolspan.formats.source import COMPRESSED_SUFFIXES, Source, source_for_path
 from toolspan.types.span import parse_timestamp
 
 _TRANSCRIPT_SUFFIXES = tuple(f"{name}{packed}" for name in (".jsonl", ".json") for packed in ("", *COMPRESSED_SUFFIXES))
@@ -56,6 +56,7 @@ class FolderEntry(NamedTuple):
 
 
 _TAIL_BYTES = 1 << 13
+_PART_BYTES = 1 << 20
 _MAX_TIMES = 100
 _RECORD_TIME = re.compile(rb'(?<!\\)"(?:timestamp|lastUpdated)"\s*:\s*"([^"\\]{10,40})"')
 
@@ -68,8 +69,7 @@ def last_record_time(file: TranscriptFile) -> float:
     source, size, length = source_for_path(file.path), file.size, _TAIL_BYTES
     with suppress(SourceError, OSError):
         if file.path.name.endswith(COMPRESSED_SUFFIXES):
-            with source.open() as stream:
-                return _latest_time(stream.read()) or 0.0
+            return _latest_time_in(source)
         while True:
             start = max(size - length, 0)
             latest = _latest_time(source.read(start, size - start))
@@ -82,6 +82,16 @@ def last_record_time(file: TranscriptFile) -> float:
 def recency(file: TranscriptFile) -> tuple[float, float]:
     """Return a sort key that puts the latest file last: by the time of the last record, then of the modification."""
     return last_record_time(file), file.modified
+
+
+def _latest_time_in(source: Source) -> float:
+    """Return the latest time near the end of a source that can only be read from its beginning."""
+    latest, end = 0.0, b""
+    with source.open() as stream:
+        while part := stream.read(_PART_BYTES):
+            latest = _latest_time(end + part) or latest
+            end = part[-_TAIL_BYTES:]
+    return latest
 
 
 def _latest_time(data: bytes) -> float | None:
@@ -233,7 +243,7 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
             if not isinstance(error, FileNotFoundError):  # removed in the meantime
                 report(folder, error)
             continue
-        found: list[tuple[str, os.stat_result]] = []
+        found: list[tuple[str, FileName, os.stat_result]] = []
         others: set[str] = set()
         failures: list[tuple[str, OSError]] = []
         for item in items:
@@ -242,17 +252,17 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
                 if item.is_dir(follow_symlinks=False):
                     pending_folders.append(path)
                     others.add(path)
-                elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and parse_file_name(path).role != "other":
+                elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and (name := parse_file_name(path)).role != "other":
                     if status := _stat_transcript(item, root):
-                        found.append((path, status))
+                        found.append((path, name, status))
                 else:
                     others.add(path)  # perhaps a link to a folder
             except OSError as error:
                 failures.append((path, error))
         has_agents = folder.endswith("subagents")  # the hook log is in the folder above
-        for path, status in found:
+        for path, name, status in found:
             has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
-            yield FolderEntry(path, parse_file_name(path), status, bool(has_folder))
+            yield FolderEntry(path, name, status, bool(has_folder))
         # A folder that may be listed but not entered is reported once.
         for path, failure in failures if found else failures[:1]:
             report(path if found else folder, failure)

@@ -174,7 +174,8 @@ def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None
         error_lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ToolspanError(f"{project}: git has no files of {commit}: {' '.join(error_lines[:1])}")
     with tarfile.open(fileobj=io.BytesIO(completed.stdout)) as archive:
-        archive.extractall(scratch.project, filter=_safe_member)
+        archive.extraction_filter = lambda member, _: member  # checked below; older Pythons have no filters
+        archive.extractall(scratch.project, members=_safe_members(archive))
     for path in scratch.project.rglob("*"):
         if path.is_file() and not path.is_symlink():
             scratch.file_count += 1
@@ -200,12 +201,20 @@ def _run_git(
         raise ToolspanError(f"git {arguments[0]}: {error}") from error
 
 
-def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Return the member, or None if it is a special file or a link that points outside the folder."""
-    try:
-        return tarfile.data_filter(member, folder)
-    except tarfile.FilterError:
-        return None
+def _safe_members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    """Return the files and folders, then the links that point inside, so that no file is written through a link."""
+    members = [member for member in archive if _is_inside(member.name)]
+    for member in members:
+        member.mode &= 0o755
+    links = [member for member in members if member.issym() and _is_inside(member.linkname, member.name)]
+    return [*(member for member in members if member.isreg() or member.isdir()), *links]
+
+
+def _is_inside(target: str, link: str = "") -> bool:
+    """Return whether a path, which may be the target of a link, stays in its archive whatever other links it passes."""
+    parts = target.split("/")
+    depth = next((n for n, part in enumerate(parts) if part != ".."), len(parts))
+    return not target.startswith("/") and ".." not in parts[depth:] and depth <= link.strip("/").count("/")
 
 
 def remove_scratch(root: Path) -> None:

@@ -71,7 +71,7 @@ async def authorize_call(
         prepared, request = changed, make_permission_request(pending, changed, context)
     # Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
-    if hook_decision is None and is_freed_by_sandbox(request, decision, context):
+    if hook_decision is None and await _is_freed_by_sandbox(request, decision, context):
         decision = Allow(None, "config", basis="sandbox")
     decision = decision or await _apply_fallback(request, pending, context)
     if not isinstance(decision, Deny):
@@ -85,6 +85,7 @@ async def authorize_call(
     else:
         record_decision(pending, decision, context)
         answer = decision
+        prepared.tool_context.is_unapproved = decision.basis == "parts" and decision.rule is None
     match answer:
         case Allow():
             new_input = answer.input
@@ -200,7 +201,7 @@ def _read_request(tool_context: ToolContext, context: RunnerContext) -> Permissi
     )
 
 
-def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, context: RunnerContext) -> bool:
+async def _is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, context: RunnerContext) -> bool:
     """Return whether a call needs no permission, because it runs inside the sandbox.
 
     Rules that deny, rules that ask about certain commands and the guards still apply.
@@ -209,9 +210,19 @@ def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, c
     if sandbox is None or not sandbox.frees_commands or not sandbox.runs_inside(request):
         return False
     if isinstance(decision, Ask):
-        is_in_background = decision.needs is not None and decision.needs.unclear == BACKGROUND
-        return decision.rule in _WHOLE_TOOL_RULES or is_in_background
+        if not _is_answered_by_sandbox(decision):
+            return False
+        # It may hide a question of another policy, such as a guard.
+        opinions = [await decide((policy,), request) for policy in context.policies]
+        return all(map(_is_answered_by_sandbox, opinions))
     return decision is None
+
+
+def _is_answered_by_sandbox(opinion: Decision | None) -> bool:
+    if not isinstance(opinion, Ask):
+        return True
+    is_in_background = opinion.needs is not None and opinion.needs.unclear == BACKGROUND
+    return opinion.rule in _WHOLE_TOOL_RULES or is_in_background
 
 
 async def ask_about_domain(host: str, port: int, context: RunnerContext) -> bool:
@@ -342,7 +353,7 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
         return Deny("The input does not fit the tool's schema")
     request = _build_request(call, tool, parsed, context.call_context.cwd, LinkResolver(), context)
     decision = await decide(context.policies, request)
-    if is_freed_by_sandbox(request, decision, context):
+    if await _is_freed_by_sandbox(request, decision, context):
         return Allow(None, "config", basis="sandbox")
     if decision is None and context.fallback is not None:
         decision = await decide((context.fallback,), request)
@@ -412,6 +423,8 @@ def _build_request(
         known_as=tool.name,
         searched_folder=_searched_folder(tool, valid, context),
         session_folder=context.workspace.folder,
+        search_path=context.workspace.environment.get("PATH", ""),
+        repository=context.workspace.repository,
         links=links,
     )
     sandbox = context.workspace.sandbox

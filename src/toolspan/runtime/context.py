@@ -18,7 +18,7 @@ from toolspan.formats.claude.paths import config_dir
 from toolspan.runtime.background import BackgroundTasks, SubagentLauncher
 from toolspan.runtime.hooks.events import HookEffects, HookRunner, SessionHookEvent
 from toolspan.runtime.isolation import IsolatedTasks
-from toolspan.runtime.permissions.paths import LinkResolver
+from toolspan.runtime.permissions.paths import LinkResolver, OwnRepository
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import Profile
 from toolspan.types.decision import Decision
@@ -133,10 +133,17 @@ class Workspace:
     model: str | None = None
     adopt_hooks: AdoptHooks | None = None
     """A function that registers the hooks of a launched skill; None to ignore them."""
+    uses_project_skills: bool = True
+    """False if the project's skills are not used, because it is not trusted."""
     sandbox: ActiveSandbox | None = None
     """The sandbox in which commands run; None to run them with the user's own permissions."""
     intent_log: IntentRecorder | None = None
     """The log that records each call with side effects just before it runs."""
+    repository: OwnRepository = field(init=False)
+    """The repository of the project when the session started. git in one made later is not read-only."""
+
+    def __post_init__(self) -> None:
+        self.repository = OwnRepository.find(str(self.project))
 
     @property
     def config(self) -> Path:
@@ -174,6 +181,10 @@ class IntentRecorder(Protocol):
 
     def begin(self, call_id: str, tool: str, **change: str | None) -> None:
         """Record that a call is about to start. `change` contains `path` and the digests `before` and `after`."""
+        ...
+
+    def record_process(self, call_id: str, pid: int) -> None:
+        """Record the process of a call's command, so that it can be ended if this process is killed."""
         ...
 
 
@@ -268,6 +279,8 @@ class ToolContext(Struct, kw_only=True, eq=False):
     partial: Callable[[], str] | None = None
     """A function that returns the output so far, for a call that is interrupted. The tool sets it."""
     cached_links: LinkResolver | None = None
+    is_unapproved: bool = False
+    """True if neither a rule nor a person allowed the command: every word of it was understood to be harmless."""
 
     @property
     def links(self) -> LinkResolver:

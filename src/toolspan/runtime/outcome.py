@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.tool import Refusal, ToolFailure
 
 
+NO_MESSAGE = "The tool failed without a message"
 DID_NOT_STOP = "it did not stop after it was cancelled"
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _OWN_SETTINGS = re.compile(r"\.claude/(?:settings(?:\.local)?\.json$|(?:commands|agents|skills)/)")
@@ -189,9 +190,11 @@ def tool_error_outcome(name: str, error: ToolError) -> Outcome:
 def exception_outcome(name: str, error: BaseException) -> Outcome:
     """Return the outcome of a tool that raised an unexpected exception."""
     message, class_name = exception_text(error), type(error).__name__
-    if not isinstance(error, OSError | ToolspanError):
-        message = f"{class_name}: {message}" if message else class_name
-    text = sanitize_text(truncate_middle(message, ERROR_LIMIT))
+    if not message.strip():
+        message = class_name
+    elif not isinstance(error, OSError | ToolspanError):
+        message = f"{class_name}: {message}"
+    text = _error_text(truncate_middle(message, ERROR_LIMIT))
     return _failed_outcome(name, text, None, f"the tool raised {class_name}")
 
 
@@ -217,7 +220,7 @@ def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
 
 def _error_text(text: str) -> str:
     """Return an error message that the model can receive. The API rejects a message that is only whitespace."""
-    return sanitize_text(text) if text.strip() else "The tool failed without a message"
+    return sanitize_text(text) if text.strip() else NO_MESSAGE
 
 
 def _failed_outcome(name: str, text: str, kind: ErrorKind | None, reason: str, *, timed_out: bool = False) -> Outcome:
@@ -493,6 +496,9 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
     """Build and emit the result of a call. Must be called exactly once per call."""
     at, call, body_store, persisted = context.clock(), pending.call, pending.body_store, outcome.persisted
     cwd = context.call_context.cwd
+    if outcome.is_error and not content_text(outcome.content).strip():
+        # Refusals of checks, hooks and policies come here, too. The API rejects every later request with an empty one.
+        outcome = structs.replace(outcome, content=NO_MESSAGE, structured=outcome.structured or NO_MESSAGE)
     if outcome.modify is not None:
         with suppress(Exception):  # the modifier is applied later, in call order; a fault is reported then
             cwd = outcome.modify(context.call_context).cwd

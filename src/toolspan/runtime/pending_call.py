@@ -104,23 +104,25 @@ class CallRequest(NamedTuple):
     input: Input
 
 
+UNNAMED_TOOL = "unnamed"
+"""The name of the tool in a call that names none. No tool has it, so the call fails."""
+
+
 def parse_tool_use(block: Mapping[str, object]) -> CallRequest:
-    """Parse a `tool_use` block.
+    """Parse a `tool_use` block. A call without a name gets a result, as one to an unknown tool does.
 
     Raises:
-        BadCall: the block is not a call, or lacks the id or name needed to answer it.
+        BadCall: the block is not a call, or lacks the id needed to answer it.
     """
     if block.get("type", "tool_use") != "tool_use":
         raise BadCall("a call must be a block of type tool_use")
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not call_id:
         raise BadCall("a tool_use block needs an id, which must be a non-empty string")
-    if not isinstance(name, str) or not name:
-        raise BadCall(f"the tool_use block {call_id} needs a name, which must be a non-empty string")
     arguments = block.get("input", {})
     if not isinstance(arguments, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         arguments = unparsed_input(str(arguments))
-    return CallRequest(CallId(call_id), name, arguments)
+    return CallRequest(CallId(call_id), name if isinstance(name, str) and name else UNNAMED_TOOL, arguments)
 
 
 def call_block(call: Call) -> dict[str, object]:

@@ -8,6 +8,7 @@ a call runs.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -249,6 +250,9 @@ async def _run_post_hooks(
     pending: PendingCall, prepared: PreparedCall, outcome: Outcome, context: RunnerContext
 ) -> Outcome:
     tool_event = _tool_event(pending, prepared)
+    if outcome.modify is not None:
+        with suppress(Exception):  # the modifier is applied later, in call order; a fault is reported then
+            tool_event = structs.replace(tool_event, cwd=outcome.modify(context.call_context).cwd)
     duration = (context.clock() - (pending.started_at or pending.requested_at)) * 1e3
     if outcome.is_failure:
         tool_event = structs.replace(tool_event, error=content_text(outcome.content), duration_ms=duration)

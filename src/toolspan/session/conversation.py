@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from toolspan.runtime.outcome import NO_MESSAGE
 from toolspan.session.models.base import ModelFailed, Retrying
 from toolspan.session.models.history import CALL_ID, TOOL_NAME, Block, Message
 from toolspan.session.recording import ConversationEvent, Interruption, Recorder, RequestFailure
@@ -202,5 +203,9 @@ def _sanitize_result(block: Block) -> Block:
         parts = sanitize_blocks(content)
         if any(part["type"] != "text" for part in parts):  # the API allows only text in an error
             block.pop("is_error", None)
-        return {**block, "content": parts}
-    return block if isinstance(content, str | None) else {**block, "content": str(content)}
+        content = parts
+    elif not isinstance(content, str | None):
+        content = str(content)
+    if block.get("is_error") is True and not (content.strip() if isinstance(content, str) else content):
+        content = NO_MESSAGE  # the API rejects an error without a text
+    return block if content is None else {**block, "content": content}

@@ -20,6 +20,7 @@ from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Tool
+from toolspan.session.leftovers import Leftovers
 from toolspan.session.recording import Fsync, Recorder, results_folder
 from toolspan.types.ids import CallId
 from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
@@ -47,6 +48,7 @@ class SessionOptions(TypedDict, total=False):
     recoveries: Sequence[Recovery]
     by_path: bool
     sandbox: Sandbox | ActiveSandbox | None
+    leftovers: Leftovers
     fsync: Fsync
     clock: Callable[[], float]
 
@@ -85,7 +87,9 @@ def make_workspace(
     else:
         session_folder = results_folder(recorder.path).parent
         workspace = Workspace(project=project, supervisor=ProcessSupervisor(), folder=session_folder)
-        workspace.intent_log = recorder.open_intent_log()
+        workspace.intent_log = intent_log = recorder.open_intent_log()
+        if intent_log is not None:
+            intent_log.add_tag(workspace.supervisor.tag)
     if subagent is not None:
         workspace.agent_id = subagent.agent_id
         workspace.parent_call = subagent.call_id

@@ -32,7 +32,7 @@ from toolspan.session.models.base import (
     Usage,
     interrupted_stream_failure,
 )
-from toolspan.session.models.history import Block
+from toolspan.session.models.history import TOOL_NAME, Block, sanitize_tool_name, valid_call_id
 from toolspan.types.ids import CallId
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class PartialReply:
                 self.request_id = event.request_id
             case BlockDone():
                 self._partial_text = []
-                if not is_blank(event.block):
-                    self._pending.append(dict(event.block))
+                if is_sendable(event.block):
+                    self._pending.append(normalize_call(dict(event.block)))
             case Usage():
                 previous = self.head.get("usage")
                 usage = previous if isinstance(previous, Mapping) else {}
@@ -130,6 +130,22 @@ class PartialReply:
 def is_blank(block: Block) -> bool:
     """Return whether a block is an empty text block, which the API does not accept."""
     return block["type"] == "text" and not str(block.get("text", "")).strip()
+
+
+def is_sendable(block: Block) -> bool:
+    """Return whether the API accepts a block in a reply. Models have sent empty texts and results of their own."""
+    return block["type"] != "tool_result" and not is_blank(block)
+
+
+def normalize_call(block: Block) -> Block:
+    """Give a call an id and a name that the API accepts, if it has others. Other blocks are unchanged."""
+    if block["type"] == "tool_use":
+        call_id, name = block.get("id"), block.get("name")
+        if isinstance(call_id, str) and call_id:
+            block["id"] = valid_call_id(call_id)
+        if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
+            block["name"] = sanitize_tool_name(name if isinstance(name, str) else None)
+    return block
 
 
 def sendable_blocks(blocks: list[Block]) -> list[Block]:
@@ -189,11 +205,11 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
 
 
 def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block], list[PendingCall], list[CallId]]:
-    """Accept the blocks of a reply, except empty text blocks and calls whose id was used before.
+    """Accept the blocks of a reply that the API accepts, except calls whose id was used before.
 
     Return the accepted blocks, the calls among them, and the ids that were used before.
     """
-    blocks = cast("list[Block]", message["content"])
+    blocks = [normalize_call(block) for block in cast("list[Block]", message["content"])]
     parsed_calls = [parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks]
     truncated_block = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
     accepted_blocks: list[Block] = []
@@ -207,7 +223,7 @@ def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block],
                 continue
             pending_calls.append(pending_call)
             block["input"] = pending_call.body_store.arguments_
-        elif is_blank(block):
+        elif not is_sendable(block):
             continue
         accepted_blocks.append(block)
     message["content"] = accepted_blocks

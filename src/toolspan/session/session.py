@@ -14,6 +14,7 @@ client can resume the transcript. `agent.py` contains this loop.
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 import anyio
 
 from toolspan.errors import NotFound, ToolspanError
-from toolspan.formats.claude.evidence import unfinished_folders
+from toolspan.formats.claude.evidence import collect_evidence, format_unanswered, unfinished_folders
 from toolspan.runtime.authorization import ask_about_domain
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, SessionHookEvent
@@ -47,6 +48,7 @@ from toolspan.session.environment import (
     make_hook_environment,
     make_workspace,
 )
+from toolspan.session.leftovers import Leftovers, end_leftovers, format_leftover_notice, replace_answers
 from toolspan.session.models.base import ModelEvent, ModelFailed
 from toolspan.session.models.history import iter_call_ids
 from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Interruption, Recorder, RecorderConfig
@@ -74,6 +76,9 @@ HookResultT = TypeVar("HookResultT")
 class Session:
     """One conversation: its messages, its calls, and the transcript of both."""
 
+    was_interrupted: bool
+    """True if the last turn was interrupted."""
+
     def __init__(
         self,
         *,
@@ -92,6 +97,7 @@ class Session:
         history: Sequence[Mapping[str, object]] = (),
         subagent: SubagentInfo | None = None,
         sandbox: Sandbox | ActiveSandbox | None = None,
+        leftovers: Leftovers = "end",
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -116,6 +122,8 @@ class Session:
             history: Earlier messages, by default those in the transcript.
             subagent: The position of the session, if another session started it.
             sandbox: The sandbox in which commands run. By default, they run with your own permissions.
+            leftovers: The treatment of commands that a killed session of the transcript has left running: `end` them,
+                or `wait` for those of unanswered calls (ten minutes at most). The results of the calls say so.
             fsync: The records to sync to disk: `never`, `results` or `always`.
             clock: A function that returns seconds since the epoch.
 
@@ -149,11 +157,11 @@ class Session:
         self.stream_failure: ModelFailed | None = None
         """The error that ended the last streamed reply after some of its calls were complete."""
         self._streamed_reply: StreamedReply | None = None
-        self.was_interrupted = False
-        """True if the last turn was interrupted."""
+        self.was_interrupted = self._is_open = self._is_closed = False
         self._hook_scope: anyio.CancelScope | None = None
-        self._is_open = self._is_closed = False
-        self._subagent = subagent
+        self._subagent, self._leftovers = subagent, leftovers
+        self.recovered_results: dict[str, Content] = {}
+        """The results that interrupted calls got when this session was resumed, by call id."""
         config = RecorderConfig(
             profile=self.profile,
             session_id=self.session_id,
@@ -241,6 +249,8 @@ class Session:
             for folder in dict.fromkeys([self.cwd, *folders]):
                 remove_stale_temporaries(folder)
         try:
+            if self.recorder is not None and self._subagent is None and not self._is_closed:
+                await self._recover_calls(self.recorder)
             if self._own_sandbox is not None:
                 self._own_sandbox.open()
             await self.runner.open()
@@ -258,6 +268,21 @@ class Session:
                 self.recorder.close()
             raise
         return self
+
+    async def _recover_calls(self, recorder: Recorder) -> None:
+        """End what a killed session has left running, and record a result for each of its unanswered calls."""
+        intent_log, unanswered = recorder.open_intent_log(), recorder.resume_answers
+        notes: Mapping[str, str] = {}
+        if intent_log is not None:
+            notes = await end_leftovers(recorder.path, intent_log, unanswered, self._leftovers)
+        evidence = collect_evidence(recorder.path, notes.keys() & unanswered.keys())
+        texts = {call_id: format_unanswered(found) for call_id, found in evidence.items()}
+        replace_answers(self.conversation.messages, texts)
+        recorder.set_resume_answers(self.conversation.messages)
+        self.recovered_results = dict(recorder.resume_answers)
+        recorder.write_resume_answers()
+        for call_id in sorted(notes.keys() - self.recovered_results.keys()):
+            self.notifications.pending.append(format_leftover_notice(notes[call_id], call_id))
 
     async def close(self) -> None:
         """End the session, as leaving its `async with` block does. Any task may call this, any number of times."""
@@ -277,6 +302,8 @@ class Session:
                     await self._own_sandbox.close()
                 if self.recorder is not None:
                     self.recorder.close()
+                elif self._subagent is None:  # nothing refers to its output files any more
+                    shutil.rmtree(self.runner.runner_context.workspace.folder, ignore_errors=True)
 
     def describe_sandbox(self) -> dict[str, str]:
         """Return `{"sandbox": …}` with a description for users, or an empty dict if commands run without a sandbox."""

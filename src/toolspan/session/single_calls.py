@@ -22,6 +22,7 @@ from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Input
 from toolspan.session.conversation import companion_blocks
+from toolspan.session.models.history import sanitize_tool_name, valid_call_id
 from toolspan.session.reply import PartialReply
 from toolspan.session.session import Session
 from toolspan.types.events import Finished, LiveEvent, Requested, Started
@@ -78,7 +79,8 @@ class SingleCallRunner:
         Raises:
             ToolspanError: the call id was used before.
         """
-        call = CallRequest(CallId(call_id or f"toolu_{uuid.uuid4().hex[:24]}"), tool, arguments)
+        new_id = valid_call_id(call_id) if call_id else f"toolu_{uuid.uuid4().hex[:24]}"
+        call = CallRequest(CallId(new_id), sanitize_tool_name(tool), arguments)
         if not self._running_count:  # concurrent calls belong to one message
             self._reply = PartialReply(starts_early=True)
             self._reply.head["stop_reason"] = "tool_use"

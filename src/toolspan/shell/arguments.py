@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolspan.shell.table import ProgramSpec, Role, program_table
 from toolspan.shell.words import ShellWord
@@ -316,6 +315,8 @@ class _ArgumentReader:
             return 0
         if text[:2] == "--":
             name, equals, value = text.partition("=")
+            if any(option.startswith(name) for option in spec.lists.split()):
+                return None
             return self._read_value(word, name, value if equals else None, following)
         for at, letter in enumerate(text[1:], start=2):
             kind = spec.options.get("-" + letter)
@@ -398,8 +399,6 @@ class _ArgumentReader:
         if role == "script" and self._has_pair:
             self._add(word, "read")  # the client treats the second word of the pair as the script
         if role == "read":
-            if word.text[:1] == "@":  # some programs read options from such a file
-                self._add(replace(word, text=word.text[1:]), role)
             return self._lenient or word.has_expansion or not ("$" in word.text or "`" in word.text)
         if role in _TEXT_FORMS:
             return _TEXT_FORMS[role].fullmatch(word.text) is not None and not word.has_expansion

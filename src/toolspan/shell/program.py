@@ -83,13 +83,13 @@ def bare_program_name(name: str) -> str:
 
 _NAME = r"[A-Za-z0-9_./-]++"
 _IN_QUOTES = r"[ !#%-\[\]-_a-~\t\n\x80-\U0010ffff]*+"
-_QUOTED = rf"""'[ -&(-~\t\n\x80-\U0010ffff]*+'|"{_IN_QUOTES}(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*+\""""
+_QUOTED = rf"""'[ -&(-~\t\n\x80-\U0010ffff]*+'|"{_IN_QUOTES}(?>(?:\\[!#%-\[\]-_a-~]{_IN_QUOTES})*)\""""
 """Text in quotes, without expansions and without backslashes that the quotes remove."""
 _DOCUMENT_START, _DOCUMENT_END = "\"$(cat <<'EOF'\n", 'EOF\n)"'
 _IN_DOCUMENT = r"[ -\[\]-~\t\x80-\U0010ffff]*+"
 _DOCUMENT = (
     re.escape(_DOCUMENT_START)
-    + rf"(?:(?![ \t]*EOF){_IN_DOCUMENT}(?:\\[!-~]{_IN_DOCUMENT})*+\n)*+"
+    + rf"(?>(?:(?![ \t]*EOF){_IN_DOCUMENT}(?>(?:\\[!-~]{_IN_DOCUMENT})*)\n)*)"
     + re.escape(_DOCUMENT_END)
 )
 """A literal text of several lines, such as the message of `git commit -m`. No line of it begins with `EOF`,
@@ -100,7 +100,7 @@ _DOCUMENT_CODE = (
     re.compile(r"system(?<=\bsystem)\s*\(", re.ASCII),
     re.compile(r"""\|(?<!\|\|)(?:&?\s*getline\b|(?!\|)[^|;{}#%/"]*")""", re.ASCII),
     re.compile(r'"/inet[46]?/'),
-    re.compile(r"@\s*(?:(?:load|include)\b|\w[\w:]*+(?:\[[^\]]*+\])*+\s*\()", re.ASCII),
+    re.compile(r"@\s*(?:(?:load|include)\b|\w[\w:]*+(?>(?:\[[^\]]*+\])*)\s*\()", re.ASCII),
 )
 """Code with which awk can run programs or open connections. The client searches every text of several lines for it,
 whatever program reads the text.
@@ -111,19 +111,19 @@ _OPTION_AFTER_BREAK = re.compile(r"[^\n]*+\n--?[A-Za-z0-9]")
 """An option at the beginning of a text of several lines, which the client searches for as well."""
 DOCUMENT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "printf", "xargs"})
 """Programs for which a text of several lines may be a program, an option or a number to evaluate."""
-_HOME = r"\$HOME(?:/[A-Za-z0-9_./:,@%+-]*+)?+"
+_HOME = r"\$HOME(?>(?:/[A-Za-z0-9_./:,@%+-]*+)?)"
 _OPTION = r"""--[a-z][a-z-]*+=(?:[A-Za-z0-9_./:,@%+-]++|'[ -#%&(-_a-z|~]*+'|"[ !#%-\[\]-_a-z|~]*+")"""
 _WORD = rf"(?:{_OPTION}|(?!~[^/\s])[A-Za-z0-9_./:,@%+*?~-]++|{_QUOTED}|{_DOCUMENT}|{_HOME}|\\[();]|!)"
 _REDIRECT = r"2>(?:&1|/dev/null)"
-_COMMAND = rf"{_NAME}(?: (?!2>){_WORD})*+(?: {_REDIRECT})?+"
+_COMMAND = rf"{_NAME}(?>(?: (?!2>){_WORD})*)(?>(?: {_REDIRECT})?)"
 _SIMPLE_QUOTED = r"[A-Za-z0-9_./:,@%+*?()<>|;&^= -]*+"
 _SIMPLE_WORD = (
     rf"(?:--[a-z-]++=[A-Za-z0-9_./:,@%+-]++|[A-Za-z0-9_./:,@%+*?-]++|'{_SIMPLE_QUOTED}'|\"{_SIMPLE_QUOTED}\")"
 )
-_SIMPLE_COMMAND = rf"{_NAME}(?: (?!2>){_SIMPLE_WORD})*+(?: 2>&1)?+"
+_SIMPLE_COMMAND = rf"{_NAME}(?>(?: (?!2>){_SIMPLE_WORD})*)(?>(?: 2>&1)?)"
 _OPERATOR = r" (?:&&|\|\|?) |; "
 _PLAIN_LINE = re.compile(
-    rf"{_COMMAND}(?:(?:{_OPERATOR}){_COMMAND})*+\n?\Z|{_SIMPLE_COMMAND}(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*+\Z"
+    rf"{_COMMAND}(?>(?:(?:{_OPERATOR}){_COMMAND})*)\n?\Z|{_SIMPLE_COMMAND}(?>(?:(?:{_OPERATOR}|\n){_SIMPLE_COMMAND})*)\Z"
 )
 """One line of plain words, or several lines of simple words. The tree may join lines of other texts."""
 _PLAIN_CHARACTERS = re.compile("[^\x80-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ud800-\udfff\ufeff]*+")
@@ -138,7 +138,9 @@ _PLAIN_REDIRECTS = {
     "2>&1": (Redirect("2>&", ShellWord("1")),),
     "2>/dev/null": (Redirect("2>", ShellWord("/dev/null")),),
 }
-_DOCUMENT_COMMAND = re.compile(rf"({_NAME}(?: {_SIMPLE_WORD})*+)(?: (>>?) ([A-Za-z0-9_./-]++))?+ << ?'([A-Za-z_]++)'\n")
+_DOCUMENT_COMMAND = re.compile(
+    rf"({_NAME}(?>(?: {_SIMPLE_WORD})*))(?>(?: (>>?) ([A-Za-z0-9_./-]++))?) << ?'([A-Za-z_]++)'\n"
+)
 """The first line of a command whose input is a here-document without expansions."""
 _NOT_WORDS = frozenset({"", "&&", "||", "|", ";", "\n", *_PLAIN_REDIRECTS})
 

@@ -34,6 +34,34 @@ def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:
     return known.unknown is None and known.spec is not None and not known.changed
 
 
+_SHELL_VARIABLES = frozenset({"BASHOPTS", "CDPATH", "GLOBIGNORE", "SHELLOPTS"})
+"""Variables with which bash reads the same line differently: other folders for `cd`, other patterns and options."""
+_PROGRAM_VARIABLES = frozenset({
+    "BASH_ENV", "ENV", "GIT_ASKPASS", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH", "GIT_SSH_COMMAND",
+    "GREP_OPTIONS", "LESSCLOSE", "LESSOPEN", "MANPAGER", "PAGER", "POSIXLY_CORRECT", "RIPGREP_CONFIG_PATH",
+})  # fmt: skip
+"""Variables that make programs of the table run others, or read their arguments differently."""
+_GIT_SETTINGS = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": "/dev/null"}
+
+
+def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for commands, without those that change the meaning of a line."""
+    return {name: value for name, value in environment.items() if name not in _SHELL_VARIABLES}
+
+
+def harden_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for a line that nobody approved, so that its programs start no others.
+
+    git ignores folders that only look like a repository, and runs neither hooks nor a file system monitor.
+    """
+    hardened = {name: value for name, value in environment.items() if name not in _PROGRAM_VARIABLES}
+    text = hardened.get("GIT_CONFIG_COUNT", "")
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    for at, (key, value) in enumerate(_GIT_SETTINGS.items(), start=count):
+        hardened |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+    return hardened | {"GIT_CONFIG_COUNT": str(count + len(_GIT_SETTINGS))}
+
+
 def _is_harmless_redirect(redirect: Redirect) -> bool:
     if redirect.target.has_substitution or redirect.target.has_expansion:
         return False

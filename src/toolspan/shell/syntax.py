@@ -22,10 +22,10 @@ ARITHMETIC = re.compile(r"[ \t0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
 ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([ \t0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
 """Words without quotes that contain only arithmetic with numbers."""
-_PLAIN_COMMAND = r"[A-Za-z][\w-]*+(?: (?!2>)[\w./:,@%+^-]++)*+(?: < ?[\w./-]++)?+(?: 2>/dev/null)?+"
+_PLAIN_COMMAND = r"[A-Za-z][\w-]*+(?>(?: (?!2>)[\w./:,@%+^-]++)*)(?>(?: < ?[\w./-]++)?)(?>(?: 2>/dev/null)?)"
 TEXT_WITH_COMMANDS = re.compile(
     rf"\"[A-Za-z0-9=#*(\[][\w.,:;/()=#*\[\]-]*+[ :][\w.,:;/()=#*'!?|<>+ \[\]-]*+"
-    rf"(?:\$\({_PLAIN_COMMAND}\)[\w.,:;/()=#*'!?|<>+ \[\]-]*+)++\"",
+    rf"(?>(?:\$\({_PLAIN_COMMAND}\)[\w.,:;/()=#*'!?|<>+ \[\]-]*+)+)\"",
     re.ASCII,
 )
 """Text in quotes with the output of plain commands, such as `"Path: $(which node)"`."""
@@ -40,13 +40,13 @@ RESERVED_WORDS = frozenset({
 })  # fmt: skip
 _KEYWORD = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
 RESERVED_START = re.compile(rf"{_KEYWORD}['\"\\]")
-_GROUP = r"\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\)"
+_GROUP = r"\((?>(?:[^()]++|\((?>(?:[^()]++|\([^()]*+\))*)\))*)\)"
 _VALUE = rf"""(?:'[^']*'|"[^"]*"|\\[\s\S]|\$?{_GROUP}|[^\s'";&|(])"""
 _STRING = re.compile(
     r"""#(?<![^\s;&|]#)(?P<comment>[^\n]*)"""
     r"""|<<(?<!<<<)(?!<)-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w++)['"]?(?P<rest>[^\n]*\n)"""
     r"""(?:[^\n]*\n)*?\t*(?P=mark)(?=\n|\Z)"""
-    r"""|\\.|'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""",
+    r"""|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)\"""",
     re.DOTALL,
 )
 """A comment, a here-document, an escaped character or a quoted string.
@@ -61,25 +61,25 @@ _OPERAND = (
     rf"|(?:(?<={_SIGN})|(?<={_SIGN} ))\$(?:[#?@*$!-]|\{{[^{{}}\s]*+\}}|\([^()]*+\)))"
 )
 """A part of an arithmetic expression. Most expansions are accepted only after an operator."""
-_ARITHMETIC_COMMAND = re.compile(rf"\(\((?:{_OPERAND}|\((?:{_OPERAND}|\({_OPERAND}*+\))*+\))*+\)\)")
+_ARITHMETIC_COMMAND = re.compile(rf"\(\((?>(?:{_OPERAND}|\((?>(?:{_OPERAND}|\((?>{_OPERAND}*)\))*)\))*)\)\)")
 _KEYWORD_AFTER_BLANK = re.compile(rf"(?:[ \t]|(?<=\\)\n){_KEYWORD}(?![\w-])", re.ASCII)
-_BLANKS_OR_BREAKS = r"[ \t]++(?:\\\n?[ \t]*+)*+"
+_BLANKS_OR_BREAKS = r"[ \t]++(?>(?:\\\n?[ \t]*+)*)"
 """Blanks with escaped line breaks, of which `_without_strings` keeps the backslash."""
-_COMMAND_START = r"[\n;&|(){}`][ \t]*(?:(?:do|done|elif|else|esac|fi|if|then|time|until|while|!|\[)[ \t]+)*+"
+_COMMAND_START = r"[\n;&|(){}`][ \t]*(?>(?:(?:do|done|elif|else|esac|fi|if|then|time|until|while|!|\[)[ \t]+)*)"
 """The start of a command in a text after a line break.
 
 perf: The regex engine searches for the first character faster than with an alternative for the start of the text.
 """
-_ASSIGNMENT = rf"[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?={_VALUE}*+{_BLANKS_OR_BREAKS}"
-_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?:{_ASSIGNMENT})++{_KEYWORD}(?![\w-])", re.ASCII)
-_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*{_VALUE}++{_BLANKS_OR_BREAKS})"
+_ASSIGNMENT = rf"[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?=(?>{_VALUE}*){_BLANKS_OR_BREAKS}"
+_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?>(?:{_ASSIGNMENT})+){_KEYWORD}(?![\w-])", re.ASCII)
+_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*(?>{_VALUE}+){_BLANKS_OR_BREAKS})"
 _KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"{_COMMAND_START}(?:{_ASSIGNMENT})*+{_REDIRECT}(?:{_REDIRECT}|{_ASSIGNMENT})*+{_KEYWORD}(?![\w-])", re.ASCII
+    rf"{_COMMAND_START}(?>(?:{_ASSIGNMENT})*){_REDIRECT}(?>(?:{_REDIRECT}|{_ASSIGNMENT})*){_KEYWORD}(?![\w-])", re.ASCII
 )
 _NUMBER_AS_NAME = re.compile(rf"{_COMMAND_START}(?:for|function|select)[ \t]++\$(?:\(\(|\[)")
 _EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
 _FUNCTION_AFTER_PREFIX = re.compile(
-    rf"[\n;&|()][ \t]*(?:{_ASSIGNMENT}|{_REDIRECT})++"
+    rf"[\n;&|()][ \t]*(?>(?:{_ASSIGNMENT}|{_REDIRECT})+)"
     r"[\w.:-]++[ \t]*+\([ \t]*+\)",
     re.ASCII,
 )
@@ -128,7 +128,7 @@ UNCLEAR_EXPANSIONS = {
 EXPANSION_SIGN = re.compile(r"[$`]|[<>]\(")
 HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"', re.ASCII)
 """Words with the only variables whose values are known before the line runs."""
-QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*+(?<!\\)\n)*+\1\n\)\"""", re.ASCII)
+QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?>(?:(?!\1\n)[^\n]*+(?<!\\)\n)*)\1\n\)\"""", re.ASCII)
 """A literal text of several lines, such as the message of `git commit -m`. No line of it ends with a backslash."""
 QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
 BRACE_BEFORE_QUOTE = re.compile(r"\{[^{}]*['\"]")
@@ -137,19 +137,19 @@ PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
 BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
 OPTION_WITH_QUOTES = re.compile(
-    r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*+(?:\\[!#%&(-\[\]-_a-z|~][^"\\$`]*+)*+")""", re.ASCII
+    r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*+(?>(?:\\[!#%&(-\[\]-_a-z|~][^"\\$`]*+)*)")""", re.ASCII
 )
 PLAIN_TEXT = re.compile(r"[\w./:,@%+='\"! *?-]*")
 """The characters of partly quoted words that every shell reads in the same way."""
 LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
 QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
-QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL)
+QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)\"""", re.DOTALL)
 _COMMENT_OR_STRING = re.compile(rf"#(?<![^\s;&|()]#)[^\n]*+|\\.|{QUOTED_STRING.pattern}", re.DOTALL)
 DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
 MAX_STREAM_DIGITS = 9
 STREAM_AT_END = re.compile(r"(?<![^\s;&|()])(?:[0-9]{1,9}|\{[A-Za-z_]\w*\})\Z", re.ASCII)
 """The number or the name of a stream directly before a redirect."""
-OPERATOR_AT_END = re.compile(r"[<>][&|]?(?:[ \t]|\\\n)*+\Z")
+OPERATOR_AT_END = re.compile(r"[<>][&|]?(?>(?:[ \t]|\\\n)*)\Z")
 """The operator of a redirect, whose target follows."""
 NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
 """A word that the client treats as the name of a stream if a redirect follows."""
@@ -276,7 +276,7 @@ def first_expansion(node: Node) -> str | None:
 
 
 _UNUSUAL_PARAMETER = re.compile(
-    r"""\$\{(?:[@*?$-]\w|\d+[A-Za-z_]|(?:[^{}'\\$]|\\.|'[^']*'|\$(?:\{[^{}]*+\})?)*+\{)""", re.ASCII
+    r"""\$\{(?:[@*?$-]\w|\d+[A-Za-z_]|(?>(?:[^{}'\\$]|\\.|'[^']*'|\$(?:\{[^{}]*+\})?)*)\{)""", re.ASCII
 )
 """An expansion such as `${@Q}` and `${a:-{b}}`: text after a special parameter, or a brace inside."""
 
@@ -394,11 +394,11 @@ _BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])[^\S\n]*(?:do|done|elif|else|esac
 
 
 _EXPRESSION_OR_TEST = re.compile(
-    r"\(\((?:[^()]|\((?:[^()]|\([^()]*+\))*+\))*+\)\)|\[\[\s[^\n]*?\s\]\]|\$\{[^{}]*+\}|\w\[[^\]\s]*+\]"
+    r"\(\((?>(?:[^()]|\((?>(?:[^()]|\([^()]*+\))*)\))*)\)\)|\[\[\s[^\n]*?\s\]\]|\$\{[^{}]*+\}|\w\[[^\]\s]*+\]"
 )
 _ARITHMETIC_ARGUMENT = re.compile(
     r"(?<![^\s;&|<>()`])(?<![<>]&)(?!(?:do|done|elif|else|esac|fi|for|if|then|until|while)[ \t(\\]"
-    r"|(?:!|[{}]|\[)[ \t]|[A-Za-z_]\w*\+?=)[^\s;&|<>()`]++(?<!\$)(?:[ \t]|\\\n)*+\(\("
+    r"|(?:!|[{}]|\[)[ \t]|[A-Za-z_]\w*\+?=)[^\s;&|<>()`]++(?<!\$)(?>(?:[ \t]|\\\n)*)\(\("
     r"|(?:<<<[ \t]*+|(?:`|\$\([^()]*+\)|\$\(\(0\)\))[ \t]++)\(\("
 )
 """`((` after a word that is neither a keyword nor an assignment, after `<<<`, or after a substitution."""

@@ -12,6 +12,7 @@ Fields of an entry:
 - `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
 - `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders; `listing`:
   options after which all operands are texts
+- `lists`: options with a file that names other files, which are not understood, even if shortened
 - `unfinished`: options without a value that may not be the last argument, because the client expects a value
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
 - `rejects`: a pattern for texts that are not understood; `starts`: the same for texts
@@ -60,6 +61,7 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     joined: str = ""
     optional: str = ""
     reads: str = ""
+    lists: str = ""
     operands: str = "read*"
     pattern_options: str = ""
     recursive: str = ""

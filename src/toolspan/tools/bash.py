@@ -32,7 +32,7 @@ from msgspec import structs
 from toolspan.errors import ToolError
 from toolspan.runtime.background import CommandTask, new_task_id
 from toolspan.runtime.context import CallContext, ToolContext, Workspace
-from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, spill_notice, truncate_middle
+from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, safe_file_name, spill_notice, truncate_middle
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus, Spill, StartError, TerminationError
 from toolspan.runtime.profiles import Profile, ShellValues
@@ -42,12 +42,19 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Valid
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
-from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
+from toolspan.shell.readonly import (
+    command_environment,
+    explain_exit_code,
+    harden_environment,
+    is_read_only,
+    prints_nothing,
+)
 from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
 from toolspan.tools.ripgrep import find_ripgrep
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
+from toolspan.types.error_kinds import ErrorKind, find_sandbox_note
 from toolspan.types.events import SandboxDenied
 
 if TYPE_CHECKING:
@@ -225,8 +232,9 @@ def _report_violations(
     note = _find_violations(running, exit, ctx)
     beside = {"sandboxed": True}
     if isinstance(output, ToolFailure):
-        denied = {"text": f"{output.text}\n{note}", "kind": "sandbox_denied"} if note else {}
-        return replace(output, beside=beside, **denied)  # type: ignore[arg-type]
+        text = _join_nonempty(output.text, note)
+        kind: ErrorKind | None = "sandbox_denied" if find_sandbox_note(note) else output.kind
+        return replace(output, beside=beside, text=text, kind=kind)
     if note and isinstance(output.content, str):
         return structs.replace(output, content=_join_nonempty(output.content, note), beside=beside)
     return structs.replace(output, beside=beside)
@@ -391,7 +399,9 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         output_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return output_path
 
-    environment = {**workspace.environment, **shell.environment, "PWD": str(ctx.cwd)}
+    environment = {**command_environment(workspace.environment), **shell.environment, "PWD": str(ctx.cwd)}
+    if ctx.is_unapproved:
+        environment = harden_environment(environment)
     if shell.exports_session_id and workspace.session_id is not None:
         environment["CLAUDE_CODE_SESSION_ID"] = workspace.session_id
     script = request.command
@@ -418,7 +428,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         argv=[_find_bash(workspace.environment), "-c", script],
         cwd=ctx.cwd,
         env=environment,
-        tag=ctx.call.id,
+        tag=safe_file_name(ctx.call.id),
         merge_streams=merge,
         pass_fds=[cwd_file],
         on_output=meter.count_output,
@@ -433,6 +443,8 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
             child = await workspace.supervisor.start(sandboxed.command)
     else:
         child = await workspace.supervisor.start(command)
+    if workspace.intent_log is not None:
+        workspace.intent_log.record_process(ctx.call.id, child.pid)
     return _RunningCommand(
         request=request,
         shell=shell,

@@ -145,8 +145,9 @@ def _skill_name(value: Mapping[str, object]) -> str:
     return str(value["skill"]).strip().removeprefix("/")
 
 
-def _skill_folders(workspace: Workspace) -> tuple[Path, Path]:
-    return workspace.project / ".claude" / "skills", workspace.config / "skills"
+def _skill_folders(workspace: Workspace) -> tuple[Path, ...]:
+    user_folder = workspace.config / "skills"
+    return (workspace.project / ".claude" / "skills", user_folder) if workspace.uses_project_skills else (user_folder,)
 
 
 def _find_skill_file(name: str, workspace: Workspace) -> Path | None:

@@ -105,15 +105,16 @@ class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
 
 
 class SandboxViolation(Struct, frozen=True, kw_only=True):
-    """An access that the sandbox denied to a command."""
+    """An access that the sandbox denied to a command, or a file that it could not protect."""
 
-    action: Literal["write", "read", "connect", "socket"]
+    action: Literal["write", "read", "connect", "socket", "planted"]
+    """The denied access; `planted` if the command created a file from which other programs run code later."""
     target: str
     """A path, or a host with or without its port."""
 
 
 class SandboxDenied(Struct, frozen=True, kw_only=True, tag="sandbox.denied"):
-    """Emitted when the sandbox has denied a command access to files or hosts."""
+    """Emitted when the sandbox has denied a command access to files or hosts, or a command has planted a file."""
 
     call_id: CallId
     violations: tuple[SandboxViolation, ...]

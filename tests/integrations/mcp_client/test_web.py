@@ -182,3 +182,29 @@ async def test_closed_connection_leaves_nothing_behind(wire: str, web: WebServer
     here = psutil.Process().net_connections("tcp")
     port = int(web.url.rpartition(":")[2])
     assert [item for item in here if getattr(item.raddr, "port", None) == port] == []
+
+
+@requirement("mcp.remote-size")
+@pytest.mark.parametrize(("wire", "arguments"), [("http", {}), ("http", {"events": True}), ("sse", {})])
+async def test_endless_answer_of_a_remote_server_ends_with_an_error_in_bounded_memory(
+    wire: str, arguments: dict[str, object], web: WebServer, tmp_path: Path
+) -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    async with online(tmp_path, web, wire) as conversation:
+        bad = await conversation.call("flood", **arguments)
+        grown = process.memory_info().rss - before
+        good = await conversation.call("echo", n=1)
+
+        assert bad.span.state == "failed"
+        assert text(good) == '{"n": 1}'
+        assert grown < 600 << 20
+
+
+@requirement("mcp.remote-size")
+async def test_compressed_answer_that_was_not_requested_is_refused(web: WebServer, tmp_path: Path) -> None:
+    async with online(tmp_path, web) as conversation:
+        done = await conversation.call("zipped", n=1)
+
+        assert "compressed" in text(done)
+        assert {headers["accept-encoding"] for headers in web.headers} == {"identity"}

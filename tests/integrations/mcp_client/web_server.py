@@ -3,12 +3,13 @@
 Its life is a `with WebServer() as server` block; `server.url` is where it listens. Tools: `echo`,
 `hang` (never answers), `drop` (closes the connection), `news` (progress, then an answer, as a
 stream), `crash` (HTTP 500), `empty` (null for a result), `broken` (the same, as a stream),
-`halves` (half of a letter). `forget()` makes it lose its sessions,
-`die()` its connections.
+`halves` (half of a letter), `flood` (an endless answer), `zipped` (a compressed one). `forget()`
+makes it lose its sessions, `die()` its connections.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import queue
 import socket
@@ -21,7 +22,7 @@ from typing import Self
 Message = dict[str, object]
 TOOLS = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}}
-    for name in ("echo", "hang", "drop", "news", "crash", "empty", "broken", "halves")
+    for name in ("echo", "hang", "drop", "news", "crash", "empty", "broken", "halves", "flood", "zipped")
 ]
 
 
@@ -110,6 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _legacy(self, message: Message) -> None:
         match self._tool(message):
+            case "flood":
+                self._flood(as_events=False)
+                return
             case "crash":
                 self._reply(500)
                 return
@@ -134,6 +138,14 @@ class _Handler(BaseHTTPRequestHandler):
         name = self._tool(message)
         if name in ("news", "broken"):
             self._news(message)
+            return
+        if name == "zipped":
+            body = gzip.compress(json.dumps(self._answer(message)).encode())
+            self._reply(200, body, {"mcp-session-id": session or "", "content-encoding": "gzip"})
+            return
+        if name == "flood":
+            arguments = message["params"]["arguments"]  # type: ignore[index]
+            self._flood(as_events=arguments.get("events", False))
             return
         answer = self._answer(message)
         if answer is not None:
@@ -171,9 +183,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._event("message", json.dumps(answer))
         self.close_connection = True
 
-    def _begin_stream(self) -> None:
+    def _flood(self, *, as_events: bool) -> None:
+        """Send one message that never ends."""
+        self._begin_stream("text/event-stream" if as_events else "application/json")
+        self.close_connection = True
+        with suppress(OSError):
+            self.wfile.write(b'event: message\ndata: {"a": "' if as_events else b'{"a": "')
+            while not self.server_.over.is_set():
+                self.wfile.write(b"x" * (1 << 20))
+
+    def _begin_stream(self, kind: str = "text/event-stream") -> None:
         self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-type", kind)
         self.send_header("connection", "close")
         self.end_headers()
 

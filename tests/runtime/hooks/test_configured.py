@@ -103,6 +103,29 @@ async def test_deny_takes_precedence_over_ask_and_ask_over_allow(
 
 
 @requirement("hooks.settings-precedence")
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
+@pytest.mark.parametrize("order", [("allow", "ask"), ("ask", "allow")])
+async def test_ask_of_one_handler_is_not_lost_beside_allow_of_another(
+    tmp_path: Path, version: str, order: tuple[str, str]
+) -> None:
+    block = at("PreToolUse", *(decides(word, permissionDecisionReason=word) for word in order))
+
+    async with hooks(tmp_path, block, version=version) as runner:
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+
+    assert before.decision == Ask("ask", "hook")
+
+
+@requirement("hooks.settings-precedence")
+@pytest.mark.parametrize(("version", "decision"), [("2.0.65", None), ("2.1.80", None), ("2.1.197", Ask(None, "hook"))])
+async def test_rules_decide_after_ask_alone_in_old_clients(tmp_path: Path, version: str, decision: object) -> None:
+    async with hooks(tmp_path, at("PreToolUse", decides("ask")), version=version) as runner:
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+
+    assert before.decision == decision
+
+
+@requirement("hooks.settings-precedence")
 async def test_defer_takes_precedence_over_ask_and_deny_over_defer(tmp_path: Path) -> None:
     off, ask, no = decides("defer"), decides("ask"), decides("deny")
 

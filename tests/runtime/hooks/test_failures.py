@@ -70,6 +70,48 @@ async def test_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path
     assert 'blocking because onFailure is "block"' in str(before.decision.reason)
 
 
+CUT_JSON = {
+    "truncated": '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny"',
+    "byte order mark": '\ufeff  {"decision": "block"',
+    "two objects": '{"decision": "block"}\n{"decision": "block"}',
+    "list": '[{"decision": "block"}]',
+    "truncated list": "[1,",
+    "not a number": '{"decision": "block", "x": NaN}',
+}
+
+
+@requirement("hooks.settings-fail-closed")
+@pytest.mark.parametrize("text", CUT_JSON.values(), ids=CUT_JSON)
+@pytest.mark.parametrize("option", ["onFailure", "fail_closed"])
+async def test_output_that_begins_like_json_and_is_not_an_object_fails_closed(
+    tmp_path: Path, text: str, option: str
+) -> None:
+    handler = {**says(text), "onFailure": "block"} if option == "onFailure" else says(text)
+
+    async with hooks(tmp_path, at("PreToolUse", handler), fail_closed=option == "fail_closed") as runner:
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+
+    assert isinstance(before.decision, Deny)
+    assert "failed; blocking because" in str(before.decision.reason)
+    assert before.reports[-1].outcome == "blocked"
+
+
+@requirement("hooks.fail-open")
+@pytest.mark.parametrize("text", CUT_JSON.values(), ids=CUT_JSON)
+async def test_output_that_is_not_an_object_is_text_for_other_handlers(tmp_path: Path, text: str) -> None:
+    report = await report_on(tmp_path, says(text))
+
+    assert (report.outcome, report.decision) == ("success", None)
+
+
+@requirement("hooks.settings-fail-closed")
+async def test_plain_text_passes_a_handler_that_fails_closed(tmp_path: Path) -> None:
+    async with hooks(tmp_path, at("PreToolUse", says("all {good}")), fail_closed=True) as runner:
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+
+    assert before.decision is None
+
+
 @requirement("hooks.exit-codes")
 async def test_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
     flood = f"yes | head -c {COMMAND_OUTPUT_LIMIT + 1}; echo not this one >&2; exit 2"

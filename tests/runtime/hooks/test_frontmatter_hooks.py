@@ -93,13 +93,13 @@ def test_hooks_of_an_agent_last_while_it_works_and_hooks_of_a_skill_from_its_lau
 
 
 @requirement("hooks.heads")
-def test_skill_hooks_of_an_untrusted_project_are_ignored(tmp_path: Path) -> None:
+def test_skills_of_an_untrusted_project_are_not_used(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(tmp_path / "work/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
     result = run_agent(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
 
     assert (result.returncode, logged_runs(log)) == (0, [])
-    assert "SKILL.md: ignoring the hooks of this untrusted folder" in result.stderr
+    assert "untrusted folder brings: .claude/skills/doit/SKILL.md (hooks, skill)" in result.stderr
 
 
 @requirement("hooks.heads")
@@ -143,7 +143,7 @@ def test_trust_request_shows_the_hooks_of_agents_and_skills(tmp_path: Path) -> N
     assert "PreToolUse Bash [command] echo once $(cat) >> x" in lines
     assert "Stop * [command] echo stop $(cat) >> x" in lines
     assert "Stop 3" in lines
-    assert not any("plain" in line for line in lines)
+    assert "| name: plain" in lines
     assert build_trust_request(paths, []).digest != before
 
 

@@ -94,8 +94,8 @@ def test_flat_decision_is_valid_only_in_its_profile() -> None:
 
 
 @requirement("hooks.versions")
-def test_older_clients_ignore_ask_and_use_a_new_input_only_with_a_decision() -> None:
-    assert parse(pre(permissionDecision="ask"), version="2.1.80").decision is None
+def test_oldest_client_uses_a_new_input_only_with_a_decision() -> None:
+    assert parse(pre(permissionDecision="ask", updatedInput={"a": 1}), version="2.0.65").input is None
     assert parse(pre(updatedInput={"a": 1}), version="2.0.65").input is None
     assert parse(pre(updatedInput={"a": 1})).input == {"a": 1}
 

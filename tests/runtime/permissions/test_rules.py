@@ -413,13 +413,15 @@ def test_a_decision_names_its_rule_and_the_origin_of_the_rule(tmp_path: Path) ->
         ("WebFetch(domain:*)", True), ("Foo", True),
     ],
 )  # fmt: skip
-def test_old_clients_ignore_a_block_with_a_rule_they_do_not_know(rule: str, is_known: bool) -> None:
-    block = Block(deny=(rule, "Glob"))
+def test_with_an_old_client_a_block_with_a_rule_it_does_not_know_allows_nothing(rule: str, is_known: bool) -> None:
+    block = Block(allow=("WebSearch",), deny=(rule, "Glob"))
 
     old = rules_from_settings(block, "projectSettings", None, profile("2.0.65").refusals)
     new = rules_from_settings(block, "projectSettings", None, profile("2.1.325").refusals)
 
-    assert (old.denies_tool("Glob"), new.denies_tool("Glob")) == (is_known, True)
+    assert (old.allows_tool("WebSearch"), new.allows_tool("WebSearch")) == (is_known, True)
+    assert old.denies_tool("Glob")
+    assert new.denies_tool("Glob")
 
 
 @requirement("permission.names")

@@ -117,6 +117,45 @@ def test_hooks_can_be_made_to_fail_closed(home: Home) -> None:
     assert home.state("--fail-closed")[0] == "blocked_by_hook"
 
 
+@requirement("hooks.call-input")
+@pytest.mark.parametrize(("version", "home_path"), [("2.1.325", "{home}/x"), ("2.0.65", "{project}/sub/~/x")])
+def test_hooks_get_the_absolute_path_and_the_current_folder(home: Home, version: str, home_path: str) -> None:
+    log = home.path / "log"
+    hook = {"hooks": [{"type": "command", "command": f"cat >> {log}"}]}
+    rules = {"allow": ["Bash", "Write", "Read"]}
+    home.write(".claude/settings.json", {"permissions": rules, "hooks": {"PreToolUse": [hook], "PostToolUse": [hook]}})
+    (home.project / "sub" / "~").mkdir(parents=True)
+    calls: list[tuple[str, dict[str, str]]] = [
+        ("Write", {"file_path": "a.txt", "content": "x"}),
+        ("Bash", {"command": "cd sub"}),
+        ("Write", {"file_path": "../b.txt", "content": "x"}),
+        ("Read", {"file_path": "~/x"}),
+    ]
+    for folder in (home.path, home.project / "sub" / "~"):
+        (folder / "x").write_text("x")
+    lines = [
+        {"type": "tool_use", "id": f"t{number}", "name": name, "input": value}
+        for number, (name, value) in enumerate(calls)
+    ]
+    replies = (json.dumps({"type": "assistant", "message": {"content": [line]}}) + "\n" for line in lines)
+
+    home.toolspan("exec", "--transcript", "none", "--profile", version, stdin="".join(replies))
+
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    project = str(home.project)
+    paths = [(row["hook_event_name"], row["tool_input"].get("file_path"), row["cwd"]) for row in rows]
+    assert paths[:6] == [
+        ("PreToolUse", f"{project}/a.txt", project),
+        ("PostToolUse", f"{project}/a.txt", project),
+        ("PreToolUse", None, project),
+        ("PostToolUse", None, f"{project}/sub"),
+        ("PreToolUse", f"{project}/b.txt", f"{project}/sub"),
+        ("PostToolUse", f"{project}/b.txt", f"{project}/sub"),
+    ]
+    assert paths[6] == ("PreToolUse", home_path.format(home=home.path, project=project), f"{project}/sub")
+    assert (home.project / "b.txt").exists()
+
+
 @requirement("exec.hooks")
 def test_exec_runs_hooks_for_prompts_and_ends_of_turns(home: Home) -> None:
     def at(point: str, line: str) -> dict[str, object]:

@@ -235,7 +235,12 @@ def test_untrusted_project_can_only_deny_and_ask(tmp_path: Path) -> None:
     rules = merged.permissions
     assert (rules.allow, rules.deny, rules.ask) == ((), ("Write",), ("Read",))
     assert (rules.default_mode, rules.additional_directories) == (None, ())
-    assert merged.untrusted_files == (paths.project / ".claude" / "settings.json",)
+    assert {path.name: list(keys) for path, keys in merged.untrusted_keys.items()} == {
+        "settings.json": [
+            "hooks", "env", "permissions.allow", "permissions.defaultMode", "permissions.additionalDirectories",
+            "disableAllHooks",
+        ]
+    }  # fmt: skip
 
 
 @requirement("settings.trust")

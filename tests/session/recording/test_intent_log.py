@@ -54,9 +54,13 @@ async def test_intents_are_logged_for_side_effects_but_not_for_reads(tmp_path: P
                 id="msg_02",
             )
         )
-    first, request, *rest = intent_records(path)
+    first, tag, request, *lines = intent_records(path)
+    [command] = [line for line in lines if "process" in line]
+    rest = [line for line in lines if "process" not in line]
 
     assert first["open"] == os.getpid()
+    assert [*tag] == ["tag"]
+    assert (command["process"], command["pid"]) == ("b", command["group"])
     assert request == {"asked": ["b", "w"]}
     assert [next(iter(line)) for line in rest] == ["begin", "settled", "begin", "settled"]
     change = rest[2]

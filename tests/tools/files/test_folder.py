@@ -14,7 +14,8 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import ToolError
-from toolspan.tools.files.atomic_replace import atomic_replace, open_folder
+from toolspan.tools.files.atomic_replace import atomic_replace
+from toolspan.tools.files.opening import open_folder
 from toolspan.tools.files.safe_read import read_file
 
 

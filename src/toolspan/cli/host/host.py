@@ -51,14 +51,16 @@ from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rule import split_rules
 from toolspan.runtime.permissions.rules import added_folders
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
-from toolspan.runtime.sandbox.settings import merge_sandbox_settings
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, nearest_version, profile
+from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
+from toolspan.runtime.sandbox.settings import Sandbox, merge_sandbox_settings, unattended_sandbox
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Toolset
 from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.environment import rule_warnings, unknown_tool_warnings
+from toolspan.session.leftovers import Leftovers
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
 from toolspan.tools import coding_tools
@@ -73,7 +75,21 @@ _PATH_TYPE = click.Path(path_type=Path)
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
 _EXIT_UNWRITABLE = 3
 _MAX_REASONS = 3
+_UNATTENDED_MODES: tuple[Mode, ...] = ("dontAsk", "bypassPermissions")
+"""The permission modes in which nobody is asked."""
 _MAX_LINE_LENGTH = 400
+
+
+class ProfileType(click.Choice[str]):
+    """A client version. For an unknown one, the nearest known version is used."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return a known version, with a warning if another one was given."""
+        nearest = nearest_version(value)
+        if value in self.choices or nearest is None:
+            return super().convert(value, param, ctx)
+        warn(f"there is no profile {value}; using the nearest one, {nearest}")
+        return nearest
 
 
 class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +110,8 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     mcp_config: Path | None
     cwd: Path
     transcript: str
-    sandbox: Literal["on", "strict"] | None
+    leftover: Leftovers
+    sandbox: Literal["strict", "open", "on"] | None
     no_sandbox: bool
 
     @property
@@ -106,6 +123,11 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     def asks_at_terminal(self) -> bool:
         """True if permission requests are answered at the terminal."""
         return self.ask or self.approve == "terminal"
+
+    @property
+    def has_remote_approver(self) -> bool:
+        """True if permission requests are answered on a page or by an MCP tool."""
+        return self.approve == "web" or self.permission_prompt_tool is not None
 
     @property
     def named_tools(self) -> list[str] | None:
@@ -120,7 +142,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 host_options = combine_options(
-    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
+    click.option("--profile", "profile_name", type=ProfileType(VERSIONS), default=DEFAULT,
                  help="The client version to imitate."),
     click.option("--settings", "settings_file", type=_PATH_TYPE,
                  help="Also read this settings file."),
@@ -140,9 +162,11 @@ host_options = combine_options(
     click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
     click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
                  " for the client's own folder."),
-    click.option("--sandbox", type=click.Choice(["on", "strict"]), is_flag=False, flag_value="on",
-                 metavar="[=strict]", help="Run commands in a sandbox; with `=strict`, also hide secrets from them."
-                 "  [default: the setting sandbox.enabled]"),
+    click.option("--leftover", type=click.Choice(["end", "wait"]), default="end",
+                 help="If a killed session is resumed: end its commands that still run, or wait for them."),
+    click.option("--sandbox", type=click.Choice(["strict", "open", "on"]), is_flag=False, flag_value="strict",
+                 metavar="[=open]", help="Run commands in a sandbox that hides secrets; with `=open`, in one that shows"
+                 " all files, where they need permission.  [default: the setting sandbox.enabled]"),
     click.option("--no-sandbox", is_flag=True, help="Run commands without a sandbox."),
     click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
                  help="Run hooks in parallel, or as a chain in which each gets the input"
@@ -170,6 +194,8 @@ class Host:
     terminal: Terminal | None
     model_access: HookModelAccess | None = None
     sandbox: ActiveSandbox | None = None
+    sandbox_note: str | None = None
+    """A sentence for the user about a sandbox that no option and no setting requested."""
 
     @property
     def permission_mode(self) -> Mode:
@@ -220,6 +246,7 @@ class Host:
             session_id=source.session_id,
             history=source.history,
             sandbox=self.sandbox,
+            leftovers=options.leftover,
         )
 
         def set_mode(mode: Mode) -> None:
@@ -230,10 +257,11 @@ class Host:
             approver.notify = partial(notify_permission_prompt, session)
         workspace = session.runner.runner_context.workspace
         workspace.environment = {**workspace.environment, **settings.merged_settings.env}
+        workspace.uses_project_skills = settings.is_trusted
         if self.model_access is not None:
             self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
-        session.skills.make_hooks = partial(load_skill_hooks, settings, make_hooks)
+        session.skills.make_hooks = partial(load_skill_hooks, make_hooks)
         self.servers.on_change = lambda: session.runner.set_tools(
             self._build_toolset(client_profile, rules, person=approver is not None)
         )
@@ -283,9 +311,17 @@ def open_terminal(*, enabled: bool) -> Iterator[Terminal | None]:
 
 @asynccontextmanager
 async def open_host(
-    options: HostOptions, *, model: str | None, terminal: Terminal | None, model_access: HookModelAccess | None = None
+    options: HostOptions,
+    *,
+    model: str | None,
+    terminal: Terminal | None,
+    model_access: HookModelAccess | None = None,
+    sandbox_if_unattended: bool = False,
 ) -> AsyncIterator[Host]:
-    """Load the settings and connect to the MCP servers."""
+    """Load the settings and connect to the MCP servers.
+
+    With `sandbox_if_unattended`, commands run in a sandbox if nobody is asked about them and the settings mention none.
+    """
     if (options.ask or options.approve) and options.permission_prompt_tool is not None:
         raise ToolspanError(f"use either {'--ask' if options.ask else '--approve'} or --permission-prompt-tool")
     if options.ask and options.approve == "web":
@@ -296,29 +332,40 @@ async def open_host(
     settings = load_host_settings(options.cwd, options.settings_file, options.setting_sources)
     client_profile = profile(options.profile_name, model=model)
     server_config = settings.mcp_server_config(options.mcp_config)
+    mode = options.mode or settings.default_mode
+    is_unattended = mode in _UNATTENDED_MODES or (terminal is None and not options.has_remote_approver)
+    restrict = sandbox_if_unattended and is_unattended
     async with (
-        _open_sandbox(options, settings, client_profile) as sandbox,
+        _open_sandbox(options, settings, client_profile, restrict=restrict) as (sandbox, sandbox_note),
         McpServers(server_config, profile=client_profile, cwd=options.cwd, sandbox=sandbox) as servers,
     ):
         for name, health in servers.health.items():
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
-        yield Host(options, settings, servers, terminal, model_access, sandbox)
+        yield Host(options, settings, servers, terminal, model_access, sandbox, sandbox_note)
 
 
 @asynccontextmanager
 async def _open_sandbox(
-    options: HostOptions, settings: HostSettings, client_profile: Profile
-) -> AsyncIterator[ActiveSandbox | None]:
+    options: HostOptions, settings: HostSettings, client_profile: Profile, *, restrict: bool
+) -> AsyncIterator[tuple[ActiveSandbox | None, str | None]]:
+    """Yield the sandbox, if there is one, and a note for the user about a sandbox that nobody requested."""
     if options.sandbox is not None and options.no_sandbox:
         raise ToolspanError("use either --sandbox or --no-sandbox")
     rules = settings.permission_rules(client_profile) + options.command_line_rules()
-    strict = options.sandbox == "strict"
+    strict = options.sandbox != "open"
     enabled, config = merge_sandbox_settings(settings.sandbox_layers(), rules, options.cwd.absolute(), strict=strict)
+    if enabled and not options.sandbox and not settings.merged_settings.is_sandbox_trusted:
+        config = replace(config, auto_allow=False)  # an untrusted project may enable the sandbox, but frees nothing
     if options.no_sandbox and settings.requires_sandbox:
         raise ToolspanError("--no-sandbox: the administrator's settings require a sandbox")
-    if options.no_sandbox or not (enabled or options.sandbox):
-        yield None
+    is_requested = not options.no_sandbox and bool(enabled or options.sandbox)
+    note = None
+    if restrict and enabled is None and not options.no_sandbox and not is_requested:
+        config = unattended_sandbox(settings.sandbox_layers(), config)
+        is_requested, note = _describe_default(config, options.cwd)
+    if not is_requested:
+        yield None, note
         return
     from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few commands need
 
@@ -328,9 +375,23 @@ async def _open_sandbox(
         warn(f"commands run WITHOUT a sandbox: {sandbox.warning}")
     sandbox.protected = replace(sandbox.protected, hook_commands=settings.hook_commands)
     try:
-        yield sandbox
+        yield sandbox, note
     finally:
         await sandbox.close()
+
+
+def _describe_default(config: Sandbox, project: Path) -> tuple[bool, str]:
+    """Return whether commands can run in a sandbox that nobody requested, and the sentence that says so."""
+    found = detect_bubblewrap(config)
+    problem, fix = found.problem, found.fix
+    if project.resolve() == Path("/"):
+        problem, fix = "the project is the root folder", None
+    if problem is not None:
+        hint = f"; to fix it, run `{fix}`" if fix else ""
+        return False, f"commands run WITHOUT a sandbox: {problem}{hint} (--no-sandbox hides this warning)"
+    network = "network open" if "*:*" in config.allowed_domains else "network as in the settings"
+    limits = f"project writable, secrets hidden, {network}"
+    return True, f"commands run in a sandbox: {limits} (--no-sandbox switches it off)"
 
 
 def _announce_question(tool: str, url: str) -> None:

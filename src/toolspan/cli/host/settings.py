@@ -5,6 +5,7 @@ Start at `load_host_settings`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +73,7 @@ class HostSettings:
     agent_folders: Sequence[Path] = ()
     """Folders with agent definitions. The project's folder is included only if it is trusted."""
     is_trusted: bool = False
+    """True if the user has accepted everything that the project brings. Otherwise, its skills are not used."""
 
     @property
     def default_mode(self) -> Mode:
@@ -141,11 +143,6 @@ class HostSettings:
 
         return make_frontmatter_hooks
 
-    def is_trusted_path(self, path: Path) -> bool:
-        """Return whether hooks in a file may run. They may not if it belongs to an untrusted project."""
-        project_folder = self.settings_paths.project / ".claude"
-        return self.is_trusted or not path.absolute().is_relative_to(project_folder)
-
     def _build_hooks(
         self, merged: MergedSettings, client_profile: Profile, servers: McpServers, options: HookOptions
     ) -> HookRunner:
@@ -183,22 +180,23 @@ def load_host_settings(project: Path, settings_file: Path | None, sources: str) 
     # Trust covers all settings files of a project together.
     layers = load_layers(places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes)
     request = build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
-    trusted = TrustStore(default_trust_path()).is_trusted(request)
+    trusted = bool(request) and TrustStore(default_trust_path()).is_trusted(request)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
         warn(line)
     merged = merge_settings(used, trusted=trusted)
-    withheld = list(merged.untrusted_files)
-    withheld += [places.mcp_file] if request.mcp_servers and not trusted else []
-    withheld += [places.agents_folder] if project_scopes and places.agents_folder.is_dir() and not trusted else []
-    for path in withheld:
+    named_file = settings_file and os.path.relpath(settings_file, places.project)
+    ignored = {name: keys for name, keys in request.requested_settings.items() if name != named_file}
+    if ignored and not trusted:
+        items = (f"{name} ({', '.join(keys)})" for name, keys in ignored.items())
         warn(
-            f"{path}: ignoring hooks, rules and MCP servers of this untrusted folder"
-            " (run `toolspan trust` to accept them)"
+            f"{places.project}: ignoring what this untrusted folder brings:"
+            f" {', '.join(items)} (run `toolspan trust` to accept it)"
         )
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents_folder] if "project" in scopes and trusted else []
-    return HostSettings(merged, places, request.mcp_servers if trusted else {}, folders, trusted)
+    servers = request.mcp_servers if trusted else {}
+    return HostSettings(merged, places, servers, folders, trusted)
 
 
 def mcp_tool_caller(servers: McpServers) -> CallTool:
@@ -229,14 +227,7 @@ def mcp_tool_caller(servers: McpServers) -> CallTool:
     return call_tool
 
 
-def load_skill_hooks(
-    settings: HostSettings, make_hooks: FrontmatterHookFactory, frontmatter: str, path: Path
-) -> HookRunner | None:
-    """Return the hooks in a skill's frontmatter, or None if there are none or they are not trusted."""
+def load_skill_hooks(make_hooks: FrontmatterHookFactory, frontmatter: str, path: Path) -> HookRunner | None:
+    """Return the hooks in a skill's frontmatter, or None if there are none."""
     block = parse_frontmatter_hooks(frontmatter)
-    if block is None:
-        return None
-    if settings.is_trusted_path(path):
-        return make_hooks("skill", block, path)
-    warn(f"{path}: ignoring the hooks of this untrusted folder (run `toolspan trust` to accept them)")
-    return None
+    return None if block is None else make_hooks("skill", block, path)

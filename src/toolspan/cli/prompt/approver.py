@@ -29,7 +29,7 @@ from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions import Permissions, Policy, Rules, decide
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.modes import MODES, Mode
-from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
+from toolspan.runtime.permissions.suggestions import Suggestion, offer_updates
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions, change_local_settings
 from toolspan.session import Session
@@ -307,7 +307,7 @@ class SessionPermissions:
 
     async def find_offer(self, request: PermissionRequest, ask: Ask) -> GrantOffer | None:
         """Return the offer that would allow this request permanently, or None if there is none."""
-        offer = GrantOffer.from_suggestions(suggest_updates(request, ask))
+        offer = GrantOffer.from_suggestions(offer_updates(request, ask))
         lines = offer.summary_lines()
         if not lines or len(lines) > _MAX_OFFER_LINES or max(map(len, lines)) > _MAX_OFFER_CHARACTERS:
             return None

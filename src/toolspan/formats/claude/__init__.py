@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,6 +121,16 @@ class ClaudeFormat(TranscriptFormat):
         from toolspan.formats.claude.live import list_running_processes
 
         return list_running_processes(home or paths.config_dir())
+
+    def ended_writer(self, path: Path, calls: Collection[str]) -> int | None:
+        """Return the id of the toolspan process that recorded these calls, if it has ended."""
+        from toolspan.formats.claude.evidence import read_processes
+        from toolspan.formats.processes import is_running
+
+        recorded = read_processes(path)
+        if recorded.session is None or recorded.calls.isdisjoint(calls) or is_running(*recorded.session):
+            return None
+        return recorded.session.pid
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
         from toolspan.formats.claude.repair import repair_session

@@ -9,17 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.jsonl import read_lines
+from toolspan.formats.processes import is_running
 from toolspan.formats.source import source_for_path
 
 INTENT_LOG_NAME = "toolspan-intent.log"
@@ -77,6 +78,7 @@ class _IntentLine(msgspec.Struct):
     """Any line of the intent log."""
 
     open: int | None = None
+    started: str | None = None
     boot: str = ""
     fsync: str = "never"
     asked: list[str] | None = None
@@ -86,6 +88,12 @@ class _IntentLine(msgspec.Struct):
     after: str | None = None
     settled: str | None = None
     state: str = ""
+    tag: str | None = None
+    process: str | None = None
+    pid: int = 0
+    ended: str | None = None
+    pids: list[int] = []
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -96,6 +104,61 @@ class _CallIntents:
     """True if a missing `begin` line proves that the call did not start."""
     begin: _IntentLine | None = None
     settled: _IntentLine | None = None
+    ended: _IntentLine | None = None
+
+
+def _read_log(path: Path) -> Iterator[_IntentLine]:
+    """Yield the lines of an intent log. One that the crash has torn is skipped, and so is an unreadable rest."""
+    with suppress(SourceError):
+        for data in read_lines(source_for_path(path)) if path.is_file() else ():
+            with suppress(msgspec.MsgspecError, UnicodeError):
+                yield msgspec.json.decode(data.data, type=_IntentLine)
+
+
+class RecordedProcess(NamedTuple):
+    """The shell of a command, as the intent log names it."""
+
+    pid: int
+    started: str | None
+
+
+@dataclass(slots=True)
+class RecordedProcesses:
+    """The processes that sessions of a transcript have started since the machine was booted."""
+
+    tags: set[str] = field(default_factory=set)
+    """Tags in the environment of everything that the sessions started."""
+    commands: dict[str, RecordedProcess] = field(default_factory=dict)
+    """The latest command of each call."""
+    calls: set[str] = field(default_factory=set)
+    """All calls in the log."""
+    ended: dict[str, str] = field(default_factory=dict)
+    """Notes on commands that were still running when the session was resumed, by call."""
+    session: RecordedProcess | None = None
+    """The process that wrote the last part of the log."""
+
+    def running(self) -> dict[str, int]:
+        """Return the commands that are still running: the process id by call."""
+        return {call: command.pid for call, command in self.commands.items() if is_running(*command)}
+
+
+def read_processes(transcript: Path) -> RecordedProcesses:
+    """Return the processes in a session's intent log. Those from before the last boot are left out."""
+    recorded, boot = RecordedProcesses(), read_boot_id()
+    for line in _read_log(intent_path(transcript)):
+        if line.open is not None:
+            is_same_boot = line.boot == boot
+            recorded.session = RecordedProcess(line.open if is_same_boot else 0, line.started)
+            if not is_same_boot:
+                recorded.tags, recorded.commands = set(), {}
+        if line.tag is not None:
+            recorded.tags.add(line.tag)
+        if line.process is not None:
+            recorded.commands[line.process] = RecordedProcess(line.pid, line.started)
+        if line.ended is not None:
+            recorded.ended[line.ended] = line.note
+        recorded.calls.update(line.asked or ())
+    return recorded
 
 
 def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
@@ -103,26 +166,20 @@ def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None
     call_ids = list(calls)
     if not call_ids:
         return {}
-    path = intent_path(transcript)
     boot = read_boot_id() if boot is None else boot
     intents: dict[str, _CallIntents] = {}
     is_reliable = False
-    try:
-        for data in read_lines(source_for_path(path)) if path.is_file() else ():
-            try:
-                line = msgspec.json.decode(data.data, type=_IntentLine)
-            except (msgspec.MsgspecError, UnicodeError):
-                continue  # torn by the same crash
-            if line.open is not None:
-                is_reliable = line.fsync != "never" or (bool(line.boot) and line.boot == boot)
-            for call in line.asked or ():
-                intents[call] = _CallIntents(is_reliable)
-            if line.begin is not None:
-                intents.setdefault(line.begin, _CallIntents(is_reliable=False)).begin = line
-            if line.settled is not None:
-                intents.setdefault(line.settled, _CallIntents(is_reliable=False)).settled = line
-    except SourceError:
-        intents = {}
+    for line in _read_log(intent_path(transcript)):
+        if line.open is not None:
+            is_reliable = line.fsync != "never" or (bool(line.boot) and line.boot == boot)
+        for call in line.asked or ():
+            intents[call] = _CallIntents(is_reliable)
+        if line.begin is not None:
+            intents.setdefault(line.begin, _CallIntents(is_reliable=False)).begin = line
+        if line.settled is not None:
+            intents.setdefault(line.settled, _CallIntents(is_reliable=False)).settled = line
+        if line.ended is not None:
+            intents.setdefault(line.ended, _CallIntents(is_reliable=False)).ended = line
     return {call: _judge_call(intents[call]) if call in intents else NO_EVIDENCE for call in call_ids}
 
 
@@ -169,6 +226,8 @@ def _judge_call(intents: _CallIntents) -> CallEvidence:
     if settled is not None:
         explanation = f"it ran to its end ({settled.state}), only its output was not recorded"
         return CallEvidence("happened", explanation)
+    if intents.ended is not None:
+        return CallEvidence("unknown", intents.ended.note)
     if begin is not None:
         return CallEvidence("unknown", "it was started, and nothing tells how far it got")
     if intents.is_reliable:

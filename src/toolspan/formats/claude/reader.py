@@ -17,6 +17,7 @@ from toolspan.formats import json_repair
 from toolspan.formats.base import AgentOrigin, ContentCollector, ReadScope, TranscriptContent
 from toolspan.formats.checks import ResumeBehavior, make_finding
 from toolspan.formats.claude import records
+from toolspan.formats.claude.evidence import read_processes
 from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.pairing import Pairing, SubagentFilter
 from toolspan.formats.claude.paths import meta_path, session_folder
@@ -26,8 +27,9 @@ from toolspan.formats.claude.tree import RecordTree
 from toolspan.formats.jsonl import JsonLine, LineChunk
 from toolspan.formats.lines import TranscriptReader, pack_places
 from toolspan.formats.pairing import Branches
+from toolspan.formats.processes import is_running
 from toolspan.formats.registry import is_inside_folder, parse_file_name
-from toolspan.formats.source import Source, read_small_json, to_path
+from toolspan.formats.source import Source, is_remote, read_small_json, to_path
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo
 from toolspan.types.span import Span
@@ -119,7 +121,7 @@ class ClaudeReader(TranscriptReader[Entry]):
                 yield "unknown_result", f"{answered_tool}: {path}"
 
     def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
-        """Yield findings about parent links, session ids, spilled outputs and recorded patches."""
+        """Yield findings about parent links, session ids, spilled outputs, recorded patches and leftover commands."""
         file = self.source.name
         for code, lines in (
             ("duplicate_uuid", self.tree.duplicate_lines()),
@@ -135,6 +137,21 @@ class ClaudeReader(TranscriptReader[Entry]):
                 yield make_finding("foreign_session", foreign_places[0], "", len(foreign_places))
         yield from _check_sidecars(spans, to_path(file))
         yield from _check_patches(spans)
+        if parse_file_name(file).role == "session" and not is_remote(file):
+            yield from _check_leftovers(spans, to_path(file))
+
+
+def _check_leftovers(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
+    """Yield findings about commands that were running, or still are, after their session was killed."""
+    recorded = read_processes(file)
+    is_recording = recorded.session is not None and is_running(*recorded.session)
+    running = {} if is_recording else recorded.running()
+    for span in spans:
+        if span.id in running:
+            detail = f"{span.tool} {span.id}: process {running[span.id]} is still running"
+            yield make_finding("leftover_command", span.call.place, detail)
+        elif span.id in recorded.ended:
+            yield make_finding("leftover_command", span.call.place, f"{span.tool} {span.id}: {recorded.ended[span.id]}")
 
 
 def _check_sidecars(spans: Sequence[Span], file: Path) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import anyio
 import anyio.abc
@@ -53,6 +53,8 @@ FETCH_FAILED = "fetch failed"
 """The client's error message for a broken connection."""
 _FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
 _INVALID_ANSWER = "Invalid answer of the server"
+_TOO_LARGE = f"{_INVALID_ANSWER}: it is compressed, or larger than 64 MB"
+_TOO_LARGE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": PARSE_ERROR, "message": _TOO_LARGE}}
 _SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
 """Prefixes of the SDK's error messages for an invalid response."""
 _INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -89,7 +91,57 @@ class _RawResult(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class _PerMessageClient(httpx2.AsyncClient):
+class _TooLargeError(httpx2.TransportError):
+    """Raised if a message is larger than a line of a local server may be."""
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """The body of a response, which ends with an error if one message in it is too large."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, has_events: bool) -> None:
+        self._stream = stream
+        self._has_events = has_events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, last = 0, b""
+        async for chunk in self._stream:
+            size += len(chunk)
+            # An empty line ends an event. It may begin in the chunk before.
+            if self._has_events and any(end in last + chunk for end in (b"\n\n", b"\n\r\n", b"\r\r")):
+                size = len(chunk)
+            last = chunk[-2:]
+            if size > _MAX_LINE_BYTES:
+                raise _TooLargeError(_TOO_LARGE)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _LimitedClient(httpx2.AsyncClient):
+    """An HTTP client that reads messages up to the size that a local server may send."""
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: object) -> httpx2.Response:
+        """Send a request. Reading the body of the response fails if a message in it is too large.
+
+        A compressed body is refused, because it could be small and still fill the memory.
+        """
+        request.headers["accept-encoding"] = "identity"
+        response = await super().send(request, stream=True, **options)  # type: ignore[arg-type]
+        try:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise _TooLargeError(_TOO_LARGE)
+            has_events = "text/event-stream" in response.headers.get("content-type", "")
+            response.stream = _LimitedStream(cast("httpx2.AsyncByteStream", response.stream), has_events=has_events)
+            if not stream:
+                await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
+
+
+class _PerMessageClient(_LimitedClient):
     """An HTTP client for streamable HTTP, where every message has its own connection."""
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
@@ -99,6 +151,10 @@ class _PerMessageClient(httpx2.AsyncClient):
             content_type = str(response.headers.get("content-type", "")).lower()
             if request.method == "POST" and content_type.startswith("application/json"):
                 await response.aread()  # the SDK resumes a broken event stream
+        except _TooLargeError:
+            if request.method != "POST":
+                raise
+            return httpx2.Response(502, json=_TOO_LARGE_BODY, request=request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             raise  # the server is unreachable, so the connection must be opened again
         except httpx2.TransportError:
@@ -108,7 +164,7 @@ class _PerMessageClient(httpx2.AsyncClient):
         return response
 
 
-class _SseClient(httpx2.AsyncClient):
+class _SseClient(_LimitedClient):
     """An HTTP client for legacy SSE, where responses arrive on another connection."""
 
     on_failure: Callable[[], None] | None = None
@@ -118,6 +174,8 @@ class _SseClient(httpx2.AsyncClient):
         arrived = False
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
+            if request.method == "POST":
+                await response.aread()
             arrived = request.method != "POST" or response.is_success
         finally:
             if not arrived and self.on_failure is not None and request.method == "POST":

@@ -69,6 +69,7 @@ SESSION_END_TIMEOUT = 1.5
 """The timeout in seconds shared by all handlers at the end of a session, unless one of them has a longer timeout."""
 MAX_SESSION_END_TIMEOUT = 60.0
 _PROMPT_TIMEOUT = 30.0
+_MAX_DETAIL_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class ConfiguredHandler:
     ignores events without a call.
     """
     timeout: float | None = None
-    fail_closed: bool = False  # treat a failure as an objection
+    fail_closed: str | None = None  # the reason to treat a failure as an objection
     wakes_model: bool = False  # run asynchronously, and wake the model if the handler objects
     watched_names: tuple[str, ...] = ()  # files in the project folder whose changes fire FileChanged
     run_once: bool = False  # run only for the first matching event
@@ -314,14 +315,16 @@ class ConfiguredHooks(HookRunner):
     def _parse_output(self, entry: ConfiguredHandler, parser: HookOutputParser, output: HookOutput) -> HookResponse:
         """Parse a handler's output, and convert a failure to an objection if the handler fails closed."""
         response = parser.parse_hook_output(output)
-        fail_closed = entry.fail_closed or (self._fail_closed and parser.point in BLOCKING_POINTS)
-        if response.error is None or not fail_closed:
+        reason = entry.fail_closed
+        if reason is None and self._fail_closed and parser.point in BLOCKING_POINTS:
+            reason = "hooks fail closed here"
+        if reason is None or not (response.error or response.is_broken_json):
             return response
         failure = "timed out" if output.status == "timed_out" else "failed"
-        reason = 'onFailure is "block"' if entry.fail_closed else "hooks fail closed here"
-        detail = output.stderr.strip() or output.problem or ""
+        detail = output.stderr.strip() or output.problem or (response.plain_text or "")[:_MAX_DETAIL_LENGTH]
         message = f"{failure}; blocking because {reason}" + (f"\n{detail}" if detail else "")
-        return replace(parser.blocking_response(message), error=response.error)
+        error = response.error or "Hook output begins like JSON but is not a JSON object"
+        return replace(parser.blocking_response(message), error=error)
 
     def _shorten_response(self, response: HookResponse) -> HookResponse:
         """Save messages that are too long to files, and replace them with previews."""

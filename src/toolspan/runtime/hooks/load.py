@@ -65,7 +65,7 @@ def load_hooks(
     Raises:
         ToolspanError: a handler's `if` is not a rule, or hooks fail closed and one of them would be ignored.
     """
-    loader = _HookLoader(merged.switches, profile, merged.env, services or HookServices())
+    loader = _HookLoader(merged.switches, profile, merged.env, services or HookServices(), merged.is_limited_by_project)
     handlers: list[ConfiguredHandler] = []
     for scoped in loader.select_supported(merged.hooks):
         handlers += loader.build_handlers(scoped)
@@ -81,6 +81,7 @@ class _HookLoader:
     profile: Profile
     env: Mapping[str, str]
     services: HookServices
+    is_limited_by_project: bool
     notes: list[str] = field(default_factory=list)
 
     def select_supported(self, groups: tuple[ScopedGroup, ...]) -> list[ScopedGroup]:
@@ -119,13 +120,20 @@ class _HookLoader:
                 source=scoped.scope,
                 condition=None if spec.if_ is None else _RuleCondition(spec.if_),
                 timeout=_DEFAULT_TIMEOUTS.get(type(spec)) if spec.timeout is None else spec.timeout,
-                fail_closed=spec.on_failure == "block",
+                fail_closed=self._reason_to_fail_closed(spec),
                 watched_names=watched_names,
                 run_once=spec.once and scoped.scope == "skill",
                 wakes_model=isinstance(spec, CommandSpec) and spec.async_rewake,
             )
             for spec in scoped.group.hooks
         ]
+
+    def _reason_to_fail_closed(self, spec: HandlerSpec) -> str | None:
+        if spec.on_failure == "block":
+            return 'onFailure is "block"'
+        if isinstance(spec, CommandSpec) and spec.sandbox and self.is_limited_by_project:
+            return "an untrusted project limits its sandbox"
+        return None
 
     def _build_handler(self, spec: HandlerSpec) -> HookHandler:
         match spec:

@@ -94,6 +94,9 @@ def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreTo
     # The first of equal decisions is used; prefer those with a reason to those from an exit code.
     for run in sorted(runs, key=lambda run: run.response.from_exit_code):
         decision = stronger_decision(decision, run.response.decision)
+    if isinstance(decision, Ask) and not values.honours_ask:
+        # The rules decide, as in that client, unless the question prevails over a handler that allows the call.
+        decision = decision if any(isinstance(run.response.decision, Allow) for run in runs) else None
     if isinstance(decision, Deny) and values.uses_last_reason:
         last = runs[-1].response.decision
         decision = Deny(last.reason if isinstance(last, Deny) else None, "hook")

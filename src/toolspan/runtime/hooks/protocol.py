@@ -8,6 +8,7 @@ in `HookValues`.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ CONTEXT_POINTS: frozenset[HookPoint] = frozenset({"UserPromptSubmit", "SessionSt
 MAX_TEXT_LENGTH = 10_000
 _PREVIEW_LENGTH = 2_000
 _NO_STDERR = "No stderr output"
+_FILE_TOOLS = frozenset({"Read", "Edit", "Write"})
 _WITHOUT_PERMISSION_MODE = frozenset({
     "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
     "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate",
@@ -106,6 +108,11 @@ class HookResponse:
     is_json: bool = False
 
     @property
+    def is_broken_json(self) -> bool:
+        """True if the output begins like JSON but is not a JSON object, for example because it was cut off."""
+        return (self.plain_text or "").lstrip(_WHITESPACE).startswith(("{", "["))
+
+    @property
     def is_objection(self) -> bool:
         """True if the handler blocks or denies the event."""
         return self.block is not None or isinstance(self.decision, Deny)
@@ -120,7 +127,10 @@ def tool_input(
     point: HookPoint, tool_event: ToolHookEvent, hook_environment: HookEnvironment, values: HookValues
 ) -> HookInput:
     """Build the input for a hook point around a call."""
-    fields: dict[str, object] = {"tool_name": tool_event.tool, "tool_input": dict(tool_event.input)}
+    fields: dict[str, object] = {
+        "tool_name": tool_event.tool,
+        "tool_input": _with_absolute_path(tool_event, hook_environment, values),
+    }
     if point == "PermissionRequest":
         if tool_event.suggestions:
             fields["permission_suggestions"] = [dict(suggestion) for suggestion in tool_event.suggestions]
@@ -136,6 +146,19 @@ def tool_input(
     if server:
         fields["mcp_server"] = {"name": server[0], "source": "dynamic"}
     return _build_input(point, fields, hook_environment, values, tool_event.cwd)
+
+
+def _with_absolute_path(
+    tool_event: ToolHookEvent, hook_environment: HookEnvironment, values: HookValues
+) -> dict[str, object]:
+    """Return the input of a call with the absolute path of its file, as the client passes it to hooks."""
+    fields = dict(tool_event.input)
+    name = fields.get("file_path")
+    if tool_event.tool in _FILE_TOOLS and isinstance(name, str):
+        if name.startswith("~/") and (values.expands_home or tool_event.tool == "Write"):
+            name = hook_environment.env_vars.get("HOME", "~") + name[1:]
+        fields["file_path"] = os.path.normpath(tool_event.cwd / name)
+    return fields
 
 
 def batch_input(spans: Sequence[Span], hook_environment: HookEnvironment, values: HookValues) -> HookInput:
@@ -410,11 +433,12 @@ class HookOutputParser:
                 decision = Allow(reason or answer.reason, "hook")
             case "deny" | "block":
                 decision = Deny(reason or answer.reason or None, "hook")
-            case "ask" if self.values.honours_ask:
+            case "ask":
                 decision = Ask(reason, "hook")
             case _:
                 pass
-        keeps_input = decision is not None or not self.values.input_needs_decision
+        decides = decision is not None and (self.values.honours_ask or not isinstance(decision, Ask))
+        keeps_input = decides or not self.values.input_needs_decision
         return replace(
             response,
             decision=decision,

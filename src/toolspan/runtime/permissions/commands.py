@@ -6,14 +6,15 @@ tracks the current folder and the variables; `patterns.py` matches the patterns 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.runtime.permissions.line_state import LineState
-from toolspan.runtime.permissions.paths import PathScope, is_ambiguous
+from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.program_use import (
     PRINTING_PROGRAMS,
     PROGRAM_STARTERS,
@@ -23,6 +24,8 @@ from toolspan.runtime.permissions.program_use import (
     find_changed,
     find_granted_files,
     find_late_options,
+    find_targets,
+    follows_links,
     has_harmless_variables,
     has_misread_words,
     has_parent_after_operand,
@@ -32,9 +35,12 @@ from toolspan.runtime.permissions.program_use import (
     is_plainly_spelled,
     is_stream_or_null,
     is_understood_wrapper,
+    lists_files,
     may_gain_script,
     searches_folders,
+    selects_lines,
     sets_variables,
+    shows_any_file,
     values_taken_for_files,
 )
 from toolspan.runtime.permissions.rule import Rule
@@ -46,7 +52,6 @@ from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord
 from toolspan.shell.wrappers import (
     TRANSPARENT_WRAPPERS,
-    ExpandedLine,
     expand_wrappers,
     is_unclear_wrapper,
     strip_wrappers,
@@ -76,13 +81,12 @@ _ODD_NAME = re.compile(r"\A-|[^\w./:+,~%@-]")
 _TIMING_WRAPPERS = frozenset({"nohup", "time"})
 _ODD_TIMED_NAME = re.compile(r"[^\w./+~-]", re.ASCII)
 """Names of programs after `_TIMING_WRAPPERS` for which allow rules are ignored."""
-_ENV_OPTIONS = re.compile(r"(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*+(?:[^-\s]|\Z)", re.ASCII)
+_ENV_OPTIONS = re.compile(r"(?>(?:(?:-i|-0|-v|-u [A-Za-z_]\w*|[A-Za-z_]\w*=\S*)(?: |\Z))*)(?:[^-\s]|\Z)", re.ASCII)
 """The options and variables of `env` up to the name of a program."""
 _PLAIN_CD = re.compile(r"""cd(?: (?:[^'"\\$`]*|'[^']*'|"[^"\\$`]*"))?""")
 _CHAIN_AFTER_CD = re.compile(r"cd [^;|&\n]*(?:&&[^;|&\n]*)*")
 """A line in which every command runs only after `cd` succeeded."""
-_SEEN_THROUGH = frozenset({"env", *TRANSPARENT_WRAPPERS})
-"""Wrappers inside which the client looks for protected files, even if a rule allows all commands."""
+_XARGS_READERS = frozenset({"egrep", "fgrep", "grep", "head", "tail", "wc"})
 
 
 class ForbiddenFiles(Struct, frozen=True):
@@ -132,55 +136,12 @@ class CommandCheck(Struct, frozen=True, gc=False):
     """True if a word may refer to a denied file."""
 
 
-def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each command of a line, the roles of its words, and the first of them that is not understood."""
-    for program in parsed_line.programs:
-        inner = strip_wrappers(program, through_xargs=False)
-        arguments = inner.arguments
-        roles = [f"{name} variable" for name in program.variables]
-        roles += (f"{word.text} wrapper" for word in program.words[: len(program.words) - len(inner.words)])
-        roles += (f"{word.text} program" for word in inner.words[:1])
-        rest = list(inner.words[1:])
-        for argument in arguments.arguments:
-            if argument.word in rest:
-                rest.remove(argument.word)
-        roles += (f"{word.text} {'subcommand' if arguments.unknown is None else 'unknown'}" for word in rest)
-        roles += (f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
-        roles += (f"{item.operator}{item.target.text} redirect" for item in program.redirects)
-        yield program.text, ", ".join(roles), arguments.unknown if inner.words else None
-
-
-def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath | None:
-    """Return a protected file that a line would change, even if a rule allows all commands."""
-    for entry in line.programs:
-        if entry.wrappers and not _SEEN_THROUGH.issuperset(entry.wrappers):
-            continue
-        program = strip_wrappers(entry.program)
-        changed = find_changed(program, program.arguments)
-        if not changed and not program.redirects:
-            continue
-        targets = [item.target for item in program.redirects if ">" in item.operator and not is_stream_or_null(item)]
-        for word in (*changed, *targets):
-            text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
-            path = scope.absolute_path(text)
-            if _is_odd_target(text, path, scope) or scope.is_protected(path) or scope.leads_outside(path):
-                return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
-    return None
-
-
 def _is_oddly_timed(program: Program, inner: Program) -> bool:
     """Return whether the client does not recognise the name of a program inside `time` or `nohup`."""
     if not _ODD_TIMED_NAME.search(inner.name):
         return False
     wrappers = {word.text for word in program.words[: len(program.words) - len(inner.words)]}
     return not _TIMING_WRAPPERS.isdisjoint(wrappers)
-
-
-def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
-    """Return whether the file that a command would change is uncertain."""
-    if text[:2] == "//" or is_ambiguous(path) or not scope.is_unambiguous(text):
-        return True
-    return scope.links.resolve(path).startswith("/proc/")
 
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
@@ -220,6 +181,10 @@ class _CommandChecker:
     _has_odd_cd = False
     """True after a `cd` that contains a variable, an escape or a quote inside a word."""
     _has_pipe = False
+    _gets_file_list = False
+    """True if the input of the current command is a list of files in the session's folders."""
+    _pipes_file_list = False
+    """The same for the command after it."""
     _has_moved_by_name = True
     """True unless a `cd` names the current folder in another way than by its path, or has other blanks."""
 
@@ -255,15 +220,16 @@ class _CommandChecker:
             self.doubts = self.doubts or name not in PRINTING_PROGRAMS
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
+        self._check_pipe(program, inner)
         if not program.words:
             if not all(map(is_free_variable, program.variables)) or len(program.variables) > 1:
                 self._require_approval(" ".join(f"{variable}=" for variable in program.variables))
             elif program.redirects:
-                self._require_approval(program.text)
+                self._require_approval(" ".join(f"{item.operator} {item.target.text}" for item in program.redirects))
             return
         rule = self._allowed.find_rule(program)
         if name in _CREATING_PROGRAMS:
-            self._note_repository_parts(program, inner.words[1:])
+            self._note_repository_parts(program, find_targets(inner, inner.words[1:]))
         is_unclear = name in TRANSPARENT_WRAPPERS and is_unclear_wrapper(inner)
         is_odd = inner is not program and _is_oddly_timed(program, inner)
         if not name or name in _EVALUATING_BUILTINS or is_unclear or is_odd:
@@ -402,9 +368,17 @@ class _CommandChecker:
         arguments = inner.arguments
         if arguments.unknown is not None and self._allowed.parents:
             arguments = read_arguments(f"{inner.name}@2.0", inner.words[1:])
+        if self._start_scope.program_folders and self._starts_own_program(program, inner):
+            return False
         if arguments.unknown is not None or arguments.spec is None:
             return False
         return self._check_known(program, inner, arguments, arguments.spec)
+
+    def _starts_own_program(self, program: Program, inner: Program) -> bool:
+        """Return whether a program may be in a folder of the session, so that the session may have written it."""
+        names = {program.name, inner.name, *(word.text for word in inner.words[1:] if inner.name == "xargs")}
+        folders = self._start_scope.program_folders
+        return any(os.path.lexists(f"{folder}/{name}") for folder in folders for name in names)
 
     def _check_known(self, program: Program, inner: Program, arguments: Arguments, spec: ProgramSpec) -> bool:
         """Check the files of a program whose arguments are understood. Return False if it needs approval as a whole."""
@@ -418,7 +392,7 @@ class _CommandChecker:
                 return False
             self._repository_commands.append(program.text)  # a `cd` elsewhere in the line may come first
         if arguments.changed or "write*" in spec.roles:
-            changed = find_changed(inner, arguments)
+            changed = find_targets(inner, find_changed(inner, arguments))
             self._writes.append(program.text)
             is_bare = inner is program and not program.variables and not program.redirected_first
             is_plain = is_bare and is_plain_edit(program, changed)
@@ -428,6 +402,8 @@ class _CommandChecker:
                     break
             return free or bool(changed)
         words = [*arguments.read, *values_taken_for_files(inner, arguments)]
+        if self._reads_unnamed_files(inner, words):
+            return False
         self._note_relative_reads(program, words)
         if name == "git" and inner.words[1].text == "diff":
             self._note_relative_reads(program, [word for word in inner.words[2:] if word.text[:1] != "-"])
@@ -436,6 +412,22 @@ class _CommandChecker:
             if word.text != "-" and not self._check_read(program, name, word):
                 break
         return True
+
+    def _reads_unnamed_files(self, program: Program, words: Sequence[ShellWord]) -> bool:
+        """Return whether a program may read files that nobody checked: names from a pipe, links, denied files in git.
+
+        A list of files in the session's folders is a checked source of names.
+        """
+        forbidden_files = self._allowed.forbidden_files
+        if forbidden_files is not None and forbidden_files.denies_reading and shows_any_file(program):
+            return True
+        if program.name == "xargs":
+            reader = next((word.text for word in program.words[1:] if word.text in _XARGS_READERS), None)
+            return reader is not None and program.has_stdin and not self._gets_file_list
+        if follows_links(program):
+            folders = [path for word in words for path in self._state.resolve_paths(word) or ()]
+            return any(map(self._start_scope.may_lead_outside, folders))
+        return False
 
     def _note_relative_reads(self, program: Program, words: Sequence[ShellWord]) -> None:
         if not self._allowed.denies_reading:
@@ -447,8 +439,9 @@ class _CommandChecker:
         """Record a command if it may create a file that makes git treat the current folder as a repository."""
         folder = self._start_scope.cwd.rstrip("/") + "/"
         for word in words:
-            name = self._start_scope.absolute_path(word.text).removeprefix(folder).partition("/")[0]
-            if name.casefold() in _REPOSITORY_PARTS:
+            path = self._start_scope.absolute_path(word.text).casefold()
+            name = path.removeprefix(folder.casefold()).partition("/")[0]
+            if name in _REPOSITORY_PARTS or path.endswith("/head"):
                 self._repository_writes.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
@@ -556,6 +549,17 @@ class _CommandChecker:
             if protected or not (free or self._allowed.can_write(scope, path)):
                 self._require_approval(text, AccessedPath(None, path, inside=inside))
 
+    # Pipes
+
+    def _check_pipe(self, program: Program, inner: Program) -> None:
+        """Record whether the input of this command, and that of the next one, is a list of files."""
+        if not self._has_pipe:
+            return
+        is_redirected = program.stdin_text is not None or any("<" in item.operator for item in program.redirects)
+        self._gets_file_list = self._pipes_file_list and not is_redirected
+        is_piped = program.ended_by == "|"
+        self._pipes_file_list = is_piped and (lists_files(inner) or (self._gets_file_list and selects_lines(inner)))
+
     # Denied files
 
     def _check_forbidden_files(self, program: Program, inner: Program, forbidden_files: ForbiddenFiles) -> None:
@@ -584,7 +588,8 @@ class _CommandChecker:
             for path in self._state.possible_files(text, expands=word.has_expansion):
                 if self.forbidden_by is None and self._start_scope.matches_any_name(path, forbidden_files.pattern):
                     self.forbidden_by = forbidden_files.find_rule(self._start_scope, path, changes)
-        if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner, arguments):
-            for name in {word.text for word in arguments.read if word.text[:1] != "~"}:
-                for path in self._state.possible_files(name, expands=False):
+        if forbidden_files.denies_reading and arguments.spec is not None and searches_folders(inner):
+            folders = [word for word in arguments.files("read", "ref") if word.text[:1] != "~"]
+            for text, expands in {(word.text, word.has_expansion) for word in folders}:
+                for path in self._state.possible_files(text, expands=expands):
                     self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolspan.runtime.permissions.paths import LinkResolver, PathScope
+from toolspan.runtime.permissions.paths import LinkResolver, OwnRepository, PathScope
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.span import Call
 
@@ -40,6 +40,10 @@ class PermissionRequest:
     """The session's own folder, which contains output too large for the conversation."""
     leaves_sandbox: bool = False
     """True if the session has a sandbox and the command would run outside it."""
+    search_path: str | None = None
+    """The `PATH` of commands; None for that of this process."""
+    repository: OwnRepository | None = None
+    """The repository that existed when the session started; None to accept the present one."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
     """The resolved links, shared by all policies and by the call itself."""
     _scope: PathScope | None = field(default=None, init=False, compare=False, repr=False)
@@ -60,6 +64,8 @@ class PermissionRequest:
                 _home_folder,
                 None if self.session_folder is None else str(self.session_folder),
                 self.links,
+                os.environ.get("PATH", "") if self.search_path is None else self.search_path,
+                self.repository,
             )
             object.__setattr__(self, "_scope", scope)
             return scope

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from toolspan.errors import ToolspanError
-from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_ambiguous
 from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.program_use import find_changed, has_inner_quote, sets_variables
-from toolspan.runtime.permissions.removals import find_dangerous_removal
+from toolspan.runtime.permissions.removals import find_dangerous_removal, find_protected_write
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
@@ -90,6 +89,7 @@ _WRITERS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 _FILE_REDIRECT = re.compile(r">(?!&\d)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
+_NOT_PLANNING = "You are not in plan mode, so there is no plan to approve. Continue with the task."
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
 _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
@@ -407,6 +407,8 @@ def guard_policy(
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
+        if request.tool == "ExitPlanMode" and (request.mode or mode) != "plan":
+            return Deny(_NOT_PLANNING, "policy", basis="plan")
         if (request.mode or mode) == "plan" and (refusal := _check_plan(request, planner, rules)):
             return refusal
         if command is not None:

@@ -11,28 +11,20 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
 from os import F_OK, access
 from os.path import normpath
+from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
 
-_PROTECTED_FOLDERS = frozenset({
-    ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
-})  # fmt: skip
-_SPECIAL_FOLDERS = _PROTECTED_FOLDERS | {"git"}
+from toolspan.runtime.protected_files import ASKED_FILES, ASKED_FOLDERS
+from toolspan.shell.table import program_table
+
+_SPECIAL_FOLDERS = ASKED_FOLDERS | {"git"}
 """The folders whose place in a path decides whether it is protected."""
-_PROTECTED_FILES = frozenset({
-    ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".bazeliskrc",
-    ".bazelrc", ".bazelversion", ".bunfig.toml", ".claude.json", ".devcontainer.json", ".envrc",
-    ".gitconfig", ".gitmodules", ".lefthook.yaml", ".lefthook.yml", ".mcp.json", ".npmrc",
-    ".pnp.cjs", ".pnp.loader.mjs", ".pnpmfile.cjs", ".pre-commit-config.yaml", ".profile",
-    ".ripgreprc", ".yarnrc", ".yarnrc.yml", ".zlogin", ".zlogout", ".zprofile", ".zshenv",
-    ".zshrc", "bunfig.toml", "gradle-wrapper.properties", "lefthook.yaml", "lefthook.yml",
-    "maven-wrapper.properties", "pyrightconfig.json",
-})  # fmt: skip
-
-
 _REPOSITORY_MARKS = ("HEAD", "objects", "refs")
 _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
@@ -57,7 +49,7 @@ _FOLDED_CHARACTERS = {**_IGNORED_CHARACTERS, 0x131: "i"}
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
-_NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
+_NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?>(?:/{_PATH_SEGMENT})*)")
 """A pattern for paths without empty, `.` and `..` segments."""
 _CAN_TEST_LINKS = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
@@ -153,6 +145,25 @@ def _join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder != "/" else f"/{name}"
 
 
+class OwnRepository(Struct, frozen=True):
+    """The repository above a folder at one time. Another one, which appeared later, is not equal to it."""
+
+    git_folder: str | None
+    """The `.git` folder or file; None if there was none."""
+    identity: tuple[int, int] | None = None
+    """The device and the inode of `git_folder`."""
+
+    @classmethod
+    def find(cls, folder: str) -> OwnRepository:
+        """Find the repository that git uses in a folder."""
+        for above in _folders_above(os.path.realpath(folder)):
+            path = _join_path(above, ".git")
+            with suppress(OSError):
+                status = os.lstat(path)
+                return cls(path, (status.st_dev, status.st_ino))
+        return cls(None)
+
+
 class PathScope(Struct, frozen=True, gc=False):
     """The session's folders and the call's current folder. All paths are absolute."""
 
@@ -164,6 +175,10 @@ class PathScope(Struct, frozen=True, gc=False):
     session_folder: str | None = None
     """The session's own folder, which may be read."""
     links: LinkResolver = field(default_factory=LinkResolver)
+    search_path: str = ""
+    """The folders in which the shell looks for programs, separated by colons."""
+    repository: OwnRepository | None = None
+    """The repository that existed when the session started; None if that is not known."""
 
     @property
     def home(self) -> str:
@@ -254,16 +269,42 @@ class PathScope(Struct, frozen=True, gc=False):
                 return True
         return False
 
+    def may_lead_outside(self, folder: str) -> bool:
+        """Return whether a folder contains a link out of the session's folders, or too many files to check."""
+        for count, (here, folders, names) in enumerate(os.walk(folder)):
+            paths = [f"{here}/{name}" for name in (*folders, *names)]
+            if count > _MAX_SEARCHED_FOLDERS or any(
+                Path(path).is_symlink() and not self.contains_path(path, reading=True) for path in paths
+            ):
+                return True
+        return False
+
     def is_own_repository(self) -> bool:
-        """Return whether the current folder is in the project's repository: no folder in between has another one."""
-        if self.cwd == self.folders[0]:
-            return True
+        """Return whether git in the current folder uses the repository in which the session started, or none.
+
+        A file `HEAD` beside the project's files is enough for git to use a folder as a repository, with all the
+        programs that its configuration names, so such a folder is never the user's own repository.
+        """
         folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
-        while folder != root:
-            if not is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
+        if not is_within(folder, root):
+            return False
+        for above in _folders_above(folder):
+            if os.path.lexists(_join_path(above, "HEAD")):
                 return False
-            folder = folder.rpartition("/")[0] or "/"
+            if os.path.lexists(_join_path(above, ".git")):
+                is_same = self.repository is None or self.repository == OwnRepository.find(folder)
+                return is_within(root, above) and is_same
         return True
+
+    @property
+    def program_folders(self) -> tuple[str, ...]:
+        """The folders in which the shell looks for programs and which commands and edits of the session can change."""
+        return _find_program_folders(self.search_path, self.folders, self.cwd)
+
+    def _replaces_program(self, path: str) -> bool:
+        """Return whether the shell would run a file in the place of a program of the table."""
+        folder, _, name = path.rpartition("/")
+        return folder in self.program_folders and name in program_table()
 
     def leads_outside(self, path: str) -> bool:
         """Return whether a path in the session's folders passes through a link to another place."""
@@ -272,9 +313,35 @@ class PathScope(Struct, frozen=True, gc=False):
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
         end = self.links.resolve(path)
+        if self.program_folders and any(map(self._replaces_program, (path, end))):
+            return True
         if end != path and (_is_special_path(end) or _is_in_bare_repository(end)):
             return True
         return _is_special_path(path) or _is_in_bare_repository(path)
+
+
+@lru_cache(maxsize=64)  # perf: every decision needs them
+def _find_program_folders(search_path: str, folders: tuple[str, ...], cwd: str) -> tuple[str, ...]:
+    """Return the folders of a search path that are, or lead to, places in the session's folders, also resolved.
+
+    Links outside the session's folders are resolved only once.
+    """
+    roots = {*folders, *map(os.path.realpath, folders)}
+    found: list[str] = []
+    for name in search_path.split(":") if search_path else ():
+        folder = normpath(f"{cwd}/{name}" if name[:1] != "/" else name)
+        places = (folder, os.path.realpath(folder))
+        if any(is_within(place, root) for place in places for root in roots):
+            found += places
+    return tuple(dict.fromkeys(found))
+
+
+def _folders_above(folder: str) -> Iterator[str]:
+    """Yield a folder and all folders above it."""
+    while folder != "/":
+        yield folder
+        folder = folder.rpartition("/")[0] or "/"
+    yield folder
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -293,16 +360,27 @@ def _is_same_file(path: str, status: os.stat_result) -> bool:
 def _is_special_path(path: str) -> bool:
     path = path.casefold()
     parts = (path if path.isascii() else path.translate(_FOLDED_CHARACTERS)).split("/")
-    if parts[-1] in _PROTECTED_FILES:
+    if parts[-1] in ASKED_FILES:
         return True
     if _SPECIAL_FOLDERS.isdisjoint(parts):
         return False
     for at, part in enumerate(parts):
-        if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
+        if part in ASKED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
             return True
         if part == "git" and at and parts[at - 1] == ".config":
             return True
     return False
+
+
+_NAME_END = re.compile(r"[^\w.-]+")
+
+
+def mentions_protected(text: str) -> bool:
+    """Return whether a word without blanks contains the name of a protected file or folder."""
+    if "." not in text or " " in text or "\n" in text:
+        return False
+    names = _NAME_END.split(text.casefold().replace(".claude/worktrees", ""))
+    return not (ASKED_FOLDERS | ASKED_FILES).isdisjoint(names)
 
 
 def _is_in_bare_repository(path: str) -> bool:

@@ -9,13 +9,15 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from toolspan.runtime.permissions.line_state import has_parent_after_name
 from toolspan.shell.arguments import Arguments
-from toolspan.shell.program import LinePrograms, Program
+from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.readonly import DECLARATIONS
 from toolspan.shell.table import ProgramSpec
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.wrappers import is_plainly_wrapped
+from toolspan.shell.wrappers import is_plainly_wrapped, strip_wrappers
 
 _SHELL_OPTIONS = re.compile(r"(?:-[euvx]+|-[euvx]*o (?:errexit|nounset|pipefail|xtrace)|[^-+].*)?")
 """The arguments of `set` that a rule for it covers."""
@@ -26,6 +28,8 @@ _SCRIPT_OPTION = re.compile(r"-\w*[ef]|--[efr]")
 _PATTERN_READERS = frozenset({"egrep", "fgrep", "grep", "rg"})
 _PATTERN_FILE = re.compile(r"(?:-f|--file=)(.+)", re.DOTALL)
 """An option of `_PATTERN_READERS` joined to the file whose lines are patterns."""
+_COPYING_PROGRAMS = frozenset({"cp", "install", "ln", "mv"})
+"""Programs whose last operand may be the folder in which they make files with the names of the other operands."""
 TARGET_EDITORS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "tee", "touch"})
 """Programs all of whose operands are files that they change."""
 _PLAIN_WRAPPERS = re.compile(
@@ -65,6 +69,24 @@ _EXPANSION_SIGN = re.compile(r"[$`]")
 _GLOB = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"[*?\[\]]")
 _DECLARATION_OPTIONS = {"export": "Aafnp", "unset": "fv"}
+
+
+def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each command of a line, the roles of its words, and the first of them that is not understood."""
+    for program in parsed_line.programs:
+        inner = strip_wrappers(program, through_xargs=False)
+        arguments = inner.arguments
+        roles = [f"{name} variable" for name in program.variables]
+        roles += (f"{word.text} wrapper" for word in program.words[: len(program.words) - len(inner.words)])
+        roles += (f"{word.text} program" for word in inner.words[:1])
+        rest = list(inner.words[1:])
+        for argument in arguments.arguments:
+            if argument.word in rest:
+                rest.remove(argument.word)
+        roles += (f"{word.text} {'subcommand' if arguments.unknown is None else 'unknown'}" for word in rest)
+        roles += (f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
+        roles += (f"{item.operator}{item.target.text} redirect" for item in program.redirects)
+        yield program.text, ", ".join(roles), arguments.unknown if inner.words else None
 
 
 def may_gain_script(program: Program) -> bool:
@@ -165,6 +187,19 @@ def find_changed(program: Program, arguments: Arguments) -> tuple[ShellWord, ...
     return (*_words_after_script(program), *[word for word in program.words[1:] if word.text == "-"])
 
 
+def find_targets(program: Program, changed: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
+    """Return the files that a program changes, and those that it makes if its last operand is a folder.
+
+    The file in that folder may be a link to a protected file.
+    """
+    if program_basename(program.name) not in _COPYING_PROGRAMS or len(changed) < 2:
+        return changed
+    *sources, folder = changed
+    start = folder.text.rstrip("/") or "/"
+    names = [word.text.rstrip("/").rpartition("/")[2] for word in sources]
+    return (*changed, *(replace(folder, text=f"{start}/{name}") for name in names))
+
+
 def sets_variables(parsed_line: LinePrograms) -> bool:
     """Return whether a line contains an assignment that is not part of a command."""
     for program in parsed_line.programs:  # noqa: SIM110 - faster than any()
@@ -244,14 +279,81 @@ def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
 
 
 _FOLDER_READERS = frozenset({"diff", "egrep", "fgrep", "grep", "rg"})
+_PATCH_OPTION = re.compile(r"-\w*[pumcL]|--(?:patch|cc|word-diff|color-words|remerge|diff-m)")
+_LISTING_OPTIONS = frozenset({
+    "--dirstat", "--name-only", "--name-status", "--no-patch", "--numstat", "--quiet", "--shortstat", "--stat",
+    "--summary", "-s",
+})  # fmt: skip
+"""Options with which `git diff` and `git show` print no content of files."""
+_LINE_FILTERS = frozenset({"egrep", "fgrep", "grep", "head", "sort", "tail", "uniq"})
 
 
-def searches_folders(program: Program, arguments: Arguments) -> bool:
-    """Return whether a program reads all files below its folders."""
-    if program.name not in _FOLDER_READERS:
+def searches_folders(program: Program) -> bool:
+    """Return whether a program reads the files in its folders. Other options than `-r` may tell it to."""
+    if program.name == "git":
+        return "grep" in _first_texts(program) or _compares_files(program)
+    return program.name in _FOLDER_READERS
+
+
+def follows_links(program: Program) -> bool:
+    """Return whether a program follows the links that it finds in its folders."""
+    options = [word.text for word in program.words[1:] if word.text[:1] == "-"]
+    match program.name:
+        case "diff":
+            return "--no-dereference" not in options
+        case "rg":
+            return any(re.fullmatch(r"-\w*L.*|--follow", option) for option in options)
+        case "grep" | "egrep" | "fgrep":
+            return any(re.fullmatch(r"-\w*R.*|--deref.*", option) for option in options)
+        case _:
+            return False
+
+
+def shows_any_file(program: Program) -> bool:
+    """Return whether a command of git may print the content of files that it does not name."""
+    texts = [word.text for word in program.words[1:]]
+    if program.name != "git" or not texts or _compares_files(program):
         return False
-    options = [argument.word.text for argument in arguments.arguments if argument.role == "option"]
-    return program.name == "rg" or any(re.fullmatch(r"-\w*[rR]\w*|--.*recursive", option) for option in options)
+    if texts[0] in ("log", "reflog") or texts[:2] == ["stash", "show"]:
+        return any(_PATCH_OPTION.match(text) for text in texts)
+    if texts[0] == "cat-file":
+        return "-p" in texts
+    return texts[0] == "grep" or (texts[0] in ("diff", "show") and _LISTING_OPTIONS.isdisjoint(texts))
+
+
+def _compares_files(program: Program) -> bool:
+    return "diff" in _first_texts(program) and any(word.text == "--no-index" for word in program.words)
+
+
+def _first_texts(program: Program) -> list[str]:
+    return [word.text for word in program.words[1:2]]
+
+
+def lists_files(program: Program) -> bool:
+    """Return whether a program prints the names of files in its folders, one per line, and nothing else."""
+    options = {word.text for word in program.words if word.text[:1] == "-"}
+    match program.name:
+        case "find":
+            return not options & {"-printf", "-ls"}
+        case "fd" | "fdfind":
+            return True
+        case "ls":  # the long format shows the targets of links
+            return all(re.fullmatch(r"-[1aAdrRStU]+", option) for option in options)
+        case "grep" | "egrep" | "fgrep" | "rg":
+            return any(
+                re.fullmatch(r"-\w*l\w*|--files-with(?:out)?-match(?:es)?|--files", option) for option in options
+            )
+        case "git":
+            command = "".join(_first_texts(program))
+            is_name_list = {"diff": "--name-only", "grep": "-l"}.get(command) in options
+            return command == "ls-files" or is_name_list
+        case _:
+            return False
+
+
+def selects_lines(program: Program) -> bool:
+    """Return whether a program only selects or sorts the lines of its input."""
+    return program.name in _LINE_FILTERS and not program.arguments.read and program.arguments.unknown is None
 
 
 _PLAIN_VALUES = frozenset({"fd", "fdfind", "find", "jq"})

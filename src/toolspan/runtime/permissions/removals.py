@@ -1,18 +1,23 @@
-"""Find removals that no rule and no mode allows, because they could remove far more than is meant.
+"""Find removals and writes that are asked about although a rule allows the command.
 
-Start at `find_dangerous_removal`.
+Start at `find_dangerous_removal` and `find_protected_write`.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from os.path import normpath
 
-from toolspan.runtime.permissions.paths import PathScope, is_within
+from toolspan.runtime.permissions.paths import PathScope, expand_glob, is_ambiguous, is_within, mentions_protected
 from toolspan.runtime.permissions.patterns import expand_command_line
+from toolspan.runtime.permissions.program_use import find_changed, find_targets, is_stream_or_null
 from toolspan.shell.program import Program, bare_program_name, program_basename
 from toolspan.shell.syntax import NO_OTHER_BLANKS
+from toolspan.shell.words import ShellWord
+from toolspan.shell.wrappers import ExpandedLine, strip_wrappers
+from toolspan.types.decision import AccessedPath
 
 _REMOVAL = re.compile(r"r[\"'\\\n]*m", re.IGNORECASE)
 """The beginning of `rm` or `rmdir`, with quotes or escapes inside."""
@@ -25,6 +30,9 @@ _REMOVAL_TEXT = re.compile(
 """A removal in a line that cannot be parsed, and the text after it."""
 _REMOVAL_WORD = re.compile(r"(?<![\w.@:,-])rm(?:dir)?(?:\.exe)?(?![\w.@:-])", re.IGNORECASE)
 _ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_LIMITING_TESTS = frozenset({
+    "-empty", "-iname", "-ipath", "-iregex", "-iwholename", "-name", "-path", "-regex", "-wholename",
+})  # fmt: skip
 _FOLDER_CHANGERS = frozenset({"cd", "chdir", "popd", "pushd"})
 _FOLDER_CHANGE = re.compile(r"\b(?:cd|chdir|popd|pushd)\b")
 _RELATIVE_CONTENT = re.compile(r"(?!/|~/).*/\*/*", re.DOTALL)
@@ -38,7 +46,7 @@ _UNREADABLE_OPTION = re.compile(r"(?!--)[-+][A-Za-z]*+[^A-Za-z]")
 _SHELL_NAME = re.compile(r"sh(?:\.exe)?\s", re.IGNORECASE)
 _SCRIPT_START = re.compile(r"\s-[A-Za-z]*c")
 _SHELL_CALL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?(?=\s)", re.IGNORECASE)
-_STRING = re.compile(r"""\\.|"(?:[^"\\]|\\.)*+"|\$'(?:[^'\\]|\\.)*+'|'[^']*+'""", re.DOTALL)
+_STRING = re.compile(r"""\\.|"(?>(?:[^"\\]|\\.)*)"|\$'(?>(?:[^'\\]|\\.)*)'|'[^']*+'""", re.DOTALL)
 _QUOTED_NAME = re.compile(r"['\"][\w./-]+['\"]")
 _UNKNOWN_ESCAPE = re.compile(r"\\[xUc0-7]")
 """Escapes in `$'…'` that the client does not decode, so that the text may contain `rm`."""
@@ -70,6 +78,10 @@ def find_dangerous_removal(command: str, scope: PathScope, *, reads_scripts: boo
         hidden = _find_hidden_script(command)
         if hidden is not None:
             return hidden
+    if "-delete" in command:
+        for entry in expand_command_line(command).programs:
+            if _deletes_everything(entry.program, scope):
+                return entry.program.text
     if not _REMOVAL.search(command):
         return None
     expanded = expand_command_line(command)
@@ -94,6 +106,15 @@ def find_dangerous_removal(command: str, scope: PathScope, *, reads_scripts: boo
         if text is not None:
             return text
     return _find_unreadable_script(command, programs) if reads_scripts else None
+
+
+def _deletes_everything(program: Program, scope: PathScope) -> bool:
+    """Return whether `find -delete` starts at a folder that must not be removed, without a test for names."""
+    texts = [word.text for word in program.words]
+    if program_basename(program.name) != "find" or "-delete" not in texts or not _LIMITING_TESTS.isdisjoint(texts):
+        return False
+    starts = list(itertools.takewhile(lambda text: text[:1] not in ("-", "(", "!"), texts[1:]))
+    return any(is_critical(start, scope) for start in starts or ["."])
 
 
 def _is_removal_name(name: str) -> bool:
@@ -237,3 +258,42 @@ def _find_unreadable_script(command: str, programs: Sequence[Program]) -> str | 
             if any(map(_UNREADABLE_OPTION.match, texts[1:at])):
                 return program.text
     return None
+
+
+def find_protected_write(line: ExpandedLine, scope: PathScope) -> AccessedPath | None:
+    """Return a protected file that a line would change, even if a rule allows all commands.
+
+    In a line that changes files, the words that may become part of a path count as well: folders of `cd`, values of
+    variables, and all words of the programs that change files.
+    """
+    mentions: list[ShellWord] = []
+    has_targets = False
+    for entry in line.programs:
+        program = strip_wrappers(entry.program)
+        mentions += (*program.values, *program.loop_values)
+        changed = find_targets(program, find_changed(program, program.arguments))
+        mentions += program.words[1:] if changed or program.name in ("cd", "pushd") else ()
+        if not changed and not program.redirects:
+            continue
+        targets = [item.target for item in program.redirects if ">" in item.operator and not is_stream_or_null(item)]
+        has_targets = has_targets or bool(changed or targets)
+        for word in (*changed, *targets):
+            text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
+            path = scope.absolute_path(text)
+            is_odd = not entry.wrappers and _is_odd_target(text, path, scope)
+            matches = expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else None
+            places = [path, *map(scope.absolute_path, matches or ())]
+            if is_odd or any(scope.is_protected(place) or scope.leads_outside(place) for place in places):
+                return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
+    mention = next((word.text for word in mentions if mentions_protected(word.text)), None) if has_targets else None
+    if mention is None:
+        return None
+    path = scope.absolute_path(mention)
+    return AccessedPath(None, path, scope.contains_path(path))
+
+
+def _is_odd_target(text: str, path: str, scope: PathScope) -> bool:
+    """Return whether the file that a command would change is uncertain."""
+    if text[:2] == "//" or is_ambiguous(path) or not scope.is_unambiguous(text):
+        return True
+    return scope.links.resolve(path).startswith("/proc/")

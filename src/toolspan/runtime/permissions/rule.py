@@ -80,12 +80,18 @@ class Rule(Struct, frozen=True, cache_hash=True):
         content = _BLANKS.sub(" ", self.content)
         return (self,) if content == self.content else (self, structs.replace(self, content=content))
 
-    def covers_tool(self, tool: str) -> bool:
-        """Return whether the rule applies to a tool under any of its names."""
+    def covers_tool(self, tool: str, *, granting: bool = False) -> bool:
+        """Return whether the rule applies to a tool under any of its names.
+
+        The name of an MCP server covers its tools. A rule that allows `mcp__db__query` does not cover
+        `mcp__db__query__drop`, while one that denies does, because the server may be called `db__query`.
+        """
         mine, its = _TOOL_ALIASES.get(self.tool, self.tool), _TOOL_ALIASES.get(tool, tool)
         if mine == its or ("*" in mine and matches_wildcard(its, mine)):
             return True
-        return mine.startswith("mcp__") and its.startswith(mine.removesuffix("__*") + "__")
+        if not mine.startswith("mcp__") or (granting and "__" in mine.removeprefix("mcp__").removesuffix("__*")):
+            return False
+        return its.startswith(mine.removesuffix("__*") + "__")
 
     @property
     def can_grant(self) -> bool:

@@ -65,7 +65,7 @@ _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_SCOPES = 64
 _GLOB_LETTER = re.compile(r"\[[!^]?\]?[^]]*\]|\\.", re.DOTALL)
-_COMMENT_AS_TARGET = re.compile(r"([<>][&|]?(?:[ \t]|\\\n)*+)#")
+_COMMENT_AS_TARGET = re.compile(r"([<>][&|]?(?>(?:[ \t]|\\\n)*))#")
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
@@ -157,7 +157,7 @@ class Rules:
         self._bash_grants = tuple(rule for rule in grants if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
-        self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
+        self._bash_restrictions = [rule.content for rule in restrictions if rule.content not in (None, "*")]
 
     def __add__(self, other: Rules) -> Rules:
         """Return the combined rules."""
@@ -196,11 +196,16 @@ class Rules:
         ):  # it may open a denied file under a name that is not known before it runs
             return Ask(None, "config", basis="unclear", needs=MissingPermissions(parts=(shell,), of=1))
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
-        if ask_rule is not None:
-            return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
-        if shell is not None and self._bash_restrictions and may_hide_match(shell, self._bash_restrictions):
+        if (
+            shell is not None
+            and (ask_rule is None or _covers_whole_tool(ask_rule))
+            and self._bash_restrictions
+            and may_hide_match(shell, self._bash_restrictions)
+        ):
             needs = MissingPermissions(parts=(shell,), of=1)
             return Ask(None, "config", basis="unclear", needs=needs)
+        if ask_rule is not None:
+            return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
         return self._find_grant(tool_rules, request, shell)
 
     @property
@@ -217,7 +222,7 @@ class Rules:
         grants = (
             rule for rule in self.allow if rule.content is None and rule.can_grant and not rule.only_session_folders
         )
-        return any(rule.covers_tool(tool) for rule in grants)
+        return any(rule.covers_tool(tool, granting=True) for rule in grants)
 
     def allows_text(self, command: str) -> bool:
         """Return whether a rule allows a command as it is written, without regard to wrappers."""
@@ -283,7 +288,8 @@ class Rules:
             )
             tool_rules = self._rules_by_tool[key] = _ToolRules(
                 deny=_select_candidates(self.deny, request).rules,
-                ask=tuple(rule for rule in self.ask if _may_ask(rule, request)),
+                # A rule for the whole tool comes last: it must not hide one that also applies inside a sandbox.
+                ask=tuple(sorted((rule for rule in self.ask if _may_ask(rule, request)), key=_covers_whole_tool)),
                 deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
                 allow=allow,
                 exact_allow=tuple(rule for rule in allow if "*" not in (rule.content or "")),
@@ -362,9 +368,9 @@ def _is_same_call(request: PermissionRequest, other: PermissionRequest) -> bool:
     """Return whether two requests are for the same call in the same folders."""
     if request is other:
         return True
-    folders = (request.cwd, request.project, request.folders, request.session_folder)
-    other_folders = (other.cwd, other.project, other.folders, other.session_folder)
-    return request.call.id == other.call.id and folders == other_folders
+    places = (request.cwd, request.project, request.folders, request.session_folder, request.search_path)
+    other_places = (other.cwd, other.project, other.folders, other.session_folder, other.search_path)
+    return request.call.id == other.call.id and places == other_places and request.repository == other.repository
 
 
 def command_of(request: PermissionRequest) -> str | None:
@@ -402,6 +408,10 @@ def _may_ask(rule: Rule, request: PermissionRequest) -> bool:
     return _rule_covers_tool(rule, request) or (is_reading and _is_path_rule_for(rule, request))
 
 
+def _covers_whole_tool(rule: Rule) -> bool:
+    return rule.content in (None, "*")
+
+
 def _first_matching_rule(rules: Sequence[Rule], request: PermissionRequest, shell: str | None) -> Rule | None:
     return next((rule for rule in rules if _rule_matches(rule, request, shell)), None)
 
@@ -421,7 +431,7 @@ def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
     """Return whether an allow rule may match calls to the requested tool."""
     if not rule.can_grant:
         return False
-    if not _rule_covers_tool(rule, request):
+    if not _rule_covers_tool(rule, request, granting=True):
         return _is_path_rule_for(rule, request) and rule.tool not in _GRANTLESS_TOOLS
     return True
 
@@ -439,15 +449,15 @@ def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> b
     """Return whether a rule allows the call by itself."""
     if shell is not None:
         return rule.content is None or shell.strip() == rule.content
-    if not _rule_covers_tool(rule, request):
+    if not _rule_covers_tool(rule, request, granting=True):
         return _matches_paths(rule, request, granting=True)
     if rule.content is None:
         return not rule.only_session_folders or all(map(request.path_scope().contains_path, paths_of(request)))
     return rule.tool not in _GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
 
 
-def _rule_covers_tool(rule: Rule, request: PermissionRequest) -> bool:
-    if rule.covers_tool(request.tool) or rule.covers_tool(request.call.tool):
+def _rule_covers_tool(rule: Rule, request: PermissionRequest, *, granting: bool = False) -> bool:
+    if any(rule.covers_tool(name, granting=granting) for name in (request.tool, request.call.tool)):
         return True
     return rule.tool == "Bash" and request.tool == "Monitor"
 
@@ -549,13 +559,18 @@ _INVALID_RULE = re.compile(
 
 
 _USELESS_RULE = re.compile(
-    r"\w+\(~/\*\*\)|(?!Bash|Edit|Read)\w+\(\*\)|Skill\((?:/.*|.* \*)\)|WebFetch\(.*(?:[*A-Z].*|\.)\)", re.DOTALL
+    r"mcp__.*\*.*|\w+\(~/\*\*\)"
+    r"|(?!Bash|Edit|Read)\w+\(\*\)|Skill\((?:/.*|.* \*)\)|WebFetch\(.*(?:[*A-Z].*|\.)\)",
+    re.DOTALL,
 )
 """A valid rule with which an old client allows nothing."""
 
 
 def ignores_permissions(block: PermissionSettings, refusals: Refusals) -> bool:
-    """Return whether an old client ignores the permissions of a settings file because of an invalid rule in it."""
+    """Return whether an old client ignores the permissions of a settings file because of an invalid rule in it.
+
+    toolspan ignores only those that widen: a rule that denies or asks is never lost.
+    """
     texts = (*block.allow, *block.ask, *block.deny)
     return not refusals.star_rules and any(map(_INVALID_RULE.match, texts))
 
@@ -578,12 +593,12 @@ def rules_from_settings(
 ) -> Rules:
     """Return the rules in a settings file.
 
-    Old clients ignore all of them if one is invalid, such as a Bash rule with a `*` other than in a final `:*`.
+    With an old client, no rule of a file allows anything if one of the file's rules is invalid, such as a Bash rule
+    with a `*` other than in a final `:*`.
     """
-    if refusals is not None and ignores_permissions(block, refusals):
-        return Rules()
     is_old = refusals is not None and refusals.plain_lines
-    allow = [text for text in block.allow if not (is_old and _USELESS_RULE.fullmatch(text))]
+    is_ignored = refusals is not None and ignores_permissions(block, refusals)
+    allow = [text for text in block.allow if not is_ignored and not (is_old and _USELESS_RULE.fullmatch(text))]
     ask, deny = list(block.ask), list(block.deny)
     if is_old:  # with a star, a rule for Edit or Read means the files of the project for all tools
         for texts in (allow, ask, deny):

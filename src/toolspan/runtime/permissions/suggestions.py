@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import standardized_host
-from toolspan.runtime.permissions.rules import command_of, paths_of
+from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import find_programs
 from toolspan.shell.wrappers import SHELLS, strip_wrappers
@@ -63,6 +64,33 @@ def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, .
             return (_suggest_rule("WebFetch", f"domain:{host}"),) if host else ()
         case _:
             return (_suggest_rule(request.tool, None),)
+
+
+def offer_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
+    """Return the suggested updates with which the question would not be asked again.
+
+    The client also suggests folders that the session already has, and rules that do not cover the line.
+    """
+    updates = suggest_updates(request, ask)
+    command, scope = command_of(request), request.path_scope()
+    offered = [update for update in updates if not _adds_nothing(update, scope)]
+    texts = [f"Bash({rule['ruleContent']})" for update in updates for rule in _suggested_rules(update)]
+    if command is None or ask.needs is None or not texts:
+        return tuple(offered)
+    needs = Rules(allow=texts).check_line(command, request, edits=False, redirects=False).needs
+    if needs is None or {command, *ask.needs.parts}.isdisjoint(needs.parts):
+        return tuple(offered)
+    return tuple(update for update in offered if not _suggested_rules(update))
+
+
+def _adds_nothing(update: Suggestion, scope: PathScope) -> bool:
+    folders = update.get("directories")
+    return isinstance(folders, list) and all(scope.contains_path(folder) for folder in folders)
+
+
+def _suggested_rules(update: Suggestion) -> list[Mapping[str, str]]:
+    rules = update.get("rules")
+    return [rule for rule in rules if rule.get("toolName") == "Bash"] if isinstance(rules, list) else []
 
 
 _ACCEPT_EDITS: Suggestion = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}

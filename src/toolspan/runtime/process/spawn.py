@@ -10,7 +10,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -51,6 +51,8 @@ class Command:
     stdout: int | None = None
     """One of the caller's descriptors, to receive the output; None to capture it."""
     pass_fds: Sequence[int] = ()
+    on_start: Callable[[], Awaitable[None]] | None = None
+    """A function awaited once the process has started. If it raises, the command is killed."""
     on_output: Callable[[bytes], None] | None = None
     """A function called in the event loop with each chunk from either stream, until the child has
     ended or `wait` has returned.

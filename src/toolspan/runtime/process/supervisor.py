@@ -54,8 +54,9 @@ class ProcessSupervisor:
         self._grace = grace
         self._platform = ProcessPlatform.detect()
         self._children: list[ChildProcess] = []
-        self._tag = new_tag("custody")
-        self._finished_tree = ProcessTree(since=float("inf"), tags={self._tag})
+        self.tag = new_tag("custody")
+        """The tag in the environment of all processes that are started here."""
+        self._finished_tree = ProcessTree(since=float("inf"), tags={self.tag})
         """Processes that finished children may have left behind."""
         self._orphans: _OrphanReaper | None = None
         self._is_open = False
@@ -107,9 +108,10 @@ class ProcessSupervisor:
             if child.is_finished:
                 self._finished_tree.add_leftovers(child.tree)
         self._children = [child for child in self._children if not child.is_finished]
-        child = ChildProcess(command, self._platform, [self._tag], self._watch_orphans if self._orphans else None)
+        child = ChildProcess(command, self._platform, [self.tag], self._watch_orphans if self._orphans else None)
         child.owns_adopted = partial(self._owns_adopted, child)
         self._children.append(child)
+        await _complete_start(command, child)
         return child
 
     @asynccontextmanager
@@ -149,7 +151,20 @@ async def start_process(command: Command, platform: ProcessPlatform | None = Non
         StartError: the command cannot be started; none of its processes is running.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()
-    return ChildProcess(command, platform or ProcessPlatform.detect())
+    child = ChildProcess(command, platform or ProcessPlatform.detect())
+    await _complete_start(command, child)
+    return child
+
+
+async def _complete_start(command: Command, child: ChildProcess) -> None:
+    if command.on_start is None:
+        return
+    try:
+        await command.on_start()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await child.terminate(0)
+        raise
 
 
 class ChildProcess:

@@ -192,6 +192,11 @@ def new_tag(name: str) -> str:
     return f"{name}{_TOKEN_SEPARATOR}{secrets.token_hex(6)}"
 
 
+def tag_name(tag: str) -> str:
+    """Return the name in a tag that `new_tag` has made."""
+    return tag.partition(_TOKEN_SEPARATOR)[0]
+
+
 _STAT_SIZE = 1024
 _ENVIRONMENT_CHUNK = 1 << 17
 # Indexes of the fields in /proc/PID/stat, counted after the name in parentheses; see proc(5).
@@ -356,8 +361,7 @@ def find_survivors(tag: str) -> list[int]:
     return sorted(
         process.pid
         for process in table.list_processes().values()
-        if not process.is_zombie
-        and any(tag in (found, found.partition(_TOKEN_SEPARATOR)[0]) for found in table.env_tags(process.pid))
+        if not process.is_zombie and any(tag in (found, tag_name(found)) for found in table.env_tags(process.pid))
     )
 
 

@@ -66,8 +66,22 @@ __all__ = [
     "ToolAvailability",
     "TranscriptShape",
     "Version",
+    "nearest_version",
     "profile",
 ]
+
+
+def nearest_version(version: str) -> Version | None:
+    """Return the newest known version that is not newer than a client version, or the oldest one.
+
+    None if it is not a version number.
+    """
+    try:
+        numbers = tuple(map(int, version.split(".")))
+    except ValueError:
+        return None
+    known = [(tuple(map(int, name.split("."))), name) for name in VERSIONS if name != "seed"]
+    return max((pair for pair in known if pair[0] <= numbers), default=min(known))[1]
 
 
 def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:

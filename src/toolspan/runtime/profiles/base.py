@@ -37,7 +37,6 @@ class ToolAvailability:
 
     tools: frozenset[str]  # the tools in a session that does not select any
     optional_tools: frozenset[str] = frozenset()  # further tools, available to a session that selects them
-    unavailable: frozenset[str] = frozenset()  # optional tools that are unavailable even if selected
     task_list_tools: frozenset[str] = frozenset()  # task list tools that only some models have by default
     models_without_tasks: tuple[str, ...] = ()
     """Prefixes of the models that lack the task list tools by default. The default model is one of these."""
@@ -63,7 +62,7 @@ class ToolAvailability:
 
     def select_named(self, names: Iterable[str]) -> frozenset[str]:
         """Return the available tools in `names`."""
-        return (self.tools | self.optional_tools - self.unavailable) & frozenset(names)
+        return (self.tools | self.optional_tools) & frozenset(names)
 
     def is_deferred(self, tool: str) -> bool:
         """Return whether the model must search for a tool before calling it."""
@@ -452,7 +451,8 @@ class HookValues:
     exit_2_wins: bool = True  # exit code 2 blocks even when the JSON output allows the call
     input_needs_decision: bool = False  # a changed input is used only together with a decision
     updates_output: bool = True  # the output of any tool can be replaced, not only the output of MCP tools
-    honours_ask: bool = True  # `ask` leads to a question; otherwise it is ignored
+    expands_home: bool = True  # `~/` in the path of a file tool is the home folder
+    honours_ask: bool = True  # `ask` leads to a question; otherwise only if another handler allows the call
     honours_defer: bool = True
     allow_is_final: bool = False  # `allow` takes precedence over deny rules
     uses_last_reason: bool = False  # a refusal uses the last handler's reason, even if that handler gave none

@@ -175,6 +175,7 @@ V2_0_65 = Profile(
         exit_2_wins=False,
         input_needs_decision=True,
         updates_output=False,
+        expands_home=False,
         honours_ask=False,
         honours_defer=False,
         allow_is_final=True,

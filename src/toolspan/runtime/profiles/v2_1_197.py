@@ -20,7 +20,6 @@ V2_1_197 = replace(
         | TASK_LIST_TOOLS,
         optional_tools=frozenset({"Glob", "Grep", "TodoWrite", "ListMcpResourcesTool", "ReadMcpResourceTool"})
         | INTERACTIVE_TOOLS,
-        unavailable=frozenset({"TodoWrite"}),
         interactive_tools=INTERACTIVE_TOOLS,
         aliases={"KillShell": "TaskStop", "KillBash": "TaskStop", "BashOutput": "TaskOutput", "Task": "Agent"},
         max_concurrent=None,

@@ -93,6 +93,7 @@ V2_1_80 = replace(
            "InstructionsLoaded", "PostCompact", "Elicitation", "ElicitationResult", "StopFailure"},
         timeout=600.0,
         omitted_fields=BASE.hooks.omitted_fields - {"last_assistant_message", "agent_type"},
+        expands_home=True,
         input_needs_decision=False,
         allow_is_final=False,
     ),

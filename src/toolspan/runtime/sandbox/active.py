@@ -9,27 +9,34 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+import anyio
 
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.rules import Rules
-from toolspan.runtime.process import Command, StartError
-from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess, SandboxBackend
-from toolspan.runtime.sandbox.bubblewrap import create_private_folder
+from toolspan.runtime.process import Command, StartError, start_process
+from toolspan.runtime.sandbox.backend import FileAccess, NetworkAccess, SandboxBackend, WrappedCommand
+from toolspan.runtime.sandbox.bubblewrap import create_private_folder, find_program
 from toolspan.runtime.sandbox.detect import select_backend
 from toolspan.runtime.sandbox.files import (
     ProtectedFiles,
     build_file_access,
+    find_later_files,
     find_open_pipes,
+    find_replaced_paths,
     find_writable_folders,
-    is_secret_variable,
     prepare_protected_folders,
+    remove_created_folders,
     remove_forged_files,
     restrict_search_path,
 )
+from toolspan.runtime.sandbox.git_files import GitFiles
+from toolspan.runtime.sandbox.home import cache_environment, filter_variables
 from toolspan.runtime.sandbox.network import NetworkNamespace
 from toolspan.runtime.sandbox.proxy import AskDomain, NetworkProxy, RefusedAddress
 from toolspan.runtime.sandbox.settings import Sandbox, SandboxUnavailable, resolve_path
@@ -38,6 +45,8 @@ from toolspan.types.decision import Deny
 from toolspan.types.events import SandboxViolation
 
 _MAX_REFUSED = 1000
+_MAX_OUTPUT = 16 << 20
+_READ_TIMEOUT = 10
 
 
 @dataclass(slots=True)
@@ -46,6 +55,10 @@ class SandboxedCommand:
 
     command: Command
     files: FileAccess
+    folders: Sequence[Path]
+    """The session's folders, the project first."""
+    later_files: frozenset[tuple[str, str]]
+    """The files from which other programs run code later, before this command started."""
 
 
 class ActiveSandbox:
@@ -61,6 +74,8 @@ class ActiveSandbox:
         self._backend: SandboxBackend | None = None
         self._folder: Path | None = None
         self._created: list[Path] = []
+        self._git = GitFiles()
+        self._planted: set[tuple[str, str]] = set()
         self._pipes: list[Path] = []
         self._namespace: NetworkNamespace | None = None
         self._proxy: NetworkProxy | None = None
@@ -77,15 +92,17 @@ class ActiveSandbox:
 
     @property
     def frees_commands(self) -> bool:
-        """True if sandboxed commands need no permission."""
-        return self.settings.auto_allow and self._backend is not None and self._backend.protects_settings
+        """True if sandboxed commands need no permission: they can read no secrets and change no settings."""
+        hides_secrets = self.settings.strict and not self.settings.files_disabled
+        is_closed = self._backend is not None and self._backend.protects_settings
+        return self.settings.auto_allow and hides_secrets and is_closed
 
     @property
     def description(self) -> str:
         """A short description for users: the back end and its limitations."""
         if self._backend is None:
             return f"none, commands run with your rights. {self.warning}"
-        name = f"{self._backend.name}{', strict' if self.settings.strict else ''}"
+        name = f"{self._backend.name}{'' if self.settings.strict else ', all files readable'}"
         return " ".join([f"{name}.", *self._backend.limitations]) if self._backend.limitations else name
 
     def open(self) -> None:
@@ -103,16 +120,14 @@ class ActiveSandbox:
                 raise
             self.warning = str(error)
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="toolspan-sandbox-"))
+        self._folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolspan-sandbox-")))
         create_private_folder(self._folder)
         self._pipes = find_open_pipes()
 
     async def close(self) -> None:
         """Close the network and remove the private folder. All commands must have ended."""
         await self._close_network()
-        for path in self._created:
-            with suppress(OSError):  # not empty, or removed
-                path.rmdir()
+        remove_created_folders(self._created)
         if self._folder is not None:
             (self._folder / "hidden-folder").chmod(0o700)
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -134,10 +149,12 @@ class ActiveSandbox:
         return self._excluded is None or not isinstance(self._excluded(request), Deny)
 
     @asynccontextmanager
-    async def wrap(self, command: Command, folders: Sequence[Path]) -> AsyncIterator[SandboxedCommand]:
+    async def wrap(
+        self, command: Command, folders: Sequence[Path], shown: Sequence[Path | str] = ()
+    ) -> AsyncIterator[SandboxedCommand]:
         """Yield the command line that runs `command` inside the sandbox. Start it within the block.
 
-        `folders` are the writable folders, the project first. Raises:
+        `folders` are the writable folders, the project first, and `shown` the files that the command needs. Raises:
             SandboxUnavailable: the session's network cannot be created, or the project is the root folder.
         """
         if self._backend is None or self._folder is None:
@@ -149,25 +166,15 @@ class ActiveSandbox:
         folders = [project, *folders[1:]]
         writable = [*folders, *(resolve_path(path, project) for path in self.settings.allow_write)]
         remove_forged_files(folders)
-        self._created += prepare_protected_folders(writable, command.env)
-        files = build_file_access(self.settings, folders, self.protected, self._folder, command.env)
+        await self._read_git_files(folders, command.env)
+        self._created += prepare_protected_folders(writable, command.env, self._git)
+        files = build_file_access(self.settings, folders, self.protected, self._folder, command.env, self._git, shown)
+        later_files = find_later_files(folders, self._git)
         pipes = [path for path in self._pipes if path.is_fifo() and not any(map(path.is_relative_to, files.writable))]
         files = replace(files, hidden=(*files.hidden, *pipes), in_place=not self._backend.has_mounts)
         wrapped = self._backend.wrap(command.argv, Path(os.path.realpath(command.cwd)), files, network)
-        try:
-            environment = {**self._environment(command, files), **wrapped.env}
-            pass_fds = [*command.pass_fds, *wrapped.pass_fds]
-            sandboxed = replace(
-                command,
-                argv=wrapped.argv,
-                env=environment,
-                pass_fds=pass_fds,
-                has_pid_namespace=wrapped.has_pid_namespace,
-            )
-            yield SandboxedCommand(sandboxed, files)
-        finally:
-            for descriptor in wrapped.pass_fds:
-                os.close(descriptor)
+        with _inherit_descriptors(command, self._environment(command, files), wrapped) as sandboxed:
+            yield SandboxedCommand(sandboxed, files, folders, later_files)
 
     def restrict_environment(self, environment: Mapping[str, str], folders: Sequence[Path]) -> dict[str, str]:
         """Return the environment for a program outside the sandbox: its `PATH` omits folders that commands can change.
@@ -193,7 +200,34 @@ class ActiveSandbox:
         hosts = {item.host for item in self._refused} | ({"the network"} if refused else set())
         named = find_violations(output, command, run.command.cwd, run.files, self.settings)
         refused += [item for item in named if item.target not in hosts and (failed or item.action == "write")]
+        planted = find_later_files(run.folders, self._git) - run.later_files - self._planted
+        self._planted |= planted
+        refused += [SandboxViolation(action="planted", target=path) for path, _ in sorted(planted)]
         return tuple(dict.fromkeys(refused))
+
+    async def _read_git_files(self, folders: Sequence[Path], environment: Mapping[str, str]) -> None:
+        git = find_program("git")
+        if git is not None and not self.settings.files_disabled:
+            writable = find_writable_folders(self.settings, folders)
+            await self._git.refresh(git, writable, environment, partial(self._run_contained, environment))
+
+    async def _run_contained(self, environment: Mapping[str, str], argv: Sequence[str], cwd: Path) -> bytes:
+        """Run a program that may read all files and change none, and return its output."""
+        if self._backend is None or self._folder is None:
+            return b""
+        files = FileAccess(temporary=self._folder, read_only=tuple(find_replaced_paths([cwd], environment)))
+        wrapped = self._backend.wrap(argv, cwd, files, NetworkAccess())
+        command = Command(argv=argv, cwd=cwd, env=environment, tag="sandbox", memory_limit=_MAX_OUTPUT)
+        with _inherit_descriptors(command, environment, wrapped) as contained:
+            child = await start_process(contained)
+        try:
+            with anyio.move_on_after(_READ_TIMEOUT):
+                await child.wait()
+        finally:
+            if child.exit is None:
+                with anyio.CancelScope(shield=True):
+                    await child.terminate(0)
+        return child.stdout.data
 
     async def _open_network(self, project: Path) -> NetworkAccess:
         async with self._network_lock:
@@ -222,11 +256,12 @@ class ActiveSandbox:
 
     def _environment(self, command: Command, files: FileAccess) -> dict[str, str]:
         hidden = set(self.settings.hide_variables)
-        visible = {
-            name: value
-            for name, value in command.env.items()
-            if name not in hidden and not (self.settings.strict and is_secret_variable(name))
-        }
+        passed = self.settings.pass_variables
+        environment = filter_variables(command.env, passed) if self.settings.strict else command.env
+        visible = {name: value for name, value in environment.items() if name not in hidden}
+        home = Path(os.path.realpath(visible.get("HOME") or "/"))
+        if any(mount.is_writable and mount.path == home / ".cache" for mount in files.mounts):
+            visible |= cache_environment(home, visible)
         if "TMPDIR" in visible and not is_writable_inside(Path(visible["TMPDIR"]), files):
             visible["TMPDIR"] = "/tmp"
         return visible | (self._proxy.environment(user=command.tag) if self._proxy else {})
@@ -245,8 +280,30 @@ async def wrap_requested(command: Command, sandbox: ActiveSandbox | None, projec
     if sandbox is None or not sandbox.is_on:
         reason = "its configuration requests a sandbox; use --sandbox or the setting `sandbox.enabled`"
         raise StartError(Path(command.argv[0]), reason)
-    async with sandbox.wrap(command, [project]) as sandboxed:
+    async with sandbox.wrap(command, [project], command.argv) as sandboxed:
         yield sandboxed.command
+
+
+@contextmanager
+def _inherit_descriptors(
+    command: Command, environment: Mapping[str, str], wrapped: WrappedCommand
+) -> Iterator[Command]:
+    """Yield the command inside the sandbox, and close the descriptors of the sandbox at the end of the block."""
+    gate = wrapped.gate
+    try:
+        yield replace(
+            command,
+            argv=wrapped.argv,
+            env={**environment, **wrapped.env},
+            pass_fds=[*command.pass_fds, *wrapped.pass_fds, *(gate.pass_fds if gate else ())],
+            on_start=gate.release if gate else None,
+            has_pid_namespace=wrapped.has_pid_namespace,
+        )
+    finally:
+        for descriptor in wrapped.pass_fds:
+            os.close(descriptor)
+        if gate is not None:
+            gate.close()
 
 
 def _exclusion_patterns(text: str) -> list[str]:

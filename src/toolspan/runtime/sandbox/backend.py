@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from toolspan.runtime.sandbox.pinned import Mount, MountGate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
@@ -23,6 +25,10 @@ class FileAccess:
     """Paths inside writable folders that must not change."""
     hidden: tuple[Path, ...] = ()
     """Files and folders that must not be read."""
+    emptied: tuple[Path, ...] = ()
+    """Folders that the command sees as empty, but for `mounts` and for `writable` and `read_only` paths inside them."""
+    mounts: tuple[Mount, ...] = ()
+    """Files and folders that the command sees at another path, or inside an emptied folder."""
     temporary: Path
     """The session's private folder, which the command sees as `/tmp` or in `TMPDIR`."""
     unrestricted: bool = False
@@ -55,6 +61,8 @@ class WrappedCommand:
     """Descriptors that the command line needs. The caller closes them once the command has started."""
     has_pid_namespace: bool = False
     """True if the processes of the command run in a PID namespace of their own."""
+    gate: MountGate | None = None
+    """A gate before the command, which the caller releases once the command line has started."""
 
 
 class SandboxBackend(Protocol):

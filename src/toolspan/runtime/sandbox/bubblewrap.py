@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from toolspan.runtime.sandbox.backend import Availability, FileAccess, NetworkAccess, WrappedCommand
+from toolspan.runtime.sandbox.pinned import Mount, MountGate
 from toolspan.runtime.sandbox.seccomp import build_filter
 from toolspan.runtime.sandbox.settings import Sandbox
 
@@ -56,9 +58,14 @@ class Bubblewrap:
             folder = f"/proc/{network.namespace_pid}/ns"
             join = [self._nsenter, f"--user={folder}/user", f"--net={folder}/net", "--preserve-credentials", "--"]
             options = [*join, *options]
-        options += self._mounts(files, network)
+        mounts = [] if files.unrestricted else _find_mounts(files, network)
+        options += self._base_mounts(files, network)
+        options += _mount_options(files, mounts)
         options += ["--chdir", str(cwd)]
         descriptors: tuple[int, ...] = ()
+        gate = MountGate(mounts) if mounts else None
+        if gate is not None:
+            options += gate.last_options
         program = build_filter(unix_sockets=network.all_unix_sockets or bool(network.unix_sockets))
         if program is not None:
             # Each command line reads its own pipe, because several may start at the same time.
@@ -67,9 +74,9 @@ class Bubblewrap:
             os.close(writing)
             options += ["--seccomp", str(reading)]
             descriptors = (reading,)
-        return WrappedCommand([*options, "--", *argv], {}, descriptors, has_pid_namespace=True)
+        return WrappedCommand([*options, "--", *argv], {}, descriptors, has_pid_namespace=True, gate=gate)
 
-    def _mounts(self, files: FileAccess, network: NetworkAccess) -> Iterator[str]:
+    def _base_mounts(self, files: FileAccess, network: NetworkAccess) -> Iterator[str]:
         if files.unrestricted:
             yield from ("--bind", "/", "/", "--dev-bind", "/dev", "/dev")
         else:
@@ -87,30 +94,48 @@ class Bubblewrap:
                 yield from ("--ro-bind-try", name, name)
             yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
         yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
-        # Parents come first, so that entries for inner paths override them.
-        for path, (option, source) in sorted(_entries(files, network).items(), key=lambda entry: len(entry[0].parts)):
-            yield from (option, source, str(path))
 
 
-def _entries(files: FileAccess, network: NetworkAccess) -> dict[Path, tuple[str, str]]:
-    """Return the option and source for each path whose access differs from that of its parent."""
-    hidden_file = f"{files.temporary}/hidden-file"
-    entries: dict[Path, tuple[str, str]] = {}
-    for path in files.writable:
-        entries[path] = ("--bind", str(path))
-    for path in files.read_only:
-        entries[path] = ("--ro-bind", str(path))
-    for path in files.hidden:
-        entries[path] = ("--ro-bind", f"{files.temporary}/hidden-folder" if path.is_dir() else hidden_file)
+def _find_mounts(files: FileAccess, network: NetworkAccess) -> list[Mount]:
+    """Return a mount for each path whose access differs from that of its parent, parents first."""
+    hidden_file, hidden_folder = files.temporary / "hidden-file", files.temporary / "hidden-folder"
+    mounts = {mount.path: mount for mount in files.mounts}
+    mounts |= {path: Mount(path, path, is_writable=True) for path in files.writable}
+    mounts |= {path: Mount(path, path) for path in files.read_only}
+    mounts |= {path: Mount(path, hidden_folder if path.is_dir() else hidden_file) for path in files.hidden}
     if network.unix_sockets and not network.all_unix_sockets:
         for path in _bound_sockets():
             if path not in network.unix_sockets and not any(map(path.is_relative_to, ("/run", "/tmp"))):
-                entries[path] = ("--ro-bind", hidden_file)
+                mounts[path] = Mount(path, hidden_file)
     for path in network.unix_sockets:
         # A command may have put a link to another socket into a folder that it can change.
         if path.is_socket() and not any(map(path.is_relative_to, files.writable)):
-            entries[Path(os.path.realpath(path))] = ("--ro-bind", os.path.realpath(path))
-    return entries
+            real = Path(os.path.realpath(path))
+            mounts[real] = Mount(real, real)
+    ordered = sorted(mounts.values(), key=lambda mount: len(mount.path.parts))
+    return [
+        replace(mount, is_below_hidden=any(parent in files.hidden for parent in mount.path.parents))
+        for mount in ordered
+    ]
+
+
+def _mount_options(files: FileAccess, mounts: Sequence[Mount]) -> Iterator[str]:
+    """Yield the options for emptied folders and mounts. Parents come first, so that inner ones override them."""
+    entries: list[tuple[Path, tuple[str, ...]]] = [
+        (path, ("--dir" if _is_inside(path, files.emptied) else "--tmpfs", str(path))) for path in files.emptied
+    ]
+    for mount in mounts:
+        option = "--bind" if mount.is_writable else "--ro-bind"
+        entries.append((mount.path, (option, str(mount.source), str(mount.path))))
+    for _, options in sorted(entries, key=lambda entry: len(entry[0].parts)):
+        yield from options
+    for path in files.emptied:
+        if not _is_inside(path, files.emptied):
+            yield from ("--remount-ro", str(path))
+
+
+def _is_inside(path: Path, folders: Sequence[Path]) -> bool:
+    return any(folder in path.parents for folder in folders)
 
 
 def _bound_sockets() -> Iterator[Path]:
@@ -118,7 +143,7 @@ def _bound_sockets() -> Iterator[Path]:
     for row in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
         _, slash, name = row.partition(" /")
         if slash and Path(f"/{name}").exists():
-            yield Path(f"/{name}")
+            yield Path(os.path.realpath(f"/{name}"))
 
 
 def create_private_folder(folder: Path) -> None:

@@ -6,19 +6,34 @@ have created repositories and folders.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import pwd
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
+from toolspan.runtime.protected_files import READ_ONLY_PATHS
 from toolspan.runtime.sandbox.backend import FileAccess
+from toolspan.runtime.sandbox.git_files import REPOSITORY_FILES, REPOSITORY_MARKS, GitFiles, find_submodules
+from toolspan.runtime.sandbox.home import (
+    SECRET_NAMES,
+    SHOWN_NAMES,
+    HomeView,
+    all_home_folders,
+    find_home_view,
+    find_shown_files,
+    is_below,
+    mount_private_cache,
+    private_cache_folder,
+    system_secrets,
+)
+from toolspan.runtime.sandbox.pinned import open_folder
 from toolspan.runtime.sandbox.settings import Sandbox, home_folder, resolve_path
 
 STARTUP_FILES = (
@@ -29,30 +44,9 @@ STARTUP_FILES = (
 )  # fmt: skip
 """Files in the home folder that run, or select programs to run, later."""
 _SHELL_FILES = STARTUP_FILES[:11]
-SECRET_FILES = (
-    ".ssh", ".aws", ".gnupg", ".config/gcloud", ".netrc", ".docker", ".kube", ".azure", ".oci", ".config/gh",
-    ".config/op", ".git-credentials", ".config/git/credentials", ".pypirc", ".pgpass", ".my.cnf", ".vault-token",
-    ".cargo/credentials", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json", ".password-store",
-    ".local/share/keyrings", ".bash_history", ".zsh_history", ".claude/.credentials.json", ".claude.json",
-    ".codex/auth.json", ".gemini/oauth_creds.json", ".mozilla", ".thunderbird", ".config/google-chrome",
-    ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi", ".config/opera",
-    "snap/firefox", "snap/chromium", ".var/app/org.mozilla.firefox", ".var/app/com.google.Chrome",
-    "Library/Keychains", "Library/Cookies", "Library/Application Support/Google/Chrome",
-    "Library/Application Support/Firefox", "Library/Application Support/BraveSoftware", "Library/Safari",
-)  # fmt: skip
-"""Files in the home folder that a strict sandbox hides."""
-SECRET_VARIABLE = re.compile(
-    r"(?:^|_)(?:TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|AUTH)(?:_|$)"
-    r"|(?:API|ACCESS|PRIVATE|SECRET|SIGNING|ENCRYPTION|AUTH)_?KEY|^SSH_AUTH_SOCK$|^DBUS_SESSION_BUS_ADDRESS$"
-    r"|_(?:DSN|PAT)$|^(?:DATABASE|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|AMQP)_UR[IL]$",
-    re.IGNORECASE,
-)
-"""Variables that a strict sandbox removes."""
 _PRIVATE_FOLDERS = ("/tmp/", "/var/tmp/", "/run/")
+_CLIENT_SETTINGS = (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/agents")
 _WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
-_HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
-_INCLUDED_PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
-_WORKTREE_CONFIG = re.compile(r"^\s*worktreeConfig\b", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +68,24 @@ def build_file_access(
     protected: ProtectedFiles,
     temporary: Path,
     environment: Mapping[str, str],
+    git: GitFiles,
+    shown: Sequence[Path | str] = (),
 ) -> FileAccess:
-    """Return a command's file access. `folders` are the session's writable folders, the project first."""
+    """Return a command's file access. `folders` are the session's writable folders, the project first.
+
+    `shown` are files in the home folder that the command needs.
+    """
     project = folders[0]
     homes = _home_folders(environment)
-    startup_files, secret_files = _find_in_homes(homes, STARTUP_FILES, SECRET_FILES if sandbox.strict else ())
+    startup_files, secret_files, shown_files = _find_in_homes(homes, STARTUP_FILES, SECRET_NAMES, SHOWN_NAMES)
     session_folders = [protected.session_folder] if protected.session_folder else []
     writable = find_writable_folders(sandbox, folders)
     read_only = _existing(
         [
-            *(path for folder in writable for path in _protected_in(folder, is_project=folder == writable[0])),
+            *(path for folder in writable for path in _protected_in(folder, git, is_project=folder == writable[0])),
+            *git.configuration,
+            *git.folders,
+            *(path for path in git.programs if path.is_file()),
             *startup_files,
             *([protected.config, protected.config.with_name(".claude.json")] if protected.config else []),
             *([protected.transcript, protected.transcript.with_suffix("")] if protected.transcript else []),
@@ -92,27 +94,66 @@ def build_file_access(
             *_find_scripts(protected.hook_commands, project),
         ]
     )
-    read_only = [path for path in read_only if _is_below(path, writable)]
-    # A private folder would hide these.
-    needed = _resolve_all([*homes, *session_folders, *environment.get("PATH", "").split(":")])
-    read_only += [Path(path) for path in needed if path.startswith(_PRIVATE_FOLDERS)]
+    read_only = [path for path in read_only if is_below(path, writable)]
     hidden = _existing(_expand(sandbox.deny_read, project))
-    if sandbox.strict:
-        hidden += _existing([*secret_files, *([protected.config / ".credentials.json"] if protected.config else [])])
     readable = _existing(_expand(sandbox.allow_read, project))
-    hidden = [path for path in hidden if not _is_below(path, readable)]
-    shown = [path for path in readable if _is_below(path, hidden)]
+    hidden = [path for path in hidden if not is_below(path, readable)]
+    view = HomeView((), ())
+    if sandbox.strict:
+        scripts = [*shown, *_find_scripts(protected.hook_commands, project)]
+        paths = [*shown_files, *find_shown_files(environment), *session_folders, *scripts, *readable]
+        view = find_home_view(
+            all_home_folders(homes),
+            {
+                path: source
+                for path in map(str, paths)
+                if (source := _resolve_links(path)) and not is_below(path, hidden)
+            },
+            writable=writable,
+            visible=(*writable, *readable, *hidden),
+        )
+        if sandbox.private_caches:
+            view = _mount_cache(view, homes, project, temporary)
+        config_files = [protected.config / ".credentials.json"] if protected.config else []
+        # perf: most secrets lie in a folder that is empty inside, so they are not even looked up.
+        names = view.find_visible([*secret_files, *config_files], writable)
+        secrets = _existing([*names, *system_secrets()])
+        hidden += [path for path in secrets if path not in readable and not any(is_below(f, [path]) for f in writable)]
+        hidden = [Path(path) for path in view.find_visible(hidden, writable)]
+        hidden += [place for path in hidden for place in view.find_aliases(path)]
+        # Nothing can be mounted inside a hidden folder, and nothing must be, unless `allow_read` shows a part of it.
+        shown_inside = [path for path in readable if is_below(path, hidden)]
+        hidden = [path for path in hidden if is_below(path, shown_inside) or not is_below(path.parent, hidden)]
+    # A private folder would hide these.
+    replaced = find_replaced_paths([*session_folders, *environment.get("PATH", "").split(":")], environment)
+    replaced += [path for path in find_own_folders() if not is_below(path, writable)]
+    read_only += [path for path in replaced if not is_below(path, view.emptied)]
+    shown_inside = [path for path in readable if is_below(path, hidden)]
     # Only `allow_read` exposes files inside a hidden folder.
-    writable = [path for path in writable if not _is_below(path, hidden) or _is_below(path, readable)]
-    read_only = [path for path in read_only if not _is_below(path, hidden) or _is_below(path, readable)]
-    read_only += [path for path in shown if path not in writable and not _is_below(path, writable)]
+    writable = [path for path in writable if not is_below(path, hidden) or is_below(path, readable)]
+    read_only = [path for path in read_only if not is_below(path, hidden) or is_below(path, readable)]
+    read_only += [path for path in shown_inside if path not in writable and not is_below(path, writable)]
     return FileAccess(
-        writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, read_only)])),
+        writable=tuple(dict.fromkeys([*writable, *_folders_between(writable, [*read_only, *hidden])])),
         read_only=tuple(dict.fromkeys(read_only)),
         hidden=tuple(dict.fromkeys(hidden)),
+        emptied=view.emptied,
+        mounts=view.mounts,
         temporary=temporary,
         unrestricted=sandbox.files_disabled,
     )
+
+
+def _mount_cache(view: HomeView, homes: Sequence[Path], project: Path, temporary: Path) -> HomeView:
+    """Mount a private cache folder in each home folder that is empty."""
+    source = private_cache_folder(project)
+    if source is None:
+        source = temporary / "cache"
+        source.mkdir(exist_ok=True)
+    for home in map(Path, _resolve_all(homes)):
+        if is_below(home, view.emptied):
+            view = mount_private_cache(view, home, source)
+    return view
 
 
 def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Path]:
@@ -121,58 +162,95 @@ def find_writable_folders(sandbox: Sandbox, folders: Sequence[Path]) -> list[Pat
     writable = _existing([project])
     # Outer folders first: a command may have replaced an inner folder with a link.
     for path in sorted((*folders[1:], *_expand(sandbox.allow_write, project)), key=lambda path: len(path.parts)):
-        if not _is_below(path, (project, *writable)):
+        if not is_below(path, (project, *writable)):
             writable += _existing([path])
     return writable + _existing(path for folder in folders for path in find_git_folders(folder))
 
 
+def find_replaced_paths(paths: Iterable[Path | str], environment: Mapping[str, str]) -> list[Path]:
+    """Return those of the paths, and of the home folders, that a private folder would hide."""
+    resolved = _resolve_all([*_home_folders(environment), *paths])
+    return [Path(path) for path in resolved if path.startswith(_PRIVATE_FOLDERS)]
+
+
+@cache
+def find_own_folders() -> tuple[Path, ...]:
+    """Return the folders of this interpreter and of toolspan that a command's private folders would hide."""
+    folders = _existing([sys.prefix, sys.base_prefix, Path(__file__).parents[2]])
+    return tuple(folder for folder in folders if str(folder).startswith(_PRIVATE_FOLDERS))
+
+
 def restrict_search_path(search_path: str, writable: Sequence[Path]) -> str:
     """Return the folders in a `PATH` that no command can change, with links resolved."""
-    folders = [folder for folder in _resolve_all(search_path.split(":")) if not _is_below(folder, writable)]
+    folders = [folder for folder in _resolve_all(search_path.split(":")) if not is_below(folder, writable)]
     # An empty `PATH`, or an empty part of it, would mean the current folder.
     return ":".join(folder for folder in folders if ":" not in folder) or os.devnull
 
 
-def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str]) -> list[Path]:
+def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str, str], git: GitFiles) -> list[Path]:
     """Create missing folders so that no command can create them, and return those to remove later.
 
     An empty folder in place of a missing file prevents the creation of that file, and git ignores it.
     """
     project = folders[0]
-    missing = [project / ".claude"]
-    with suppress(OSError, UnicodeDecodeError), _open_folder(project / ".git") as git:
+    missing = [project / ".claude", *(path for path in git.folders if project in path.parents)]
+    with suppress(OSError), open_folder(project / ".git") as folder:
         with suppress(FileExistsError):
-            os.mkdir("hooks", dir_fd=git)
-        with suppress(FileExistsError):
-            os.close(os.open("config", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
-        config = (project / ".git/config").read_text(encoding="utf-8")
-        missing += [path for path in _configured_hooks(config, project) if project in path.parents]
-        if _WORKTREE_CONFIG.search(config):
+            os.mkdir("hooks", dir_fd=folder)
+        for name in ("config", *(["config.worktree"] if git.has_worktree_config else [])):
             with suppress(FileExistsError):
-                os.close(os.open("config.worktree", os.O_CREAT | os.O_EXCL, 0o666, dir_fd=git))
-    for repository in _find_submodules(project / ".git"):
-        with suppress(OSError), _open_folder(repository) as git:
-            os.mkdir("hooks", dir_fd=git)
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
+    for repository in find_submodules(project / ".git"):
+        with suppress(OSError), open_folder(repository) as folder:
+            os.mkdir("hooks", dir_fd=folder)
     for home in _home_folders(environment):
-        if _is_below(home, folders):
+        if is_below(home, folders):
             missing += [home / name for name in _SHELL_FILES]
     created = []
     for path in missing:
-        with suppress(OSError):  # it exists, or this user cannot create it either
-            path.mkdir()
+        with suppress(OSError), open_folder(path.parent) as folder:  # it exists, or this user cannot create it either
+            os.mkdir(path.name, dir_fd=folder)
             created.append(path)
     return created
+
+
+def remove_created_folders(paths: Iterable[Path]) -> None:
+    """Remove the folders that `prepare_protected_folders` has created, if they are empty."""
+    for path in paths:
+        with suppress(OSError), open_folder(path.parent) as folder:
+            os.rmdir(path.name, dir_fd=folder)
 
 
 def remove_forged_files(folders: Iterable[Path]) -> list[Path]:
     """Remove and return files that redirect git to other settings and hooks. Only linked worktrees have them."""
     removed = []
-    for folder in folders:
-        for repository in [folder / ".git", *_find_submodules(folder / ".git")]:
-            with suppress(OSError), _open_folder(repository) as git:
-                os.unlink("commondir", dir_fd=git)
+    for path in folders:
+        for repository in [path / ".git", *find_submodules(path / ".git")]:
+            with suppress(OSError), open_folder(repository) as folder:
+                os.unlink("commondir", dir_fd=folder)
                 removed.append(repository / "commondir")
     return removed
+
+
+def find_later_files(folders: Iterable[Path], git: GitFiles) -> frozenset[tuple[str, str]]:
+    """Return the files in writable folders from which other programs run code later, with the targets of links.
+
+    A command can create those that do not exist when it starts, and replace links.
+    """
+    paths = {str(path) for path in (*git.configuration, *git.folders, *git.programs) if is_below(path, folders)}
+    for folder in folders:
+        paths.update(_find_in_folder(folder, (*READ_ONLY_PATHS, ".git", *_CLIENT_SETTINGS)))
+        paths.update(f"{path}/.git" for path in git.find_embedded(folder))
+        if all(os.path.lexists(f"{folder}/{name}") for name in REPOSITORY_MARKS):
+            paths.add(f"{folder}/HEAD")
+    files = set()
+    for path in paths:
+        try:
+            files.add((path, os.readlink(path)))  # noqa: PTH115 - perf: for each file and command
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # it exists, and is not a link
+                files.add((path, ""))
+    return frozenset(files)
 
 
 def find_open_pipes() -> list[Path]:
@@ -189,18 +267,6 @@ def find_open_pipes() -> list[Path]:
                     if target.startswith("/") and not target.startswith("/dev/") and Path(target).is_fifo():
                         pipes[Path(target)] = None
     return list(pipes)
-
-
-@contextmanager
-def _open_folder(path: Path) -> Iterator[int]:
-    """Open a folder that commands can change. Raise OSError if a link leads elsewhere."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.path.realpath(path) != str(path) or not os.path.samestat(os.fstat(descriptor), path.stat()):
-            raise NotADirectoryError(str(path))
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def find_git_folders(folder: Path) -> list[Path]:
@@ -222,53 +288,16 @@ def find_git_folders(folder: Path) -> list[Path]:
         return []
 
 
-@cache
-def is_secret_variable(name: str) -> bool:
-    """Return whether a variable probably contains a secret."""
-    return SECRET_VARIABLE.search(name) is not None
-
-
-def _protected_in(folder: Path, *, is_project: bool) -> Iterator[Path | str]:
+def _protected_in(folder: Path, git: GitFiles, *, is_project: bool) -> Iterator[Path | str]:
     """Yield the files in a writable folder that run, or select programs to run, later."""
-    yield f"{folder}/.mcp.json"
-    settings = [""] if is_project else ["/settings.json", "/settings.local.json", "/hooks", "/agents"]
-    yield from (f"{folder}/.claude{name}" for name in settings)
-    git = folder / ".git"
-    if git.is_file():
-        yield git
-    for repository in [git, *_find_submodules(git), folder] if git.is_dir() or folder.name == ".git" else []:
-        if not (repository / "HEAD").exists():
-            continue
-        yield from (f"{repository}/{name}" for name in ("config", "config.worktree", "hooks"))
+    yield from _find_in_folder(folder, (*READ_ONLY_PATHS, *([".claude"] if is_project else _CLIENT_SETTINGS)))
+    if (folder / ".git").is_file():
+        yield folder / ".git"
+    for repository in git.find_repositories(folder):
+        yield from (f"{repository}/{name}" for name in REPOSITORY_FILES)
         with suppress(OSError):
             for name in os.listdir(f"{repository}/worktrees"):  # noqa: PTH208
                 yield from (f"{repository}/worktrees/{name}/{file}" for file in _WORKTREE_FILES)
-        with suppress(OSError, UnicodeDecodeError):
-            config = (repository / "config").read_text(encoding="utf-8")
-            yield from _configured_hooks(config, folder)
-            for match in _INCLUDED_PATH.finditer(config):
-                yield resolve_path(match[1].strip('"'), repository)
-
-
-def _find_submodules(git: Path) -> Iterator[Path]:
-    """Yield the submodule repositories, which are nested in `modules` as the submodules are in the project."""
-    pending = [git / "modules"]
-    while pending:
-        folder = pending.pop()
-        with suppress(OSError):
-            for entry in os.scandir(folder):
-                if entry.is_dir(follow_symlinks=False):
-                    path = folder / entry.name
-                    is_repository = (path / "HEAD").exists()
-                    pending.append(path / "modules" if is_repository else path)
-                    if is_repository:
-                        yield path
-
-
-def _configured_hooks(config: str, folder: Path) -> Iterator[Path]:
-    """Yield the folders that a git configuration names for hooks, instead of `hooks`."""
-    for match in _HOOKS_PATH.finditer(config):
-        yield resolve_path(match[1].strip('"'), folder)
 
 
 def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
@@ -329,6 +358,10 @@ def _find_in_homes(homes: Iterable[Path], *groups: Sequence[str]) -> list[list[s
     return paths
 
 
+def _find_in_folder(folder: Path, names: Sequence[str]) -> list[str]:
+    return _find_in_homes([folder], names)[0]
+
+
 def _existing(paths: Iterable[Path | str]) -> list[Path]:
     """Return the existing paths, with links resolved and without duplicates."""
     return [Path(path) for path in _resolve_all(paths)]
@@ -355,11 +388,6 @@ def _resolve_links(path: str) -> str | None:
         return os.path.realpath(path)
     finally:
         os.close(descriptor)
-
-
-def _is_below(path: Path | str, folders: Iterable[Path | str]) -> bool:
-    text = f"{path}/"  # perf: comparing the parents would take 2 ms of each command
-    return any(text.startswith(f"{str(folder).rstrip('/')}/") for folder in folders)
 
 
 def _home_folders(environment: Mapping[str, str]) -> list[Path]:

@@ -96,8 +96,9 @@ def find_grants(files: FileAccess) -> Iterator[tuple[str, int]]:
     for path in files.writable:
         yield str(path), changes
     # The longest path applies: a writable folder inside a hidden one is readable.
-    readable = dict.fromkeys(map(str, files.hidden), False)
-    readable |= dict.fromkeys((str(path) for path in files.writable if path not in files.hidden), True)
+    readable = dict.fromkeys(map(str, (*files.emptied, *files.hidden)), False)
+    shown = (*files.writable, *files.read_only, *(mount.source for mount in files.mounts))
+    readable |= dict.fromkeys((str(path) for path in shown if path not in files.hidden), True)
     yield from ((path, _READ) for path in _readable_paths("/", readable, is_readable=True))
 
 

@@ -65,6 +65,8 @@ def _file_rules(files: FileAccess) -> Iterator[str]:
         yield "(allow file*)"
         return
     rules = {files.temporary / "tmp": "(allow file-read* file-write* {})"}
+    rules |= dict.fromkeys(files.emptied, "(deny file-read-data file-write* {})")
+    rules |= dict.fromkeys((mount.source for mount in files.mounts), "(allow file-read* {})")
     rules |= dict.fromkeys(files.writable, "(allow file-read* file-write* {})")
     rules |= dict.fromkeys(files.read_only, "(deny file-write* {})")
     rules |= dict.fromkeys(files.hidden, "(deny file-read* file-write* {})")

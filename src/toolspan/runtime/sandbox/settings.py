@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,14 +30,16 @@ class SandboxUnavailable(ToolspanError):  # noqa: N818 - reads as a noun where i
 class Sandbox:
     """The limits within which commands run.
 
-    By default, a command may read all files, write to the session's folders and a private `/tmp`, and not use the
-    network. Paths may begin with `~/`; relative paths start at the project folder. Patterns such as `~/*/.env`
-    match the files that exist when a command starts.
+    By default, a command may read the system's files, toolchains and the session's folders, write to those folders and
+    a private `/tmp`, and not use the network. Paths may begin with `~/`; relative paths start at the project folder.
+    Patterns such as `~/*/.env` match the files that exist when a command starts.
     """
 
-    strict: bool = False
-    """True to hide secrets: keys, tokens, browser profiles, the client's credentials, and variables that contain
-    them."""
+    strict: bool = True
+    """True to hide secrets: of the home folder, only toolchains and caches are visible, and of the variables only those
+    that builds need. False to show all files and variables; commands then need permission as without a sandbox."""
+    private_caches: bool = False
+    """True to give commands a writable `~/.cache` of their own, which stays with the project."""
     auto_allow: bool = True
     """True to run sandboxed commands without approval, unless a rule denies them or asks about them."""
     excluded_commands: Sequence[str] = ()
@@ -49,9 +51,11 @@ class Sandbox:
     """Takes precedence over `allow_write` and over the session's folders."""
     deny_read: Sequence[Path | str] = ()
     allow_read: Sequence[Path | str] = ()
-    """Paths that remain readable inside `deny_read`."""
+    """Paths that remain readable inside `deny_read`, and in the home folder."""
     hide_variables: Sequence[str] = ()
     """Environment variables to remove."""
+    pass_variables: Sequence[str] = ()
+    """Environment variables to pass although they are not on the list of those that builds need."""
     allowed_domains: Sequence[str] = ()
     """Hosts that commands may reach through the proxy; `*.example.com` matches every subdomain."""
     denied_domains: Sequence[str] = ()
@@ -89,9 +93,11 @@ class SandboxLayer:
 
 
 def merge_sandbox_settings(
-    layers: Iterable[SandboxLayer], rules: Rules, project: Path, *, strict: bool = False
-) -> tuple[bool, Sandbox]:
+    layers: Iterable[SandboxLayer], rules: Rules, project: Path, *, strict: bool = True
+) -> tuple[bool | None, Sandbox]:
     """Return whether the settings enable a sandbox, and that sandbox. The first layer has the highest precedence.
+
+    The first value is None if no layer mentions `enabled`.
 
     Lists from all layers are combined, as are the rules for Read, Edit and WebFetch. A sandbox is required unless
     `failIfUnavailable` is false; Claude Code would continue without one.
@@ -106,7 +112,7 @@ def merge_sandbox_settings(
     domain_layers = managed if managed_domains_only else all_layers
     credentials = [(layer.folder, layer.settings.credentials) for layer in all_layers]
     is_supported = platforms is None or _platform_name() in platforms
-    enabled = bool(_first(block.enabled for block in blocks)) and is_supported
+    enabled = _first(block.enabled for block in blocks) if is_supported else False
     return enabled, Sandbox(
         strict=strict,
         auto_allow=_first(block.auto_allow_bash_if_sandboxed for block in blocks) is not False,
@@ -146,6 +152,25 @@ def merge_sandbox_settings(
             pattern: paths for block in reversed(blocks) for pattern, paths in block.ignore_violations.items()
         },
         bwrap_path=_first(layer.settings.bwrap_path for layer in managed),
+    )
+
+
+def unattended_sandbox(layers: Iterable[SandboxLayer], sandbox: Sandbox) -> Sandbox:
+    """Return the sandbox for a session without an approver whose settings do not mention one.
+
+    It only restricts: commands need permission as without it, and no call can leave it. The network is open unless the
+    settings limit it, because nobody could answer a question about a host.
+    """
+    limits_network = any(
+        block.allowed_domains or block.strict_allowlist or block.allow_managed_domains_only or block.http_proxy_port
+        for block in (layer.settings.network for layer in layers)
+    )
+    return replace(
+        sandbox,
+        auto_allow=False,
+        allow_unsandboxed=False,
+        private_caches=True,
+        allowed_domains=sandbox.allowed_domains if limits_network else (*sandbox.allowed_domains, "*:*"),
     )
 
 

@@ -69,7 +69,18 @@ def find_violations(
 
 
 def describe_violations(violations: Sequence[SandboxViolation], sandbox: Sandbox) -> str:
-    """Return a note for the model that lists the violations and the possible remedies."""
+    """Return a note for the model that lists the violations and the possible remedies.
+
+    Planted files come first, because the last line of a result tells whether something was denied.
+    """
+    planted = [item.target for item in violations if item.action == "planted"]
+    if planted:
+        more = f" and {len(planted) - _MAX_VIOLATIONS} more" if len(planted) > _MAX_VIOLATIONS else ""
+        files = f"{', '.join(planted[:_MAX_VIOLATIONS])}{more}"
+        note = f"The command created {files}. Other programs may run code from there, outside the sandbox."
+        note += " Tell the user, who should review it first."
+        denied = [item for item in violations if item.action != "planted"]
+        return f"{note}\n{describe_violations(denied, sandbox)}" if denied else note
     verbs = {"write": "writing", "read": "reading", "connect": "connecting to", "socket": "connecting to"}
     items = list(dict.fromkeys(f"{verbs[item.action]} {item.target}" for item in violations))
     what = items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
@@ -110,8 +121,12 @@ def _find_in_line(line: str, cwd: Path, access: FileAccess) -> Iterator[SandboxV
 
 def is_writable_inside(path: Path, access: FileAccess) -> bool:
     """Return whether a sandboxed command may write to a path."""
+    opened = (*access.writable, *(mount.path for mount in access.mounts if mount.is_writable))
+    shown = (mount.path for mount in access.mounts if not mount.is_writable)
+    closed = (*access.read_only, *access.hidden, *access.emptied, *shown)
     best = max(
-        ((len(folder.parts), rank) for rank, folders in enumerate([access.writable, access.read_only, access.hidden])
+        ((len(folder.parts), rank)
+         for rank, folders in enumerate([opened, closed])
          for folder in folders if path == folder or folder in path.parents),
         default=(0, 1),
     )  # fmt: skip
@@ -122,8 +137,9 @@ def _is_replaced(path: Path, access: FileAccess) -> bool:
     """Return whether the command sees a private folder in place of a path."""
     if access.in_place:
         return False
-    private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev")]
-    return _is_below(path, private) and not _is_below(path, (*access.writable, *access.read_only))
+    private = [Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev"), *access.emptied]
+    shown = (*access.writable, *access.read_only, *(mount.path for mount in access.mounts))
+    return _is_below(path, private) and not _is_below(path, shown)
 
 
 def _is_writable_outside(path: Path) -> bool:

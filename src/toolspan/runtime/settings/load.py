@@ -82,6 +82,10 @@ class _ClientValues(Struct, rename="camel"):
 _CLIENT_VALUES = {item.encode_name: item.type for item in msgspec.structs.fields(_ClientValues)}
 
 
+CLIENT_KEYS = frozenset(key for keys in _CLIENT_KEYS.values() for key in keys) | _CLIENT_VALUES.keys()
+"""The keys of the client that are only checked."""
+
+
 class SettingsError(ToolspanError):
     """Raised if a settings file contains an invalid value. The message contains the file and the key."""
 

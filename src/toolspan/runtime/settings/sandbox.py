@@ -67,17 +67,3 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     enabled_platforms: tuple[str, ...] | None = None
     ignore_violations: dict[str, tuple[str, ...]] = {}
     bwrap_path: str | None = None
-
-    def restricted(self) -> SandboxSettings:
-        """Return only the settings that an untrusted project may set: those that restrict access."""
-        return SandboxSettings(
-            enabled=self.enabled or None,
-            allow_unsandboxed_commands=False if self.allow_unsandboxed_commands is False else None,
-            auto_allow_bash_if_sandboxed=False if self.auto_allow_bash_if_sandboxed is False else None,
-            fail_if_unavailable=self.fail_if_unavailable or None,
-            filesystem=FilesystemSettings(deny_write=self.filesystem.deny_write, deny_read=self.filesystem.deny_read),
-            network=NetworkSettings(
-                denied_domains=self.network.denied_domains, strict_allowlist=self.network.strict_allowlist or None
-            ),
-            credentials=self.credentials,
-        )

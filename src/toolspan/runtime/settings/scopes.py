@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
+from toolspan.runtime.settings.keys import split_untrusted
 from toolspan.runtime.settings.load import (
     HandlerGroup,
     PermissionSettings,
@@ -46,6 +47,8 @@ class SettingsLayer:
     raw: Mapping[str, object]  # the decoded content, including unknown keys
     is_project_file: bool = False
     """True if the file belongs to the project, even if it was also named on the command line."""
+    is_trusted: bool = True
+    """False if `settings` contains only the restrictions in a file of an untrusted project."""
 
     @property
     def default_mode(self) -> str | None:
@@ -168,25 +171,33 @@ class MergedSettings:
     switches: Switches
     layers: tuple[SettingsLayer, ...] = ()
     """The layers, without the settings that need trust if the project is untrusted."""
-    untrusted_files: tuple[Path, ...] = ()
-    """Project files with settings that were ignored because the project is not trusted."""
+    untrusted_keys: Mapping[Path, Mapping[str, object]] = field(default_factory=dict)
+    """The settings of each project file that were ignored because the project is not trusted."""
+
+    @property
+    def is_limited_by_project(self) -> bool:
+        """True if files of an untrusted project restrict the session."""
+        return any(not layer.is_trusted and layer.settings != Settings() for layer in self.layers)
+
+    @property
+    def is_sandbox_trusted(self) -> bool:
+        """True if the sandbox is enabled by a file other than those of an untrusted project."""
+        values = (layer.settings.sandbox.enabled for layer in self.layers if layer.is_trusted)
+        return bool(next((value for value in values if value is not None), False))
 
 
 def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedSettings:
     """Merge layers, highest precedence first. If `trusted` is False, project files may only restrict."""
-    all_layers = tuple(layers)
-    effective, untrusted_files = list(all_layers), list[Path]()
-    for index, layer in enumerate(all_layers):
+    effective = list(layers)
+    untrusted_keys: dict[Path, Mapping[str, object]] = {}
+    for index, layer in enumerate(effective):
         if trusted or layer.scope not in PROJECT_SCOPES:
             continue
-        # Remove all settings that could run a program or allow a call.
-        rules = layer.settings.permissions
-        restricted = Settings(
-            permissions=PermissionSettings(ask=rules.ask, deny=rules.deny), sandbox=layer.settings.sandbox.restricted()
-        )
-        effective[index] = replace(layer, settings=restricted)
-        if restricted != layer.settings:
-            untrusted_files.append(layer.path)
+        divided = split_untrusted(layer.raw)
+        restrictions = parse_settings(divided.restrictions, str(layer.path))
+        effective[index] = replace(layer, settings=restrictions, is_trusted=False)
+        if divided.needs_trust:
+            untrusted_keys[layer.path] = divided.needs_trust
     switches = _merge_switches(effective)
     env: dict[str, str] = {}
     for layer in reversed(effective):
@@ -197,7 +208,7 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
         env=env,
         switches=switches,
         layers=tuple(effective),
-        untrusted_files=tuple(untrusted_files),
+        untrusted_keys=untrusted_keys,
     )
 
 

@@ -1,9 +1,8 @@
 """Decide whether the settings in a project folder may run programs or allow calls.
 
-`build_trust_request` collects the settings that need trust from a project's settings files,
+`build_trust_request` collects the settings that need trust from a project's settings files (see `keys.py`),
 `.mcp.json`, agents and skills. A folder is trusted while their digest equals the one that the user
-accepted; a single changed hook revokes the trust. Rules that deny or ask need no trust. Scripts
-that a command runs are not part of the digest.
+accepted; a single changed hook revokes the trust. Scripts that a command runs are not part of the digest.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
+from toolspan.runtime.settings.keys import split_untrusted
 from toolspan.runtime.settings.load import (
     SettingsError,
     load_json,
@@ -26,8 +26,12 @@ from toolspan.runtime.settings.load import (
 )
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, SettingsLayer, SettingsPaths, load_layers
 
-_PERMISSION_GRANTS = ("allow", "additionalDirectories", "defaultMode")
-_TRUSTED_KEYS = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")
+_MAX_DEFINITION_BYTES = 1 << 20
+"""The maximum size of an agent or a skill; larger ones are not used."""
+_MAX_LINE_LENGTH = 1_000
+_DEFINITION_KINDS = ("agent", "skill")
+_HANDLER_TARGETS = {"command": "command", "http": "url", "prompt": "prompt", "agent": "prompt"}
+"""The field of a hook handler that is shown first, by type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,16 @@ class TrustRequest:
     def __bool__(self) -> bool:
         return bool(self.requested_settings)
 
-    def format_lines(self) -> Iterator[str]:
-        """Yield lines that show the settings to the user."""
+    def format_lines(self, max_lines: int | None = None) -> Iterator[str]:
+        """Yield lines that show the settings to the user, at most `max_lines` of each agent and skill."""
         for name, settings in self.requested_settings.items():
             for key, value in settings.items():
                 yield f"{name}: {key}"
-                yield from (f"    {line}" for line in _format_setting(key, value))
+                lines = list(_format_setting(key, value))
+                shown = lines[: max_lines if key in _DEFINITION_KINDS else None]
+                yield from (f"    {line}" for line in shown)
+                if len(shown) < len(lines):
+                    yield f"    ... {len(lines) - len(shown)} more lines; read them in {self.project / name}"
 
 
 def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -> TrustRequest:
@@ -71,44 +79,38 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
     for layer in layers:
         if layer.scope not in PROJECT_SCOPES and not paths.is_project_file(layer.path):
             continue
-        requested = {key: layer.raw[key] for key in _TRUSTED_KEYS if layer.raw.get(key)}
-        permissions = layer.raw.get("permissions")
-        if isinstance(permissions, Mapping):
-            grants = {key: permissions[key] for key in _PERMISSION_GRANTS if permissions.get(key)}
-            requested |= {f"permissions.{key}": value for key, value in grants.items()}
-        sandbox = layer.settings.sandbox
-        if sandbox != sandbox.restricted():
-            requested["sandbox"] = layer.raw["sandbox"]
-        if requested:
+        if requested := split_untrusted(layer.raw).needs_trust:
             requested_settings[os.path.relpath(layer.path, paths.project)] = requested
     if paths.mcp_file.is_file():
         servers = load_json(paths.mcp_file).get("mcpServers")
         if servers:
             requested_settings[paths.mcp_file.name] = {"mcpServers": servers}
-    definitions = [(path, "agent") for path in sorted(paths.agents_folder.rglob("*.md"))]
-    definitions += [(path, "skill") for path in sorted(paths.skills_folder.glob("*/SKILL.md"))]
-    for path, kind in definitions:
-        hooks = _frontmatter_hooks(path)
-        if kind == "skill" and not hooks:
-            continue
-        try:
-            fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            fingerprint = f"{error.strerror} at {time.time()}"  # different each time
-        requested_settings[os.path.relpath(path, paths.project)] = {kind: fingerprint, **hooks}
+    files = {"agent": paths.agents_folder.rglob("*.md"), "skill": paths.skills_folder.glob("*/SKILL.md")}
+    for kind in _DEFINITION_KINDS:
+        for path in filter(Path.is_file, sorted(files[kind])):
+            requested_settings[os.path.relpath(path, paths.project)] = _read_definition(kind, path)
     return TrustRequest(paths.project, requested_settings)
 
 
-def _frontmatter_hooks(path: Path) -> dict[str, object]:
-    """Return the hooks in a file's frontmatter for display, or the reason why they cannot be read."""
+def _read_definition(kind: str, path: Path) -> dict[str, object]:
+    """Return the hooks and the text of an agent or a skill, or the reason why it cannot be used."""
     try:
-        parts = split_frontmatter(path.read_text(encoding="utf-8", errors="replace"))
-        hooks = parse_frontmatter_hooks(parts[0]) if parts is not None else None
+        with path.open("rb") as file:
+            data = file.read(_MAX_DEFINITION_BYTES + 1)
     except OSError as error:
-        return {"hooks": f"cannot be read: {error.strerror}"}
+        return {f"unreadable {kind}": error.strerror}
+    if len(data) > _MAX_DEFINITION_BYTES:
+        return {f"unused {kind}": "larger than 1 MiB"}
+    text = data.decode("utf-8", "replace")
+    definition: dict[str, object] = {kind: text}
+    if text.encode() != data:
+        definition["sha256"] = hashlib.sha256(data).hexdigest()
+    try:
+        parts = split_frontmatter(text)
+        hooks = parse_frontmatter_hooks(parts[0]) if parts is not None else None
     except SettingsError as error:
-        return {"hooks": str(error)}
-    return {} if hooks is None else {"hooks": hooks}
+        hooks = str(error)
+    return definition if hooks is None else {"hooks": hooks, **definition}
 
 
 def _format_setting(key: str, value: object) -> Iterator[str]:
@@ -116,6 +118,9 @@ def _format_setting(key: str, value: object) -> Iterator[str]:
         for point, groups in value.items():
             for group in groups if isinstance(groups, list) else [groups]:
                 yield from _format_hook_group(str(point), group)
+    elif key in _DEFINITION_KINDS:
+        # Only the lines of a text are printed as lines, so that no other value can imitate an entry.
+        yield from (f"| {_shorten(line)}" for line in str(value).removesuffix("\n").split("\n"))
     elif isinstance(value, Mapping):
         yield from (f"{name}: {json.dumps(item)}" for name, item in value.items())
     elif isinstance(value, list):
@@ -134,10 +139,18 @@ def _format_hook_group(point: str, group: object) -> Iterator[str]:
         if not isinstance(handler, Mapping):
             yield f"{point} {matcher} {json.dumps(handler)}"
             continue
-        target = handler.get("command") or handler.get("url") or handler.get("prompt") or json.dumps(handler)
-        args = handler.get("args")
-        arguments = args if isinstance(args, list) else ()
-        yield f"{point} {matcher} [{handler.get('type')}] {' '.join((str(target), *map(str, arguments)))}"
+        shown = dict(handler)
+        kind = shown.pop("type", None)
+        target = shown.pop(_HANDLER_TARGETS.get(str(kind), ""), "")
+        args = shown.pop("args", [])
+        words = [target, *args] if isinstance(args, list) else [target, args]
+        yield f"{point} {matcher} [{kind}] {' '.join(map(str, words))}".rstrip()
+        yield from (f"    {key}: {json.dumps(value)}" for key, value in shown.items())
+
+
+def _shorten(line: str) -> str:
+    dropped = len(line) - _MAX_LINE_LENGTH
+    return line if dropped <= 0 else f"{line[:_MAX_LINE_LENGTH]} ... {dropped} more characters"
 
 
 def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:

@@ -7,6 +7,7 @@ cache markers) are not checked. Start at `check_history`.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import uuid
@@ -16,6 +17,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from toolspan.runtime.pending_call import UNNAMED_TOOL
 from toolspan.runtime.schema.issues import unparsed_input
 
 Message = dict[str, object]
@@ -129,9 +131,17 @@ def unique_call_id(proposed: str | None, used_ids: Container[str]) -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
+def valid_call_id(call_id: str) -> str:
+    """Return an id that the API accepts: always the same one for the same id, and another one for another id."""
+    if CALL_ID.fullmatch(call_id):
+        return call_id
+    digest = hashlib.blake2s(call_id.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{_FORBIDDEN.sub('_', call_id)}_{digest}"
+
+
 def sanitize_tool_name(proposed: str | None) -> str:
     """Return a valid tool name. A name that had to be changed matches no tool."""
-    return _FORBIDDEN.sub("_", proposed or "")[:_MAX_NAME_LENGTH] or "unnamed"
+    return _FORBIDDEN.sub("_", proposed or "")[:_MAX_NAME_LENGTH] or UNNAMED_TOOL
 
 
 def iter_call_ids(messages: Iterable[Message]) -> Iterator[str]:
@@ -203,7 +213,10 @@ def _malformed_block(location: str, block: object) -> Iterator[str]:
 
 def _malformed_result(location: str, block: Mapping[str, object]) -> Iterator[str]:
     yield from _missing_fields(location, block, tool_use_id=str)
+    yield from _mismatched_fields(location, block, tool_use_id=CALL_ID)
     content = block.get("content")
+    if block.get("is_error") is True and not (content.strip() if isinstance(content, str) else content):
+        yield f"{location}: content cannot be empty if `is_error` is true"
     if not _is_list(content):
         if not isinstance(content, str | None):
             yield f"{location}.content: Input should be a valid string or list"

@@ -96,7 +96,7 @@ class Recorder:
         self._intent_log: IntentLog | None = None
         self._owns_intent_log = True
         self._resume_answers: dict[str, Content] = {}
-        """Results for open calls in a resumed transcript, to be written with the next prompt."""
+        """Results for open calls in a resumed transcript, to be written before the next record."""
         self._ends_with_calls = False
         """True if the resumed transcript ends with calls or results."""
         self._has_claim = False
@@ -175,13 +175,19 @@ class Recorder:
     def set_resume_answers(self, history: Sequence[Mapping[str, object]]) -> None:
         """Store the results that a resumed session's history contains for open calls.
 
-        They are written with the next prompt, so that opening a session does not change it.
+        They are written by `write_resume_answers`, or before the next record of any kind.
         """
-        last = history[-1].get("content") if history else None
-        for block in last if isinstance(last, list) else ():
-            call_id = block.get("tool_use_id")
-            if call_id in self._open_calls:
-                self._resume_answers[call_id] = block.get("content") or ""
+        for message in history:
+            content = message.get("content")
+            for block in content if isinstance(content, list) else ():
+                call_id = block.get("tool_use_id")
+                if call_id in self._open_calls:
+                    self._resume_answers[call_id] = block.get("content") or ""
+
+    @property
+    def resume_answers(self) -> Mapping[str, Content]:
+        """The results for open calls that have not been written yet, by call id."""
+        return self._resume_answers
 
     @property
     def session_id(self) -> SessionId:
@@ -265,8 +271,6 @@ class Recorder:
         if owner is not None and self.last_uuid is None:
             self._writer.close()
             raise InUse(_owned_message(self.path, owner))
-        if self._resume_answers:
-            self._write_resume_answers()
         if meta:
             self._append(entries.user_fields(content, isMeta=True), user=True)
             return
@@ -423,6 +427,13 @@ class Recorder:
             pending_results, self._pending_results = self._pending_results, []
             for finished in pending_results:
                 self._write_result(finished)
+        if self._resume_answers:
+            self._write_resume_answers()
+
+    def write_resume_answers(self) -> None:
+        """Write the results for the calls that were open when the session was resumed."""
+        if self._resume_answers:
+            self._ensure_open()
 
     def _append(
         self,
@@ -467,17 +478,19 @@ class Recorder:
         return uuids[:written]
 
     def _write_resume_answers(self) -> None:
-        """Write results for the calls that were open when the session was resumed."""
         answers, self._resume_answers = self._resume_answers, {}
         last = self.last_uuid
         for call_id, content in answers.items():
-            open_call = self._open_calls.pop(call_id, None)
+            open_call = self._open_calls.get(call_id)
             if open_call is not None:
                 uuid, denial = open_call.uuid, "interrupted"
                 body, extra = entries.result_fields(
                     self._shape, call_id, content, is_error=True, call_uuid=uuid, structured=content, denial=denial
                 )
-                self._append(body, extra, parent=uuid if self._shape.parent_is_own_call else None, user=True)
+                if self._append(body, extra, parent=uuid if self._shape.parent_is_own_call else None, user=True):
+                    del self._open_calls[call_id]
+                else:
+                    self._resume_answers[call_id] = content
         if not self._ends_with_calls:  # a prompt or reply follows the calls: the conversation continues there
             self.last_uuid = last
 

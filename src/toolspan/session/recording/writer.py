@@ -24,6 +24,7 @@ from toolspan.formats import json_repair
 from toolspan.formats.claude import paths
 from toolspan.formats.claude.evidence import read_boot_id
 from toolspan.formats.jsonl import encode_json, make_folder
+from toolspan.formats.processes import process_start
 from toolspan.runtime.profiles import Layout
 from toolspan.types.ids import SessionId
 
@@ -246,12 +247,13 @@ def release_transcript(path: Path) -> None:
 def _lock_file(file: int) -> LockOwner | None:
     """Lock an open file for this process. If another process has locked it, return that owner.
 
-    A child of a killed owner keeps the lock until it runs its own program, so wait a moment for a dead owner.
+    A child of a killed owner keeps the lock until it runs its own program, so wait a moment for a dead owner, and for
+    an unknown one: the child may have released the lock since it was tried.
     """
     owner: LockOwner | None = None
     for _ in range(_LOCK_ATTEMPTS):
         owner = _try_to_lock(file)
-        if owner is None or owner.pid is None or Path(f"/proc/{owner.pid}").exists():
+        if owner is None or (owner.pid is not None and Path(f"/proc/{owner.pid}").exists()):
             return owner
         time.sleep(_LOCK_INTERVAL)
     return owner
@@ -307,9 +309,25 @@ class IntentLog:
         self.started_calls: set[str] = set()
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
-        self._open_record = {"open": os.getpid(), "boot": read_boot_id() if boot is None else boot, "fsync": fsync}
-        self._is_open_recorded = False
+        boot = read_boot_id() if boot is None else boot
+        self._first_records: list[dict[str, object]] = [
+            {"open": os.getpid(), "started": process_start(os.getpid()), "boot": boot, "fsync": fsync}
+        ]
+        """Records to write before the next one, so that a session without side effects has no log."""
         self._lock = threading.Lock()
+
+    def add_tag(self, tag: str) -> None:
+        """Record the tag in the environment of all processes that a supervisor starts, with the next record."""
+        with self._lock:
+            self._first_records.append({"tag": tag})
+
+    def record_process(self, call_id: str, pid: int) -> None:
+        """Record the shell of a command, which leads its own process group and session."""
+        self._write_record({"process": call_id, "pid": pid, "group": pid, "started": process_start(pid)})
+
+    def record_ended(self, call_id: str, pids: Sequence[int], note: str) -> None:
+        """Record that a command of a killed session was still running, and how it ended."""
+        self._write_record({"ended": call_id, "pids": pids, "note": note})
 
     def record_requested(self, calls: Sequence[str]) -> None:
         """Record that these calls are about to be written to the transcript."""
@@ -340,6 +358,6 @@ class IntentLog:
     def _write_record(self, record: dict[str, object], *, sync: bool = False) -> None:
         with self._lock:
             self._writer.ensure_open()
-            records = [record] if self._is_open_recorded else [self._open_record, record]
-            lines = [encode_json(each) + b"\n" for each in records]
-            self._is_open_recorded = bool(self._writer.write_lines(lines, sync=sync)) or self._is_open_recorded
+            lines = [encode_json(each) + b"\n" for each in (*self._first_records, record)]
+            if self._writer.write_lines(lines, sync=sync):
+                self._first_records = []

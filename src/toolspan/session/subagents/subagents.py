@@ -444,6 +444,9 @@ class Subagents:
             clock=parent_context.clock,
         )
         session.skills.make_hooks = parent.skills.make_hooks
+        session.runner.runner_context.workspace.uses_project_skills = parent_context.workspace.uses_project_skills
+        if subagent.worktree is None:  # a repository that the main session made is not the user's own
+            session.runner.runner_context.workspace.repository = parent_context.workspace.repository
         if mode != parent.permission_mode or "permission_mode" in parent_context.call_context.values:
             session.runner.set_permission_mode(mode)
         return session

@@ -1,0 +1,71 @@
+"""A background command that replaces folders while others start does not gain access for them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.sandbox.test_sandbox import Project, open_project
+from toolspan import Sandbox
+from toolspan.runtime.background import CommandTask
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bubblewrap")]
+
+_EXCHANGE = """
+import ctypes, os, sys
+folder, target = sys.argv[1:]
+os.makedirs(f"{folder}/hooks")
+for name in ("HEAD", "config"):
+    open(f"{folder}/{name}", "w").close()
+link = folder + "-link"
+os.symlink(os.path.relpath(target, os.path.dirname(folder)), link)
+libc = ctypes.CDLL(None)
+print("ready", flush=True)
+while not os.path.exists("stop"):
+    libc.renameat2(-100, folder.encode(), -100, link.encode(), 2)  # RENAME_EXCHANGE
+"""
+_COMMANDS = 40
+
+
+async def start_exchange(project: Project, folder: Path, replaced: str, target: Path) -> None:
+    (folder / "exchange.py").write_text(_EXCHANGE)
+    command = f"python3 exchange.py {replaced} {target}"
+    started = await project.bash(command, run_in_background=True)
+    assert started.span.state == "succeeded"
+    (task,) = project.session.runner.runner_context.workspace.tasks
+    assert isinstance(task, CommandTask)
+    async with asyncio.timeout(30):
+        while "ready" not in task.output.text:
+            await asyncio.sleep(0.005)
+
+
+@requirement("sandbox.no-way-out")
+@pytest.mark.parametrize("replaced", [".git/modules/evil", ".git/modules/outer/evil"])
+async def test_a_folder_exchanged_with_a_link_gives_no_access_to_its_target(
+    folder: Path, user_folder: Path, replaced: str
+) -> None:
+    outside = user_folder / "outside"
+    (outside / "hooks").mkdir(parents=True)
+    (outside / "HEAD").touch()
+    (outside / "config").write_text("key = secret-value\n")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    sandbox = Sandbox(deny_read=[outside / "config"])
+    async with open_project(folder, sandbox) as project:
+        await start_exchange(project, folder, replaced, outside)
+        results = [
+            await project.bash(
+                f"sh -c 'echo x > {outside}/made'; sh -c 'echo x > {outside}/hooks/made';"
+                f" cat {outside}/config {replaced}/config {replaced}-link/config; true"
+            )
+            for _ in range(_COMMANDS)
+        ]
+        (folder / "stop").touch()
+
+    texts = [str(result.content) for result in results]
+    assert sorted(path.name for path in outside.rglob("*")) == ["HEAD", "config", "hooks"]
+    assert [text for text in texts if "secret-value" in text] == []
+    assert any("cannot create" in text for text in texts)  # some commands have run
