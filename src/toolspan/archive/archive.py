@@ -210,7 +210,7 @@ class Archive:
         """Return an overview of the last seven days, or of the seven days up to the last activity."""
         from toolspan.archive import overview
 
-        return overview.summarize_recent_work(self._files())
+        return overview.summarize_recent_work(self.file_engine)
 
     def search(
         self,
@@ -227,7 +227,7 @@ class Archive:
         from toolspan.archive import search
 
         return search.search_sessions(
-            self._files(),
+            self.file_engine,
             _make_filter(call_filter, words),
             texts,
             within=within,
@@ -241,19 +241,19 @@ class Archive:
         """Return one session by the beginning of its id or by its file, or the one that was written to last."""
         from toolspan.archive import session
 
-        return session.find_session(self._files(), name)
+        return session.find_session(self.file_engine, name)
 
     def call(self, prefix: str) -> RecordedCall:
         """Return one call by the beginning of its id."""
         from toolspan.archive import session
 
-        return session.find_call(self._files(), prefix)
+        return session.find_call(self.file_engine, prefix)
 
     def why(self, call: str) -> PermissionExplanation:
         """Explain who allowed or denied the call whose id begins with `call`, and why."""
         from toolspan.archive import why
 
-        return why.find_permission(self._files(), call)
+        return why.find_permission(self.file_engine, call)
 
     def files(
         self,
@@ -269,7 +269,7 @@ class Archive:
 
         order = SortOrder.parse(sort, files.SORT_COLUMNS, files.SORT_ALIASES)
         return files.list_changed_files(
-            self._files(), _make_filter(call_filter, words), folder=folder, sort=order, limit=limit
+            self.file_engine, _make_filter(call_filter, words), folder=folder, sort=order, limit=limit
         )
 
     def file_history(
@@ -278,7 +278,7 @@ class Archive:
         """Return each change to the file whose path is `path` or ends with it, with its diff."""
         from toolspan.archive import files
 
-        return files.read_file_history(self._files(), _make_filter(call_filter, words), path, limit=limit)
+        return files.read_file_history(self.file_engine, _make_filter(call_filter, words), path, limit=limit)
 
     def file_content(
         self,
@@ -293,13 +293,13 @@ class Archive:
         from toolspan.archive import files
 
         words_filter = _make_filter(call_filter, words)
-        return files.read_file_content(self._files(), words_filter, path, before=before, after=after)
+        return files.read_file_content(self.file_engine, words_filter, path, before=before, after=after)
 
     def file_contents(self, path: str, call_filter: Filter | None = None, **words: Any) -> FileContents:
         """Return the content of a file before its first change and after each change."""
         from toolspan.archive import files
 
-        return files.read_file_contents(self._files(), _make_filter(call_filter, words), path)
+        return files.read_file_contents(self.file_engine, _make_filter(call_filter, words), path)
 
     def file_difference(
         self, path: str, start: str, end: str, call_filter: Filter | None = None, **words: Any
@@ -307,10 +307,11 @@ class Archive:
         """Return the difference between the contents of a file after two calls; `before:CALL` is before a call."""
         from toolspan.archive import files
 
-        return files.read_file_difference(self._files(), _make_filter(call_filter, words), path, start, end)
+        return files.read_file_difference(self.file_engine, _make_filter(call_filter, words), path, start, end)
 
-    def _files(self) -> FileEngine:
-        """Return the engine of an archive of transcripts.
+    @property
+    def file_engine(self) -> FileEngine:
+        """The engine of an archive of transcripts.
 
         Raises:
             ToolspanError: the archive is a dataset, which lacks the texts that the question needs.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from toolspan.analysis.context_size import (
     ContextCall,
@@ -27,6 +27,11 @@ class Context(Struct, frozen=True, kw_only=True):
     calls: tuple[ContextCall, ...]
     total: int
     """Number of calls, including those that a limit left out."""
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """Return the tools and then the calls as one list, each row with its kind."""
+        rows = [{"row": "tool", **to_builtins(tool)} for tool in self.tools]
+        return rows + [{"row": "call", **to_builtins(call)} for call in self.calls]
 
 
 def measure_context(engine: Engine, call_filter: Filter, *, limit: int | None = None) -> Context:

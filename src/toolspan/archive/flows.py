@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
 from toolspan.analysis.recovery import RecoveryChain
@@ -33,6 +33,15 @@ class FlowReport(Struct, frozen=True, kw_only=True):
     missed: tuple[MissedBatch, ...]
     sequences: tuple[ToolSequence, ...]
     """The most frequent first."""
+
+    def to_rows(self, limit: int = 0, *, only_chains: bool = False) -> list[dict[str, object]]:
+        """Return everything as one list of rows with a type each, at most `limit` of each type unless it is 0."""
+        kinds: dict[str, Sequence[Struct]] = {"chain": self.chains}
+        if not only_chains:
+            kinds |= {"flow": self.flows, "batch": self.batches, "missed": self.missed}
+        rows = [{"type": kind, **to_builtins(row)} for kind, own in kinds.items() for row in own[-limit:]]
+        sequences = () if only_chains else self.sequences[: limit or None]
+        return rows + [{"type": "sequence", **to_builtins(row)} for row in sequences]
 
 
 def find_flows(

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from toolspan.archive.call_detail import CallDetail, build_call_detail, call_json
 from toolspan.archive.engine import FileEngine, scan_with_cache
+from toolspan.archive.filters import Filter
 from toolspan.archive.reporter import SILENT, Reporter
 from toolspan.archive.sources import (
     files_of_session,
@@ -287,9 +288,10 @@ class RecordedSession:
 
     def files(self, **words: Any) -> ChangedFiles:
         """Return the files that the session changed. See `Archive.files`."""
-        from toolspan.archive.archive import Archive
+        from toolspan.archive.files import list_changed_files
 
-        return Archive(*(file.path for file in self._files), reporter=self._reporter).files(**words)
+        engine = FileEngine([str(file.path) for file in self._files], last=False, reporter=self._reporter)
+        return list_changed_files(engine, Filter.parse(**words))
 
     def call(self, prefix: str) -> RecordedCall:
         """Return the call whose id begins with `prefix`.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import click
-import msgspec
-from msgspec import Struct
 
 from toolspan.analysis.flows import MissedBatch
 from toolspan.analysis.recovery import CHAIN_NAMES, CHAIN_WORDS, ChainLink, RecoveryChain
@@ -57,7 +55,7 @@ def command(
     """
     report = archive.flows(call_filter, chain=chain, length=length, every=every)
     if as_json:
-        _print_json_rows(report, limit, only_chains=bool(chain))
+        print_json(*report.to_rows(limit, only_chains=bool(chain)))
         return
     if chain:
         recovered = sum(item.outcome == "recovered" for item in report.chains)
@@ -71,17 +69,6 @@ def command(
             hints.append(("flows PATHS --chain NAME", "lists the recoveries of one kind"))
         make_console().print()
         lists.print_hints(archive.names, *hints)
-
-
-def _print_json_rows(report: FlowReport, limit: int, *, only_chains: bool) -> None:
-    kinds: dict[str, Sequence[Struct]] = {"chain": report.chains}
-    if not only_chains:
-        kinds |= {"flow": report.flows, "batch": report.batches, "missed": report.missed}
-    for kind, rows in kinds.items():
-        visible_rows = rows[-limit:]  # all of them if the limit is 0
-        print_json(*({"type": kind, **msgspec.to_builtins(row)} for row in visible_rows))
-    if not only_chains:
-        print_json(*({"type": "sequence", **msgspec.to_builtins(row)} for row in report.sequences[: limit or None]))
 
 
 def _print_report(report: FlowReport, limit: int) -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -70,27 +69,8 @@ STATE_STYLES: dict[State, str] = {
 }
 
 
-_collected_rows: ContextVar[list[bytes] | None] = ContextVar("collected_rows", default=None)
-_collected_warnings: ContextVar[list[str] | None] = ContextVar("collected_warnings", default=None)
-
-
-@contextlib.contextmanager
-def collect_json(rows: list[bytes], warnings: list[str]) -> Iterator[None]:
-    """Append the rows that `print_json` would print, and the warnings, to these lists."""
-    row_token, warning_token = _collected_rows.set(rows), _collected_warnings.set(warnings)
-    try:
-        yield
-    finally:
-        _collected_rows.reset(row_token)
-        _collected_warnings.reset(warning_token)
-
-
 def print_json(*rows: Struct | dict[str, object]) -> None:
     """Print each row as one line of JSON, with all terminal control characters escaped."""
-    collected = _collected_rows.get()
-    if collected is not None:
-        collected += map(encode_json_line, rows)
-        return
     for row in rows:
         line = encode_json_line(row)
         if not line.isascii() or b"\x7f" in line:
@@ -229,10 +209,6 @@ def escape_unprintable(line: str, keep: str = "") -> str:
 def warn(message: object, file: TextIO | None = None) -> None:
     """Print a warning or error to standard error, without control characters."""
     text = "\n".join(map(replace_unprintable, str(message).split("\n")))
-    collected = _collected_warnings.get()
-    if collected is not None:
-        collected.append(text)
-        return
     click.echo(f"toolspan: {text}", file=file, err=file is None)
 
 
@@ -370,23 +346,9 @@ def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Reda
     """Return the redactor for these options. `skeleton` implies redaction."""
     if report and (skeleton or not redact):
         raise click.UsageError("--report needs --redact")
-    if skeleton:
-        from toolspan.export.anonymize import Anonymizer
+    from toolspan.export.export import choose_redactor
 
-        return Anonymizer()
-    if redact:
-        import getpass
-        import platform
-
-        from toolspan.redaction.redact import SecretRedactor
-
-        names = [platform.node().partition(".")[0]]
-        with contextlib.suppress(OSError, KeyError, RuntimeError):
-            names += [getpass.getuser(), Path.home().name]
-        return SecretRedactor(filter(None, names), keep_report=report)
-    from toolspan.redaction.redactor import NoRedaction
-
-    return NoRedaction()
+    return choose_redactor(redact=redact, skeleton=skeleton, keep_report=report)
 
 
 def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:

@@ -18,7 +18,7 @@ import click
 from rich.text import Text
 
 from toolspan.archive.call_detail import CallDetail, call_json
-from toolspan.archive.session import RecordedSession, SessionDetail, read_session, resolve_names
+from toolspan.archive.session import RecordedSession, SessionDetail, resolve_names
 from toolspan.archive.sources import path_exists
 from toolspan.archive.words import format_count, join_parts
 from toolspan.cli import lists, select
@@ -125,14 +125,12 @@ def command(
 def _write_page(
     target: list[TranscriptFile] | CallDetail, output: Path | None, redactor: Redactor, *, open_page: bool
 ) -> None:
-    from toolspan.export.html import write
-    from toolspan.export.session_export import SessionExport
+
+    from toolspan.export.export import export_page
 
     if not isinstance(target, list):
         raise click.UsageError("--html shows a session, not one call")
-    write_page(
-        write([SessionExport(read_session(target, select.REPORTER), redactor=redactor)]), output, open_page=open_page
-    )
+    write_page(export_page(target, redactor=redactor, reporter=select.REPORTER), output, open_page=open_page)
 
 
 def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:

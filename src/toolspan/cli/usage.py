@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from toolspan.analysis.usage import GROUPINGS, Grouping
 from toolspan.archive.archive import Archive
@@ -134,8 +133,7 @@ def _show_context(archive: Archive, call_filter: Filter, *, limit: int | None, a
     context = archive.context(call_filter, limit=limit)
     calls, tools = context.calls, context.tools
     if as_json:
-        print_json(*({"row": "tool", **msgspec.to_builtins(tool)} for tool in tools))
-        print_json(*({"row": "call", **msgspec.to_builtins(call)} for call in calls))
+        print_json(*context.to_rows())
         return
     out = make_console()
     if not calls:
