@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import tzinfo
 
+from msgspec.structs import replace
+
 from toolspan.analysis.errors import (
     ErrorGroup,
     FileRecovery,
@@ -18,7 +20,7 @@ from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
 from toolspan.archive.selection import CallSelection, mark_running
 from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import FileJob
+from toolspan.reading.parallel import SCAN_JOB, FileJob
 
 SORT_COLUMNS = ("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
 
@@ -44,7 +46,11 @@ def find_errors(
     everything = call_filter == Filter()  # successful calls then need no rows
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
     files, joined = engine.read(job)
-    call_table = CallTable(mark_running(file.facts for file in files))
+    facts = [file.facts for file in files]
+    if call_filter.model or call_filter.about:  # this job does not read models and titles
+        infos = {file.file: file.info for file in engine.read(SCAN_JOB)[0]}
+        facts = [replace(file, info=infos.get(file.file, file.info)) for file in facts]
+    call_table = CallTable(mark_running(facts))
     selection = CallSelection(call_table, joined, engine.reporter)
     if everything:
         rows = call_table.failures if joined else selection.list_calls()

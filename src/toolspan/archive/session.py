@@ -330,7 +330,9 @@ def find_session(engine: FileEngine, name: str) -> RecordedSession:
     """
     if name == "last":
         return RecordedSession(resolve_session(engine.names, last=True, reporter=engine.reporter), engine.reporter)
-    return RecordedSession(resolve_session((name, *engine.names), reporter=engine.reporter), engine.reporter)
+    is_path = path_exists(to_path(name))
+    files = resolve_session((name,) if is_path else (name, *engine.names), reporter=engine.reporter)
+    return RecordedSession(files, engine.reporter, is_joined=not is_path)
 
 
 def resolve_session(names: Sequence[str], *, last: bool = False, reporter: Reporter = SILENT) -> list[TranscriptFile]:
