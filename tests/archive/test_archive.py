@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -95,7 +96,7 @@ def test_a_filter_is_parsed_from_words_once_for_all_questions(archive: Archive) 
         ({"since": "2026-11-02", "until": "2026-11-01"}, "the period is empty"),
     ],
 )
-def test_wrong_words_are_refused_with_a_sentence(archive: Archive, words: dict[str, str], message: str) -> None:
+def test_wrong_words_are_refused_with_a_sentence(archive: Archive, words: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidFilter, match=message):
         archive.calls(**words)
     with pytest.raises(ValueError, match=message):
