@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -167,6 +166,8 @@ def choose_name(text: str, names: Iterable[str]) -> str:
     known = [str(name) for name in names]
     if text in known:
         return text
+    from difflib import get_close_matches  # perf: rarely needed
+
     simple = text.casefold().replace(" ", "_").replace("-", "_")
     near = get_close_matches(simple, known, n=2, cutoff=0.6)
     raise InvalidFilter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Advance = Callable[[int], None]
 """A function that advances a progress bar by a number of bytes."""
@@ -19,8 +19,7 @@ def _no_warning(_message: object) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reporter:
+class Reporter(NamedTuple):
     """The receiver of warnings and of progress. By default, both are dropped."""
 
     warn: Callable[[object], None] = _no_warning

@@ -30,7 +30,6 @@ from toolspan.analysis.usage import (
 from toolspan.archive.answers import Rows, SortOrder
 from toolspan.archive.engine import MIN_CACHED_BYTES, Engine, FileEngine, read_files
 from toolspan.archive.filters import Filter, choose_name
-from toolspan.archive.selection import check_session, explain_nothing, read_filtered_files
 from toolspan.errors import InvalidFilter
 from toolspan.reading.lineage import group_sessions, sessions_named
 from toolspan.types.session import Tokens
@@ -114,6 +113,8 @@ def sum_usage(
         requests, paths = read_requests(engine, call_filter)
         rows = group_usage(requests, grouping, prices=table, zone=zone)
         if not rows:
+            from toolspan.archive.selection import explain_nothing
+
             explain_nothing(engine, call_filter, paths)
     if sort is not None:
         rows = sort.sort(rows, lambda row, column: getattr(row.tokens if hasattr(row.tokens, column) else row, column))
@@ -142,6 +143,8 @@ def read_requests(
 
     Other sessions are read, too, because a request that a fork or resume copied belongs to the original session.
     """
+    from toolspan.archive.selection import check_session, read_filtered_files  # perf: not needed without a filter
+
     files = read_filtered_files(engine, USAGE_JOB, call_filter.replace(session=None))
     joined = join_requests(files, as_recorded=as_recorded)
     requests = filter_requests(joined, call_filter.since, call_filter.until, call_filter.agent)
