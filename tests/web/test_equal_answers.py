@@ -11,11 +11,13 @@ import pytest
 
 from tests.cli.command import rows, run
 from tests.requirement import requirement
-from tests.web.conftest import Server
+from tests.web.conftest import Browser, Server
 from toolspan import Archive
 from toolspan.archive.calls import public_row
+from toolspan.archive.words import format_duration
 from toolspan.reading import sample
 from toolspan.reading.rows import encode_json_line
+from toolspan.types.state import STATE_SYMBOLS
 
 FILTERS: list[dict[str, str]] = [
     {},
@@ -95,3 +97,20 @@ def test_tables_give_the_answers_of_the_transcripts(tables: Path, question: str,
 
     assert ask_archive(Archive.from_tables(tables), question, words) == expected
     assert ask_command(question, words, "--tables", tables) == expected
+
+
+@requirement("archive.front-ends")
+def test_the_page_writes_durations_and_states_as_the_command_line_does(browser: Browser) -> None:
+    values = [0, 320, 999.4, 4_200, 59_960, 60_000, 185_000, 3_599_600, 7_800_000, 172_799_000, 200_000_000]
+    browser.open("/calls")
+    formatted = browser.driver.execute_async_script(
+        "const [values, done] = arguments;"
+        "const links = [...document.querySelectorAll('link[rel=modulepreload]')];"
+        "const link = links.find((e) => e.href.endsWith('/format.js'));"
+        "import(link.href).then(({ duration }) => done(values.map(duration)))",
+        values,
+    )
+
+    assert formatted == [format_duration(value) for value in values]
+    symbols = browser.run("return Object.entries(JSON.parse(document.getElementById('words').textContent).states)")
+    assert {state: symbol for state, (symbol, _) in symbols} == STATE_SYMBOLS

@@ -1,14 +1,28 @@
-"""Durations, counts and lines of text in the words that every front end uses."""
+"""Durations, counts, states and lines of text in the words that every front end uses.
+
+`page_words` sends those that the browser needs with the page. `components/format.js` formats durations in the same way.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
+from toolspan.formats.registry import all_formats
+from toolspan.types.state import STATE_SYMBOLS, State
+
+Tone = Literal["good", "bad", "warn", "muted", "odd", "info"]
+STATE_TONES: dict[State, Tone] = {
+    "succeeded": "good", "failed": "bad", "timed_out": "bad", "never_answered": "bad", "denied": "warn",
+    "blocked_by_hook": "warn", "cancelled": "muted", "orphan_result": "muted", "interrupted": "odd",
+    "requested": "info", "awaiting_permission": "info", "running": "info",
+}  # fmt: skip
+"""The tone of each state. Front ends map tones to colours."""
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
 def format_duration(ms: float | None) -> str:
-    """Format a duration, such as `350 ms`, `2.5 s`, `3m 04s` or `1h 20m`; empty for None."""
+    """Format a duration, such as `350 ms`, `2.5 s`, `3m 04s`, `1h 20m` or `3d 4h`; empty for None."""
     if ms is None:
         return ""
     if ms < 1000:
@@ -19,7 +33,9 @@ def format_duration(ms: float | None) -> str:
     if minutes < 60:
         return f"{minutes}m {seconds:02}s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02}m"
+    if hours < 48:
+        return f"{hours}h {minutes:02}m"
+    return f"{hours // 24}d {hours % 24}h"
 
 
 def format_count(n: int, noun: str) -> str:
@@ -60,3 +76,11 @@ def plain_lines(text: str) -> list[str]:
     """Split text into lines, without colour codes and control characters."""
     bare = _ANSI_ESCAPES.sub("", text).replace("\r\n", "\n").expandtabs(4)
     return [replace_unprintable(line) for line in bare.split("\n")]
+
+
+def page_words() -> dict[str, object]:
+    """Return the symbols and tones of states and the names of clients, for the browser."""
+    return {
+        "states": {state: [symbol, STATE_TONES[state]] for state, symbol in STATE_SYMBOLS.items()},
+        "clients": {transcript_format.name: transcript_format.title for transcript_format in all_formats()},
+    }

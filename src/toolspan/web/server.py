@@ -118,12 +118,14 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
 def build_app(answers: Answers, own: Secrets) -> Starlette:
     """Return the application: the page, its static files and the API."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Mount, Route
 
+    from toolspan.archive.words import page_words
     from toolspan.web.answers import watching
     from toolspan.web.api import api_routes
     from toolspan.web.requests import ApiError, respond_to_error
@@ -146,7 +148,12 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
             data = (f"/api/session/{name}/timeline",)
         return HTMLResponse(
             template.render(
-                page_token=own.page_token, position=answers.position, static=static, modules=modules, data=data
+                page_token=own.page_token,
+                position=answers.position,
+                static=static,
+                modules=modules,
+                data=data,
+                words=Markup(msgspec.json.encode(page_words()).decode()),
             )
         )
 
